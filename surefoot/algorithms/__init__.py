@@ -1,0 +1,61 @@
+"""The ladder, in the lecture's order. Flags, `explain`, docs, checkpoints and contract tests follow from this listing."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from surefoot.algorithms.a2c import A2C
+from surefoot.algorithms.npg import NPG
+from surefoot.algorithms.ppo_clip import PPOClip
+from surefoot.algorithms.ppo_penalty import PPOPenalty
+from surefoot.algorithms.reinforce import Reinforce
+from surefoot.algorithms.trpo import TRPO
+from surefoot.algorithms.vpg import VPG
+from surefoot.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from surefoot.engine.optimize import Learner
+    from surefoot.types import Batch, Rollout
+
+
+class Algorithm(Protocol):
+    """What the trainer asks of an algorithm."""
+
+    Config: ClassVar[type[Any]]
+    uses_critic: ClassVar[bool]
+    train_actor: ClassVar[bool]  # by gradient descent; False: the algorithm moves the actor itself
+    config: Any
+    state: dict[str, float]  # whatever changes over the run (β, say); saved with it
+
+    @property
+    def episodes_per_env(self) -> int | None:
+        """Whole episodes per env and update, or None for rollouts of fixed length."""
+        ...
+
+    def estimate(self, rollout: Rollout) -> Batch: ...
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]: ...
+
+
+ALGORITHMS: dict[str, type[Any]] = {
+    "reinforce": Reinforce,
+    "vpg": VPG,
+    "a2c": A2C,
+    "npg": NPG,
+    "trpo": TRPO,
+    "ppo-penalty": PPOPenalty,
+    "ppo": PPOClip,
+}
+
+
+def get_algorithm(name: str) -> type[Any]:
+    """The algorithm of this name: one of ours, or one that an installed package offers as a `surefoot.algorithms` entry point."""
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    others = {entry.name: entry for entry in entry_points(group="surefoot.algorithms")}
+    if name in others:
+        algorithm: type[Any] = others[name].load()
+        return algorithm
+    known = [*ALGORITHMS, *others]
+    raise UsageError(f"unknown algorithm '{name}'{did_you_mean(name, known)} (known: {', '.join(known)})")

@@ -1,0 +1,57 @@
+"""A2C, the synchronous advantage actor-critic: VPG that updates every few steps.
+
+    L(θ) = −E[ log π_θ(a_t|s_t) · Â_t ] + c_v · E[ (V(s_t) − target_t)² ] − c_e · E[ H(π_θ(·|s_t)) ]
+
+From VPG: rollouts of a handful of steps from many envs instead of whole episodes, so almost every advantage leans on the
+critic's bootstrap; RMSprop, an entropy bonus and a gradient clip keep the frequent small updates steady (Mnih 2016).
+It equals PPO with one epoch, one minibatch, no advantage normalisation and the same optimizer (Huang 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from surefoot.algorithms.parts import AdvantageConfig, EntropyConfig, JointCriticConfig, estimate, joint_loss
+from surefoot.algorithms.reinforce import ONE_PASS
+from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.optimize import Learner
+    from surefoot.types import Batch, Metrics, Outputs, Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, AdaptiveRateConfig):
+    """Settings of A2C."""
+
+    rollout_length: int = 5
+    gae_lambda: float = 1.0
+    learning_rate: float = 7e-4
+    optimizer: Literal["adam", "rmsprop"] = "rmsprop"
+
+
+class A2C:
+    """−E[log π(a|s) · Â] + c_v·L_V − c_e·H, every few steps."""
+
+    Config = Config
+    uses_critic: ClassVar[bool] = True
+    train_actor: ClassVar[bool] = True
+    episodes_per_env: int | None = None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.state: dict[str, float] = {}
+
+    def estimate(self, rollout: Rollout) -> Batch:
+        return estimate(rollout, self.config)
+
+    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
+        surrogate = batch.mean(outputs.log_prob * batch.advantage)
+        return joint_loss(surrogate, outputs, batch, self.config, self.config.entropy_coef)
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+        minibatch = self.config.normalize_advantage == "minibatch"
+        return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, normalize=minibatch)

@@ -1,0 +1,85 @@
+"""NPG, the natural policy gradient: the steepest ascent per unit of KL rather than per unit of parameters.
+
+    θ ← θ + √(2δ / xᵀFx) · x,    F x = ∇L(θ),    F = ∇² E[ KL(π_old(·|s) ‖ π_θ(·|s)) ] at θ = θ_old
+
+From A2C: the step no longer depends on how the policy is parametrised. Conjugate gradient solves for x with
+Fisher-vector products alone (Kakade 2001), and the step is as long as the quadratic model of the KL allows for δ. The
+critic is fitted by gradient descent on its own, for several passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from surefoot.algorithms.parts import (
+    AdvantageConfig,
+    CriticConfig,
+    EntropyConfig,
+    Normalize,
+    critic_loss,
+    estimate,
+    ratio_of,
+)
+from surefoot.engine.config import CollectConfig, GradientConfig
+from surefoot.settings import setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.optimize import Learner
+    from surefoot.types import Batch, Outputs, Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(CollectConfig, AdvantageConfig, EntropyConfig, CriticConfig, GradientConfig):
+    """Settings of NPG."""
+
+    max_kl: float = setting(0.01, "δ: KL(old‖new) that one step may cost, by the quadratic model.", above=0.0)
+    cg_iterations: int = setting(10, "Conjugate-gradient iterations.", low=1)
+    cg_damping: float = setting(0.1, "Added to the diagonal of the Fisher matrix.", low=0.0)
+    fisher_fraction: float = setting(1.0, "Share of the samples that the Fisher matrix is estimated on.", above=0.0, high=1.0)
+    value_epochs: int = setting(10, "Passes over each rollout to fit the critic.", low=1)
+    value_minibatches: int = setting(4, "Minibatches per such pass.", low=1)
+    learning_rate: float = setting(1e-3, "α of the critic's optimizer; the actor's step is set by max_kl.", above=0.0)
+    normalize_advantage: Normalize = "batch"
+    rollout_length: int = 256
+
+
+def surrogate(outputs: Outputs, batch: Batch, entropy_coef: float) -> Tensor:
+    """L(θ) = E[r_t(θ) · Â_t] + c_e·H."""
+    gain = batch.mean(ratio_of(outputs, batch) * batch.advantage)
+    return gain + entropy_coef * batch.mean(outputs.distribution.entropy()) if entropy_coef else gain
+
+
+class NPG:
+    """One natural step for the actor, several gradient passes for the critic."""
+
+    Config = Config
+    uses_critic: ClassVar[bool] = True
+    train_actor: ClassVar[bool] = False
+    episodes_per_env: int | None = None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.state: dict[str, float] = {}
+
+    def estimate(self, rollout: Rollout) -> Batch:
+        return estimate(rollout, self.config)
+
+    def objective(self, outputs: Outputs, batch: Batch) -> Tensor:
+        return surrogate(outputs, batch, self.config.entropy_coef)
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+        batch = self.estimate(rollout)
+        with learner.all_or_nothing():
+            step, predicted = learner.natural_step(self.objective, batch, self.config)
+            once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
+            learner.flat.actor.add_(step)
+            history = learner.fit_value(
+                lambda value, part: critic_loss(value, part, self.config),
+                batch,
+                self.config.value_epochs,
+                self.config.value_minibatches,
+            )
+            return learner.summarize(batch, history, once)

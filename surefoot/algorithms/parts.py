@@ -1,0 +1,134 @@
+"""Parts that several algorithms are made of: settings, the advantage estimate, the critic's loss, schedules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from surefoot.math.moments import standardize
+from surefoot.math.returns import gae, td_error
+from surefoot.settings import Settings, setting
+from surefoot.types import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.types import Metrics, Outputs, Rollout
+
+Normalize = Literal["none", "batch", "minibatch"]
+Schedule = Literal["constant", "linear"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageConfig(Settings):
+    """Advantages and value targets."""
+
+    gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0)
+    gae_lambda: float = setting(0.95, "λ of GAE: 0 is the TD error, 1 the bootstrapped return minus V.", low=0.0, high=1.0)
+    value_lambda: float | None = setting(
+        None, "λ of the critic's target: 0 TD, 1 Monte Carlo; none: as gae_lambda.", low=0.0, high=1.0
+    )
+    segment_length: int | None = setting(None, "Cut the advantage's sum every so many steps; none: do not.", low=1)
+    normalize_advantage: Normalize = setting(
+        "none", "Subtract the mean and divide by the (population) std: of the rollout, or of each minibatch."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyConfig(Settings):
+    """Exploration."""
+
+    entropy_coef: float = setting(0.0, "c_e: weight of the entropy bonus.", low=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticConfig(Settings):
+    """The critic's loss."""
+
+    value_loss: Literal["mse", "smooth_l1"] = setting("mse", "Mean square (without ½) or Huber's with β = 1.")
+    value_clip: float | None = setting(
+        None, "Keep V within this distance of the old V, taking the larger loss; none: off.", above=0.0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointCriticConfig(CriticConfig):
+    """A critic trained in one loss with the policy."""
+
+    value_coef: float = setting(0.5, "c_v: weight of the critic's loss.", low=0.0)
+    critic_learning_rate: float | None = setting(None, "α of the critic's own parameters; none: the same.", above=0.0)
+
+
+def estimate(rollout: Rollout, config: AdvantageConfig) -> Batch:
+    """Advantages by GAE(λ), the critic's targets by TD(λ), everything flattened to `[B]`."""
+    delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, config.gamma)
+    advantage = gae(delta, rollout.done, config.gamma, config.gae_lambda, config.segment_length)
+    correction = advantage
+    if config.value_lambda is not None and config.value_lambda != config.gae_lambda:
+        correction = gae(delta, rollout.done, config.gamma, config.value_lambda, config.segment_length)
+    return flatten(rollout, advantage, rollout.value + correction, config.normalize_advantage == "batch")
+
+
+def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize: bool) -> Batch:
+    """`[T, N, ...]` → `[B, ...]`; invalid steps get weight 0 and a harmless advantage."""
+    weight = None if bool(rollout.valid.all()) else rollout.valid.flatten().to(advantage.dtype)
+    flat = advantage.flatten()
+    if weight is not None:
+        flat = flat.where(weight > 0, 0.0)
+    return Batch(
+        obs=rollout.inputs[:-1].flatten(0, 1),
+        action=rollout.action.flatten(0, 1),
+        log_prob=rollout.log_prob.flatten(),
+        dist_params=rollout.dist_params.flatten(0, 1),
+        advantage=standardize(flat, weight) if normalize else flat,
+        value_target=value_target.flatten(),
+        value=rollout.value.flatten(),
+        weight=weight,
+        remaining=rollout.remaining,
+    )
+
+
+def critic_loss(value: Tensor, batch: Batch, config: CriticConfig) -> Tensor:
+    """E[(V(s) − target)²], or Huber's, optionally the larger of the clipped and the unclipped one."""
+
+    def distance(v: Tensor) -> Tensor:
+        error = v - batch.value_target
+        if config.value_loss == "mse":
+            return error * error
+        size = error.abs()
+        return (0.5 * error * error).where(size < 1.0, size - 0.5)
+
+    loss = distance(value)
+    if config.value_clip is not None:
+        near = batch.value + (value - batch.value).clamp(-config.value_clip, config.value_clip)
+        loss = loss.maximum(distance(near))
+    return batch.mean(loss)
+
+
+def joint_loss(
+    surrogate: Tensor, outputs: Outputs, batch: Batch, config: JointCriticConfig, entropy_coef: float
+) -> tuple[Tensor, Metrics]:
+    """−surrogate + c_v·L_V − c_e·H, and the three terms."""
+    value_loss = critic_loss(outputs.value, batch, config)
+    entropy = batch.mean(outputs.distribution.entropy())
+    loss = -surrogate + config.value_coef * value_loss - entropy_coef * entropy
+    return loss, {
+        "policy_loss": -surrogate.detach(),
+        "value_loss": value_loss.detach(),
+        "entropy": entropy.detach(),
+    }
+
+
+def scheduled(value: float, schedule: Schedule, remaining: float) -> float:
+    """`value`, or `value` falling linearly to zero with the share of the training that remains."""
+    return value * remaining if schedule == "linear" else value
+
+
+def ratio_of(outputs: Outputs, batch: Batch) -> Tensor:
+    """r_t(θ) = π_θ(a_t|s_t) / π_old(a_t|s_t), as exp of the difference of logarithms."""
+    return (outputs.log_prob - batch.log_prob).exp()
+
+
+def approx_kl(outputs: Outputs, batch: Batch, ratio: Tensor) -> Tensor:
+    """E[(r − 1) − log r]: an unbiased, non-negative estimate of KL(old‖new) from the samples alone."""
+    return batch.mean(ratio - 1.0 - (outputs.log_prob - batch.log_prob)).detach()

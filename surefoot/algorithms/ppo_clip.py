@@ -1,0 +1,75 @@
+"""PPO-clip: a surrogate that has nothing to gain outside the trust region.
+
+    L(θ) = E[ min( r_t(θ)·Â_t, clip(r_t(θ), 1−ε, 1+ε)·Â_t ) ]
+
+From PPO-penalty: instead of a price on the KL, the ratio is cut at 1±ε on the side where moving further would pay. A
+sample whose ratio is beyond the cut sends no gradient. That removes the incentive to leave the region, not the possibility:
+other samples move shared weights, so the KL is logged (mean, 95th percentile, maximum), and `stop_kl` can end an update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from surefoot.algorithms.parts import (
+    AdvantageConfig,
+    EntropyConfig,
+    JointCriticConfig,
+    Normalize,
+    Schedule,
+    approx_kl,
+    estimate,
+    joint_loss,
+    ratio_of,
+    scheduled,
+)
+from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
+from surefoot.settings import setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.optimize import Learner
+    from surefoot.types import Batch, Metrics, Outputs, Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, AdaptiveRateConfig, EpochConfig):
+    """Settings of PPO-clip."""
+
+    clip_ratio: float = setting(0.2, "ε: beyond 1±ε a ratio earns nothing more.", above=0.0)
+    clip_ratio_schedule: Schedule = setting("constant", "Linear: ε falls to zero over total_steps.")
+    normalize_advantage: Normalize = "minibatch"
+
+
+class PPOClip:
+    """−E[min(r·Â, clip(r)·Â)] + c_v·L_V − c_e·H."""
+
+    Config = Config
+    uses_critic: ClassVar[bool] = True
+    train_actor: ClassVar[bool] = True
+    episodes_per_env: int | None = None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.state: dict[str, float] = {}
+
+    def estimate(self, rollout: Rollout) -> Batch:
+        return estimate(rollout, self.config)
+
+    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
+        epsilon = scheduled(self.config.clip_ratio, self.config.clip_ratio_schedule, batch.remaining)
+        ratio = ratio_of(outputs, batch)
+        clipped = ratio.clamp(1.0 - epsilon, 1.0 + epsilon)
+        surrogate = batch.mean((ratio * batch.advantage).minimum(clipped * batch.advantage))
+        loss, metrics = joint_loss(surrogate, outputs, batch, self.config, self.config.entropy_coef)
+        return loss, {
+            **metrics,
+            "approx_kl": approx_kl(outputs, batch, ratio),
+            "clip_fraction": batch.mean((ratio != clipped).float()),
+        }
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+        minibatch = self.config.normalize_advantage == "minibatch"
+        return learner.epochs(self.loss, self.estimate, rollout, self.config, normalize=minibatch)

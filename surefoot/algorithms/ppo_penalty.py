@@ -1,0 +1,91 @@
+"""PPO-penalty: TRPO's constraint as a price, paid by plain gradient steps.
+
+    L(θ) = E[ r_t(θ) · Â_t − β · KL(π_old(·|s_t) ‖ π_θ(·|s_t)) ]
+
+    after each update, with d the mean KL over the whole rollout:   β ← 2β if d ≥ 1.5δ,   β ← β/2 if d ≤ δ/1.5
+
+From TRPO: no Fisher matrix and no line search; epochs of minibatch gradient steps on a penalised objective, and the price
+β of leaving the trust region moves until the updates cost about δ (Schulman 2017). The KL is exact, from the stored
+parameters of the old distribution; β is saved with the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from surefoot.algorithms.parts import (
+    AdvantageConfig,
+    EntropyConfig,
+    JointCriticConfig,
+    Normalize,
+    approx_kl,
+    estimate,
+    joint_loss,
+    ratio_of,
+)
+from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
+from surefoot.errors import UsageError
+from surefoot.settings import setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.optimize import Learner
+    from surefoot.types import Batch, Metrics, Outputs, Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, AdaptiveRateConfig, EpochConfig):
+    """Settings of PPO-penalty."""
+
+    target_kl: float = setting(0.01, "δ: the KL per update that β is steered to.", above=0.0)
+    kl_coef: float = setting(1.0, "β at the start.", above=0.0)
+    kl_coef_min: float = setting(1e-4, "β never falls below this.", above=0.0)
+    kl_coef_max: float = setting(1e4, "β never rises above this.", above=0.0)
+    normalize_advantage: Normalize = "minibatch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.kl_coef_min <= self.kl_coef <= self.kl_coef_max:
+            raise UsageError(f"kl_coef={self.kl_coef} is outside [{self.kl_coef_min}, {self.kl_coef_max}]")
+
+
+class PPOPenalty:
+    """−E[r·Â − β·KL] + c_v·L_V − c_e·H."""
+
+    Config = Config
+    uses_critic: ClassVar[bool] = True
+    train_actor: ClassVar[bool] = True
+    episodes_per_env: int | None = None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.state = {"kl_coef": config.kl_coef}
+
+    def estimate(self, rollout: Rollout) -> Batch:
+        return estimate(rollout, self.config)
+
+    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
+        ratio = ratio_of(outputs, batch)
+        old = outputs.distribution.with_params(batch.dist_params)
+        kl = batch.mean(old.kl_to(outputs.distribution))
+        surrogate = batch.mean(ratio * batch.advantage) - self.state["kl_coef"] * kl
+        loss, metrics = joint_loss(surrogate, outputs, batch, self.config, self.config.entropy_coef)
+        return loss, {**metrics, "approx_kl": approx_kl(outputs, batch, ratio)}
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+        minibatch = self.config.normalize_advantage == "minibatch"
+        metrics = learner.epochs(self.loss, self.estimate, rollout, self.config, normalize=minibatch)
+        used = self.state["kl_coef"]
+        self.state["kl_coef"] = self.next_kl_coef(metrics["kl"])
+        return {**metrics, "kl_coef": used}
+
+    def next_kl_coef(self, kl: float) -> float:
+        """β for the next update, from the exact KL of this one."""
+        beta, target = self.state["kl_coef"], self.config.target_kl
+        if kl >= 1.5 * target:
+            beta *= 2.0
+        elif kl <= target / 1.5:
+            beta /= 2.0
+        return min(max(beta, self.config.kl_coef_min), self.config.kl_coef_max)

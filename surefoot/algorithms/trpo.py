@@ -1,0 +1,79 @@
+"""TRPO, trust-region policy optimisation: the natural gradient with its promise checked.
+
+    maximise L(θ) = E[ r_t(θ) · Â_t ]    subject to    E[ KL(π_old(·|s) ‖ π_θ(·|s)) ] ≤ δ
+
+From NPG: the quadratic model only predicts the KL, so the step is tried and shortened (×0.8, ×0.64, …) until the real KL
+is within δ and the surrogate has really improved; when no length does, the parameters stay as they were (Schulman 2015).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from surefoot.algorithms import npg
+from surefoot.algorithms.npg import surrogate
+from surefoot.algorithms.parts import critic_loss, estimate
+from surefoot.settings import setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.optimize import Learner
+    from surefoot.types import Batch, Outputs, Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(npg.Config):
+    """Settings of TRPO."""
+
+    max_kl: float = setting(0.01, "δ: the mean KL(old‖new) that no step may exceed.", above=0.0)
+    backtrack_factor: float = setting(0.8, "Each try of the line search is so much shorter.", above=0.0, high=0.999)
+    backtrack_tries: int = setting(10, "Tries before the step is given up.", low=1)
+
+
+class TRPO:
+    """One natural step for the actor, backtracked into the trust region; several gradient passes for the critic."""
+
+    Config = Config
+    uses_critic: ClassVar[bool] = True
+    train_actor: ClassVar[bool] = False
+    episodes_per_env: int | None = None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.state: dict[str, float] = {}
+
+    def estimate(self, rollout: Rollout) -> Batch:
+        return estimate(rollout, self.config)
+
+    def objective(self, outputs: Outputs, batch: Batch) -> Tensor:
+        return surrogate(outputs, batch, self.config.entropy_coef)
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+        from surefoot.math.trust_region import backtrack  # not above: reading a config must not import torch
+
+        batch = self.estimate(rollout)
+        with learner.all_or_nothing():
+            step, predicted = learner.natural_step(self.objective, batch, self.config)
+            once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
+            actor = learner.flat.actor
+            start, before = actor.clone(), learner.measure(self.objective, batch)
+
+            def accept(fraction: float) -> bool:
+                actor.copy_(start).add_(step, alpha=fraction)
+                kl, gain = learner.mean_kl(batch), learner.measure(self.objective, batch) - before
+                return kl <= self.config.max_kl and gain > 0.0
+
+            fraction = backtrack(accept, self.config.backtrack_factor, self.config.backtrack_tries)
+            if fraction is None:
+                actor.copy_(start)
+            gain = learner.measure(self.objective, batch) - before
+            history = learner.fit_value(
+                lambda value, part: critic_loss(value, part, self.config),
+                batch,
+                self.config.value_epochs,
+                self.config.value_minibatches,
+            )
+            metrics = learner.summarize(batch, history, once)
+        return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0}

@@ -1,0 +1,56 @@
+"""VPG, the vanilla policy gradient: REINFORCE with a learned baseline.
+
+    ∇J(θ) = E[ ∇ log π_θ(a_t|s_t) · Â_t ],    L_V = E[ (V(s_t) − target_t)² ]
+
+From REINFORCE: a critic V is fitted to the returns and subtracted from them, which leaves the expected gradient as it is
+and takes most of its variance away; episodes still open at the end of a rollout are bootstrapped with V. With V ≡ 0 and
+λ = 1 on whole episodes it is REINFORCE. The advantage is a constant here: it sends no gradient into the critic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from surefoot.algorithms.parts import AdvantageConfig, EntropyConfig, JointCriticConfig, estimate, joint_loss
+from surefoot.algorithms.reinforce import ONE_PASS
+from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.optimize import Learner
+    from surefoot.types import Batch, Metrics, Outputs, Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, AdaptiveRateConfig):
+    """Settings of VPG."""
+
+    gae_lambda: float = 1.0
+    value_coef: float = 1.0
+    learning_rate: float = 1e-3
+
+
+class VPG:
+    """−E[log π(a|s) · Â] + c_v·L_V − c_e·H."""
+
+    Config = Config
+    uses_critic: ClassVar[bool] = True
+    train_actor: ClassVar[bool] = True
+    episodes_per_env: int | None = None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.state: dict[str, float] = {}
+
+    def estimate(self, rollout: Rollout) -> Batch:
+        return estimate(rollout, self.config)
+
+    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
+        surrogate = batch.mean(outputs.log_prob * batch.advantage)
+        return joint_loss(surrogate, outputs, batch, self.config, self.config.entropy_coef)
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+        minibatch = self.config.normalize_advantage == "minibatch"
+        return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, normalize=minibatch)

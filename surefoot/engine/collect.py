@@ -1,0 +1,187 @@
+"""The rollout loop."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.timing import PhaseTimer
+from surefoot.errors import EnvError
+from surefoot.types import Rollout
+
+if TYPE_CHECKING:
+    from surefoot.envs.rewards import RewardNormalizer
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.types import Array, Envs
+
+
+class Collector:
+    """Fills one preallocated rollout per call.
+
+    Two ways to cut time: fixed length (`rollout_length` steps, episodes run on into the next rollout), or whole
+    episodes (`episodes_per_env` of them from every env, which then stands idle: a fixed budget of steps would keep
+    short episodes and drop long ones).
+    """
+
+    def __init__(
+        self,
+        envs: Envs,
+        policy: ActorCritic,
+        rollout_length: int,
+        generator: torch.Generator,
+        *,
+        episodes_per_env: int | None = None,
+        reset_each_rollout: bool = False,
+        reward_scale: float = 1.0,
+        reward_normalizer: RewardNormalizer | None = None,
+        tracker: EpisodeTracker | None = None,
+        timer: PhaseTimer | None = None,
+    ) -> None:
+        self.envs, self.policy, self.generator = envs, policy, generator
+        self.episodes_per_env, self.reset_each_rollout = episodes_per_env, reset_each_rollout
+        self.reward_scale, self.reward_normalizer = reward_scale, reward_normalizer
+        self.tracker = tracker or EpisodeTracker(envs.num_envs)
+        self.timer = timer or PhaseTimer()
+        self.device = next(policy.parameters()).device
+        self.rollout_length, self.length = rollout_length, rollout_length * (episodes_per_env or 1)
+        self._allocate(self.length, envs.num_envs)
+        self._started = False
+
+    def _allocate(self, length: int, num_envs: int) -> None:
+        shape, actions = (length, num_envs), self.policy.actions
+        kind = self.envs.observation_space.dtype
+        dtype = torch.float32 if kind is None or np.issubdtype(kind, np.floating) else _torch_dtype(kind)
+        self._obs = torch.zeros((length + 1, num_envs, *self.policy.obs_shape), dtype=dtype)
+        self._action = torch.zeros((*shape, *actions.shape), dtype=actions.dtype)
+        self._params = torch.zeros((*shape, actions.num_params))
+        self._reward = np.zeros(shape)  # raw, float64
+        self._terminated, self._truncated, self._valid = (torch.zeros(shape, dtype=torch.bool) for _ in range(3))
+        self._final: list[tuple[int, Array]] = []
+
+    def collect(self, remaining: float = 1.0) -> Rollout:
+        """One rollout with the policy as it is now. `remaining` is passed on to the batch, for schedules."""
+        obs, reward = self._obs.numpy(), self._reward
+        terminated, truncated, valid = self._terminated.numpy(), self._truncated.numpy(), self._valid.numpy()
+        actions = self.policy.actions
+        self._begin(obs)
+        active = episodes = None
+        if self.episodes_per_env is not None:
+            episodes = np.zeros(self.envs.num_envs, np.int64)
+            active = np.ones(self.envs.num_envs, np.bool_)
+        noise = actions.noise((self.length, self.envs.num_envs), self.generator).to(self.device)
+        used = self.length
+        for t in range(self.length):
+            start = perf_counter()
+            with torch.no_grad():
+                params = self.policy.action_params(self.policy.normalize(self._obs[t].to(self.device)))
+                action = actions.draw(params, noise[t]).cpu()
+            self._params[t], self._action[t] = params, action
+            sent = actions.to_env(action.numpy())
+            acted = perf_counter()
+            step = self.envs.step(sent, active)
+            stepped = perf_counter()
+            obs[t + 1], reward[t], valid[t] = step.obs, step.reward, step.valid
+            terminated[t], truncated[t] = step.terminated, step.truncated
+            self.tracker.add(step)
+            for index, final in step.final_obs.items():
+                if truncated[t, index] and not terminated[t, index]:
+                    self._final.append((t * self.envs.num_envs + index, final))
+            if active is not None and episodes is not None:
+                episodes += (step.terminated | step.truncated) & step.valid
+                active = active & (episodes < self.episodes_per_env)
+            self.timer.add("act", acted - start + perf_counter() - stepped)
+            self.timer.add("env", stepped - acted)
+            if active is not None and not active.any():
+                used = t + 1
+                break
+        if active is not None and active.any():
+            raise EnvError(f"an episode ran past the env's own limit of {self.rollout_length} steps; check its TimeLimit")
+        if self.reset_each_rollout:
+            self._end_open_episodes(used)
+        with self.timer.phase("act"):
+            return self._finish(used, remaining)
+
+    def _begin(self, obs: Array) -> None:
+        self._final = []
+        if not self._started or self.reset_each_rollout or self.episodes_per_env is not None:
+            # Whole episodes: our own envs stand at a fresh start already, but a vector env has run on.
+            if not self._started or self.reset_each_rollout or not self.envs.exact_seeds:
+                obs[0] = self.envs.reset()
+                self.tracker.cut(np.zeros(self.envs.num_envs, np.bool_))
+                if self.reward_normalizer is not None:
+                    self.reward_normalizer.restart()
+            else:
+                obs[0] = obs[self._last]
+            self._started = True
+        else:
+            obs[0] = obs[self.length]
+
+    def _end_open_episodes(self, used: int) -> None:
+        """The horizon is the episode's end: open episodes are truncated at the last step and bootstrapped there."""
+        last = used - 1
+        open_ = (self._valid[last] & ~self._terminated[last] & ~self._truncated[last]).numpy()
+        for index in np.flatnonzero(open_):
+            self._truncated[last, int(index)] = True
+            self._final.append((last * self.envs.num_envs + int(index), self._obs[used, int(index)].numpy().copy()))
+        # Only those that began with the rollout ran the full horizon; later ones were cut short by it.
+        self.tracker.cut(open_ & (self.tracker.length == used))
+
+    def _finish(self, used: int, remaining: float) -> Rollout:
+        self._last = used
+        done = (self._terminated[:used] | self._truncated[:used]).numpy()
+        valid = self._valid[:used]
+        scaled = self._reward[:used] * self.reward_scale
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.observe(scaled, done, valid.numpy())
+            scaled = self.reward_normalizer.scale(scaled)
+        device, policy = self.device, self.policy
+        obs = self._obs[: used + 1].to(device)
+        params, action = self._params[:used].to(device), self._action[:used].to(device)
+        final = np.stack([o for _, o in self._final]) if self._final else np.zeros((0, *policy.obs_shape))
+        with torch.no_grad():
+            rollout = Rollout(
+                obs=obs,
+                inputs=policy.normalize(obs),
+                action=action,
+                dist_params=params,
+                log_prob=policy.actions.distribution(params).log_prob(action),
+                reward=torch.from_numpy(scaled).to(device, torch.float32),
+                terminated=self._terminated[:used].to(device),
+                truncated=self._truncated[:used].to(device),
+                valid=valid.to(device),
+                value=torch.empty(0),
+                next_value=torch.empty(0),
+                final_index=torch.tensor([i for i, _ in self._final], dtype=torch.int64, device=device),
+                final_inputs=policy.normalize(torch.from_numpy(final).to(device, torch.float32)),
+                remaining=remaining,
+            )
+        return fill_values(rollout, policy)
+
+
+def fill_values(rollout: Rollout, policy: ActorCritic) -> Rollout:
+    """Evaluate V of every state of the rollout, the final observations included, in one batched pass."""
+    inputs = rollout.inputs
+    steps, num_envs = inputs.shape[0] - 1, inputs.shape[1]
+    with torch.no_grad():
+        states = torch.cat([inputs.flatten(0, 1), rollout.final_inputs])
+        values = policy.value(states)
+    table = values[: (steps + 1) * num_envs].view(steps + 1, num_envs)
+    next_value = table[1:].clone()
+    next_value.view(-1)[rollout.final_index] = values[(steps + 1) * num_envs :]
+    rollout.value, rollout.next_value = table[:-1], next_value
+    return rollout
+
+
+def _torch_dtype(kind: object) -> torch.dtype:
+    dtype: torch.dtype = torch.from_numpy(np.zeros(0, kind)).dtype  # type: ignore[call-overload]
+    return dtype
+
+
+def valid_observations(rollout: Rollout) -> Tensor:
+    """The observations of the rollout's transitions, `[B, ...]`, for the normaliser."""
+    return rollout.obs[:-1][rollout.valid]

@@ -1,0 +1,46 @@
+"""All parameters of a policy in one vector, so that a norm, a clip, an optimizer step and a snapshot are one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from surefoot.policies.actor_critic import ActorCritic
+
+
+class FlatParameters:
+    """Makes every parameter a view of `vector`, every gradient a view of `gradient`: the actor's first, then the critic's."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        self.actor_list, self.critic_list = policy.actor_parameters(), policy.critic_parameters()
+        parameters = [*self.actor_list, *self.critic_list]
+        assert {id(p) for p in parameters} == {id(p) for p in policy.parameters()}, (
+            "actor_parameters() and critic_parameters() must cover the policy, each parameter once"
+        )
+        self.vector = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.gradient = torch.zeros_like(self.vector)
+        offset = 0
+        for parameter in parameters:
+            end = offset + parameter.numel()
+            parameter.data = self.vector[offset:end].view_as(parameter)
+            parameter.grad = self.gradient[offset:end].view_as(parameter)
+            offset = end
+        self.actor_size = _numel(self.actor_list)
+
+    @property
+    def actor(self) -> Tensor:
+        return self.vector[: self.actor_size]
+
+    def leaf(self, start: int, end: int) -> nn.Parameter:
+        """A slice of the vector as one parameter for an optimizer, sharing storage and gradient."""
+        leaf = nn.Parameter(self.vector[start:end])
+        leaf.grad = self.gradient[start:end]
+        return leaf
+
+
+def _numel(parameters: Sequence[Tensor]) -> int:
+    return sum(p.numel() for p in parameters)

@@ -1,0 +1,250 @@
+"""Gradient steps: one, epochs of minibatches, a critic's fit; all of an update or nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from surefoot.engine.collect import fill_values
+from surefoot.engine.flat import FlatParameters
+from surefoot.engine.natural import Objective, natural_step
+from surefoot.errors import NonFiniteError
+from surefoot.math.moments import explained_variance, standardize
+from surefoot.types import Batch, Outputs
+
+if TYPE_CHECKING:
+    from surefoot.engine.config import EpochConfig, GradientConfig
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.types import Metrics, Rollout
+
+Loss: TypeAlias = "Callable[[Outputs, Batch], tuple[Tensor, Metrics]]"
+RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
+RATIO_TOLERANCE = 1e-2  # a broken invariant (dropout, a drifting normaliser), not rounding
+CHUNK = 65_536  # samples per pass where no gradient is needed
+
+
+class Learner:
+    """A policy, its optimizer, and what changes with them. `train_actor=False`: the optimizer has the critic only."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        config: GradientConfig,
+        generator: torch.Generator,
+        *,
+        train_actor: bool = True,
+        critic_learning_rate: float | None = None,
+        adaptive_kl: float | None = None,
+    ) -> None:
+        self.policy, self.config, self.generator, self.adaptive_kl = policy, config, generator, adaptive_kl
+        self.flat = FlatParameters(policy)
+        self.first_trained = 0 if train_actor else self.flat.actor_size
+        self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
+        self.rate_scale = 1.0  # moved by adaptive_kl
+
+    def _build_optimizer(self, train_actor: bool, critic_rate: float) -> torch.optim.Optimizer:
+        config, flat, rate = self.config, self.flat, self.config.learning_rate
+        split, end = flat.actor_size, len(flat.vector)
+        if not train_actor:
+            slices = [(split, end, critic_rate)]
+        elif rate == critic_rate:
+            slices = [(0, end, rate)]
+        else:
+            slices = [(0, split, rate), (split, end, critic_rate)]
+        groups: list[dict[str, Any]] = [
+            {"params": [flat.leaf(a, b)], "lr": r, "initial_lr": r} for a, b, r in slices if b > a
+        ]
+        if config.optimizer == "adam":
+            return torch.optim.Adam(groups, eps=1e-5, fused=True)
+        return torch.optim.RMSprop(groups, alpha=0.99, eps=1e-5)
+
+    def set_rates(self, remaining: float) -> None:
+        """Learning rates for the coming update: schedule × adaptive scale."""
+        factor = self.rate_scale * (remaining if self.config.learning_rate_schedule == "linear" else 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * factor
+
+    def adapt_rate(self, kl: float) -> None:
+        """÷1.5 when the update's KL was over twice `adaptive_kl`, ×1.5 when under half of it."""
+        target = self.adaptive_kl
+        if target is None:
+            return
+        if kl > 2.0 * target:
+            self.rate_scale /= 1.5
+        elif kl < target / 2.0:
+            self.rate_scale *= 1.5
+        low, high = (bound / self.config.learning_rate for bound in RATE_RANGE)
+        self.rate_scale = min(max(self.rate_scale, low), high)
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def descend(self, loss: Tensor) -> Tensor:
+        """One gradient step on `loss`; returns the gradient's norm before clipping, unread."""
+        self.flat.gradient.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradient = self.flat.gradient[self.first_trained :]
+        norm = torch.linalg.vector_norm(gradient)
+        if self.config.max_grad_norm is not None:
+            gradient.mul_((self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        self.optimizer.step()
+        return norm
+
+    def epochs(
+        self,
+        loss: Loss,
+        estimate: Callable[[Rollout], Batch],
+        rollout: Rollout,
+        config: EpochConfig,
+        *,
+        normalize: bool = False,
+    ) -> dict[str, float]:
+        """K passes of M shuffled minibatches over a rollout; `normalize` standardises advantages per minibatch.
+
+        The metrics are means over every minibatch of the update, apart from KL(old‖new), which is exact, over the
+        whole rollout, after the last step.
+        """
+        batch = estimate(rollout)
+        history: list[Metrics] = []
+        first: Metrics = {}
+        epochs = 0
+        with self.all_or_nothing():
+            for epoch in range(config.num_epochs):
+                if epoch and config.recompute_advantage:
+                    batch = estimate(fill_values(rollout, self.policy))
+                for part in self.minibatches(batch, config.num_minibatches):
+                    if normalize:
+                        part = replace(part, advantage=standardize(part.advantage, part.weight))
+                    outputs = self.policy.evaluate(part.obs, part.action)
+                    if not first:
+                        first = {"ratio_error": max_ratio_error(outputs, part)}
+                    total, metrics = loss(outputs, part)
+                    metrics["grad_norm"] = self.descend(total)
+                    history.append(metrics)
+                epochs = epoch + 1
+                if config.stop_kl is not None and epochs < config.num_epochs:  # noqa: SIM102 (the read costs)
+                    if self.mean_kl(batch) > config.stop_kl:
+                        break
+            result = self.summarize(batch, history, first)
+        return {**result, "epochs": float(epochs)}
+
+    def fit_value(self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, epochs: int, parts: int) -> list[Metrics]:
+        """Regress V on its targets with the critic's own parameters; one entry of metrics per gradient step."""
+        history: list[Metrics] = []
+        for _ in range(epochs):
+            for part in self.minibatches(batch, parts):
+                value_loss = loss(self.policy.value(part.obs), part)
+                history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
+        return history
+
+    def natural_step(self, objective: Objective, batch: Batch, config: Any) -> tuple[Tensor, Tensor]:
+        """The actor's natural step within `config.max_kl`, and the gain that the gradient predicts for it."""
+        return natural_step(
+            self.policy,
+            self.flat.actor_list,
+            objective,
+            batch,
+            max_kl=config.max_kl,
+            cg_iterations=config.cg_iterations,
+            cg_damping=config.cg_damping,
+            fisher_fraction=config.fisher_fraction,
+        )
+
+    def measure(self, objective: Objective, batch: Batch) -> float:
+        """An objective's value with the policy as it is now, read on the host (for a line search)."""
+        with torch.no_grad():
+            return float(objective(self.policy.evaluate(batch.obs, batch.action), batch))
+
+    def mean_kl(self, batch: Batch) -> float:
+        return float(batch.mean(self.kl_from(batch)))
+
+    def policy_metrics(self, batch: Batch) -> Metrics:
+        """Entropy and ratio error of the policy before it moves."""
+        with torch.no_grad():
+            outputs = self.policy.evaluate(batch.obs, batch.action)
+            return {
+                "entropy": batch.mean(outputs.distribution.entropy()),
+                "ratio_error": max_ratio_error(outputs, batch),
+            }
+
+    def minibatches(self, batch: Batch, parts: int) -> Iterator[Batch]:
+        """The batch in `parts` equal, freshly shuffled parts; each sample is in exactly one of them."""
+        if parts == 1:
+            yield batch
+            return
+        order = torch.randperm(len(batch), generator=self.generator, device=self.generator.device)
+        for index in order.to(batch.obs.device).chunk(parts):
+            yield batch.take(index)
+
+    def kl_from(self, batch: Batch) -> Tensor:
+        """KL(old‖new) of every sample, from the stored parameters of the old distribution."""
+        actions = self.policy.actions
+        with torch.no_grad():
+            return torch.cat(
+                [
+                    actions.distribution(old).kl_to(actions.distribution(self.policy.action_params(obs)))
+                    for obs, old in zip(batch.obs.split(CHUNK), batch.dist_params.split(CHUNK), strict=True)
+                ]
+            )
+
+    def summarize(self, batch: Batch, history: list[Metrics], once: Metrics) -> dict[str, float]:
+        """Read everything on the host, once per update, and refuse the update if a number is not finite."""
+        kl = self.kl_from(batch)
+        if batch.weight is not None:
+            kl = kl * batch.weight
+        names = list(history[0]) if history else []
+        means = [torch.stack([entry[name] for entry in history]).mean() for name in names]
+        last = {
+            **once,
+            "kl": batch.mean(kl),
+            "kl_p95": torch.quantile(kl[:CHUNK].float(), 0.95),
+            "kl_max": kl.max(),
+            "parameters_finite": self.flat.vector.isfinite().all(),
+        }
+        if self.policy.has_critic:
+            last["explained_variance"] = explained_variance(batch.value, batch.value_target, batch.weight)
+        numbers = torch.stack([x.float() for x in (*means, *last.values())]).tolist()
+        metrics = dict(zip([*names, *last], numbers, strict=True))
+        broken = [name for name, x in metrics.items() if x != x or x in (float("inf"), float("-inf"))]
+        if not metrics.pop("parameters_finite"):
+            broken.append("the parameters")
+        if broken:
+            raise NonFiniteError(
+                f"the update gave values that are not finite ({', '.join(broken)}); it was rejected and the weights are "
+                f"as before it. learning_rate={self.learning_rate:g} may be too high, or rewards too large "
+                "(try --normalize-rewards or a smaller --reward-scale)"
+            )
+        if metrics.get("ratio_error", 0.0) > RATIO_TOLERANCE:
+            raise NonFiniteError(
+                f"the policy disagrees with itself: the first ratio of the update is off by {metrics['ratio_error']:.2g} "
+                "(it must be 1). Something in it changes between rollout and update: dropout, batch statistics, noise"
+            )
+        return metrics
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Weights and optimizer come back as they were if anything inside raises."""
+        vector = self.flat.vector.clone()
+        state = {p: {k: v.clone() if torch.is_tensor(v) else v for k, v in s.items()} for p, s in self.optimizer.state.items()}
+        try:
+            yield
+        except BaseException:
+            self.flat.vector.copy_(vector)
+            self.optimizer.state.clear()
+            self.optimizer.state.update(state)
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "rate_scale": self.rate_scale}
+
+
+def max_ratio_error(outputs: Outputs, batch: Batch) -> Tensor:
+    """max |π_new/π_old − 1|, which must be 0 before the first gradient step of an update."""
+    error = ((outputs.log_prob.detach() - batch.log_prob).exp() - 1.0).abs()
+    return (error if batch.weight is None else error * batch.weight).max()

@@ -1,0 +1,1 @@
+"""Actions → `Step`: environments of every make behind one contract. Never imports policies."""

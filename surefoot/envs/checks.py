@@ -1,0 +1,37 @@
+"""What an environment must keep to, with errors that name the env, its seed, its episode and its step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from surefoot.errors import EnvError, NonFiniteError, UsageError
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+
+def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:
+    """NonFiniteError naming the first env whose row of `values` holds a NaN or an infinity."""
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return
+    rows = np.isfinite(values.reshape(len(values), -1)).all(1)
+    index = int(np.argmin(rows))
+    raise NonFiniteError(f"{what} of {envs[index]} is not finite: {values[index]}")
+
+
+def check_first_observation(env: object, space: spaces.Space[Any], obs: Any) -> None:
+    """The first observation must be of the declared shape and type; out of bounds is for `surefoot doctor`."""
+    array = np.asarray(obs)
+    if array.shape != space.shape:
+        raise EnvError(f"{env} returned an observation of shape {array.shape}; its space says {space.shape}")
+    if space.dtype is not None and not np.can_cast(array.dtype, space.dtype, casting="same_kind"):
+        raise EnvError(f"{env} returned observations of {array.dtype}; its space says {space.dtype}")
+
+
+def check_action_space(space: spaces.Space[Any]) -> None:
+    if isinstance(space, spaces.Box) and not (space.low <= space.high).all():
+        raise UsageError(f"the action space {space} has a lower bound above the upper one")

@@ -1,0 +1,161 @@
+"""One Gymnasium environment from its name, with errors that say what to do."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFound, VersionNotFound
+
+from surefoot.errors import EnvError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from surefoot.envs.config import EnvConfig
+
+Factory = Callable[..., "gym.Env[Any, Any]"]
+
+# Where an env comes from -> the extra that installs it.
+EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
+
+
+def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:
+    """The environment of a config (or of `factory`, which Python callers may pass), with its wrappers."""
+    kwargs = dict(config.env_kwargs) | ({"render_mode": render_mode} if render_mode else {})
+    if factory is None and re.search(r"\.py:", config.env):
+        factory = load_object(config.env, "env")
+    env = _construct(config, factory, kwargs)
+    for wrapper in config.wrappers:
+        env = _wrap(env, wrapper)
+    if config.max_episode_steps is not None:
+        env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
+    return env
+
+
+def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    if factory is not None:
+        try:
+            env = factory(**kwargs)
+        except Exception as error:
+            raise EnvError(f"the environment's factory raised {type(error).__name__}: {error}") from error
+        if not isinstance(env, gym.Env):
+            raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")
+        return env
+    if not config.env:
+        raise UsageError("no environment given; name one, for example: surefoot train CartPole-v1")
+    _import_plugins(config.env)
+    try:
+        # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.
+        return gym.make(config.env, disable_env_checker=True, **kwargs)
+    except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv) as error:
+        raise UsageError(_unknown_env(config.env, error)) from None
+    except DependencyNotInstalled as error:
+        raise UsageError(f"{config.env} needs a package that is not installed: {_install_hint(config.env, error)}") from None
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{config.env} could not be made: {error}; is its package installed?") from None
+    except TypeError as error:
+        if "unexpected keyword" in str(error):
+            raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {error}") from None
+        raise EnvError(f"{config.env} raised while it was made: {error}") from error
+    except gym.error.Error as error:
+        raise UsageError(f"{config.env!r} is not a valid environment id: {error}") from None
+    except Exception as error:
+        raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
+
+
+def _import_plugins(env_id: str) -> None:
+    """Atari ids exist only after their package is imported."""
+    if env_id.startswith("ALE/"):
+        if importlib.util.find_spec("ale_py") is None:
+            raise UsageError(f'{env_id} needs a package that is not installed: pip install "surefoot[atari]"')
+        gym.register_envs(importlib.import_module("ale_py"))
+
+
+def _install_hint(env_id: str, error: Exception) -> str:
+    spec = gym.envs.registration.registry.get(env_id.split(":")[-1])
+    entry = str(spec.entry_point) if spec else ""
+    extra = next((extra for part, extra in EXTRAS.items() if part in entry), None)
+    return f'pip install "surefoot[{extra}]"' if extra else str(error)
+
+
+def _unknown_env(env_id: str, error: Exception) -> str:
+    """Newest version of the same name, else the nearest name, else Gymnasium's own words."""
+    known = known_envs()
+    name = env_id.rsplit("-v", 1)[0]
+    versions = [known_id for known_id in known if known_id.rsplit("-v", 1)[0].lower() == name.lower()]
+    hint = f"; did you mean '{versions[-1]}'?" if versions else did_you_mean(env_id, known)
+    where = "" if hint else " (`surefoot list envs` shows the registered ones; yours may need module:Id or file.py:Factory)"
+    return f"unknown environment '{env_id}'{hint}{where}"
+
+
+def known_envs() -> list[str]:
+    """Registered ids, sorted by name and version, without Gymnasium's internal variants."""
+    registry = gym.envs.registration.registry
+
+    def order(env_id: str) -> tuple[str, int]:
+        name, _, version = env_id.rpartition("-v")
+        return (name, int(version)) if version.isdigit() else (env_id, 0)
+
+    hidden = ("phys2d/", "tabular/", "GymV")
+    return sorted((i for i in registry if not i.startswith(hidden)), key=order)
+
+
+def load_object(path: str, what: str) -> Any:
+    """The object named by `path/to/file.py:Name` or `module:Name`."""
+    source, _, name = path.rpartition(":")
+    if not source or not name:
+        raise UsageError(f"{what}={path!r} is not of the form file.py:Name or module:Name")
+    if source.endswith(".py"):
+        module = _load_file(Path(source), what)
+    else:
+        try:
+            module = importlib.import_module(source)
+        except ModuleNotFoundError as error:
+            raise UsageError(f"{what}={path!r}: {error}") from None
+    if not hasattr(module, name):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise UsageError(f"{what}={path!r}: there is no {name!r} in {source}{did_you_mean(name, public)}")
+    return getattr(module, name)
+
+
+def _load_file(file: Path, what: str) -> Any:
+    if not file.is_file():
+        raise UsageError(f"{what}: the file {file} does not exist (looked in {Path.cwd()})")
+    name = f"surefoot_user_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise EnvError(f"{file} raised {type(error).__name__} when it was loaded: {error}") from error
+    return module
+
+
+def _wrap(env: gym.Env[Any, Any], text: str) -> gym.Env[Any, Any]:
+    """Apply one wrapper written as `Name`, `module:Name` or `file.py:Name`, with optional JSON arguments."""
+    name, brace, arguments = text.partition("{")
+    try:
+        kwargs = json.loads(brace + arguments) if brace else {}
+    except json.JSONDecodeError as error:
+        raise UsageError(f"wrappers: the arguments in {text!r} are not JSON: {error}") from None
+    name = name.strip()
+    if ":" in name:
+        wrapper = load_object(name, "wrappers")
+    else:
+        wrapper = getattr(gym.wrappers, name, None)
+        if wrapper is None:
+            raise UsageError(f"wrappers: gymnasium.wrappers has no {name!r}{did_you_mean(name, gym.wrappers.__all__)}")
+    try:
+        wrapped: gym.Env[Any, Any] = wrapper(env, **kwargs)
+    except Exception as error:
+        raise UsageError(f"wrappers: {name}({kwargs}) failed: {type(error).__name__}: {error}") from error
+    return wrapped

@@ -1,0 +1,39 @@
+"""What can go wrong, in the user's words. Each error knows the exit code of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SurefootError(Exception):
+    """A run failed. The message says what, where, why and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(SurefootError):
+    """A wrong name, value or combination, found before any work started."""
+
+    exit_code = 2
+
+
+class EnvError(SurefootError):
+    """The user's environment raised or broke its contract; its own traceback is the cause."""
+
+
+class NonFiniteError(SurefootError):
+    """A NaN or infinity appeared where training cannot go on."""
+
+
+class CheckpointError(SurefootError):
+    """A checkpoint is missing, damaged or of another kind."""
+
+    exit_code = 4
+
+
+def did_you_mean(wrong: str, valid: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the nearest valid name (case does not count), or nothing."""
+    by_lower = {name.lower(): name for name in valid}
+    near = get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean '{by_lower[near[0]]}'?" if near else ""

@@ -1,0 +1,1 @@
+"""Pure functions of the mathematics: formula in the docstring, shapes checked at the door."""

@@ -1,0 +1,1 @@
+"""Observation → (distribution over actions, value)."""

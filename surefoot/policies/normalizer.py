@@ -1,0 +1,52 @@
+"""Observation normalisation as a part of the policy: saved, loaded and frozen with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from surefoot.math.moments import RunningMoments
+
+CLIP = 10.0
+
+
+class ObservationNormalizer(nn.Module):
+    """x ↦ clip((x − mean) / √(var + 1e-8), ±10), one set of statistics for all envs of a run.
+
+    Frozen while a rollout is collected and learned from, so that the first ratio is 1; `merge` takes the
+    rollout's valid observations in afterwards. The buffers are float64 so that saving loses nothing.
+    """
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+    _shift: Tensor
+    _scale: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("_shift", torch.zeros(shape), persistent=False)
+        self.register_buffer("_scale", torch.ones(shape), persistent=False)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return ((obs - self._shift) * self._scale).clamp_(-CLIP, CLIP)
+
+    def merge(self, rows: Tensor) -> None:
+        """Take in `[B, *shape]` observations."""
+        moments = RunningMoments(tuple(self.mean.shape))
+        moments.load_state_dict(
+            {"count": self.count.item(), "mean": self.mean.cpu().numpy(), "var": self.var.cpu().numpy()}
+        )
+        moments.merge(rows.cpu().numpy())
+        for name, value in moments.state_dict().items():
+            getattr(self, name).copy_(torch.from_numpy(np.asarray(value)))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Rebuild the float32 shift and scale from the statistics (after a merge or a load)."""
+        self._shift.copy_(self.mean)
+        self._scale.copy_((self.var + 1e-8).rsqrt())

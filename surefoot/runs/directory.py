@@ -1,0 +1,122 @@
+"""One training run on disk, and how to find it again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from surefoot.errors import UsageError
+from surefoot.runs.files import read_json, read_json_lines, write_atomic, write_json
+
+ROOT = Path("runs")
+
+
+class RunDirectory:
+    """`config.toml`, `manifest.json`, `metrics.jsonl`, `timings.jsonl`, `tensorboard/`, `checkpoints/`, `status.json`, `log.txt`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config, self.manifest = path / "config.toml", path / "manifest.json"
+        self.metrics, self.timings = path / "metrics.jsonl", path / "timings.jsonl"
+        self.tensorboard, self.checkpoints = path / "tensorboard", path / "checkpoints"
+        self.status, self.result, self.log = path / "status.json", path / "result.json", path / "log.txt"
+
+    @classmethod
+    def create(cls, path: str | Path | None, env: str, algo: str, seed: int) -> RunDirectory:
+        """A new, empty directory: the given one, or `runs/<env>/<algo>/<time>-s<seed>`. Fails before any work."""
+        if path is not None:
+            target = Path(path)
+            if (target / "manifest.json").exists():
+                raise UsageError(f"{target} already holds a run; choose another --run-dir, or remove it")
+        else:
+            stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+            base = ROOT / escape(env) / escape(algo) / f"{stamp}-s{seed}"
+            target = next(c for c in _numbered(base) if not c.exists())
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            run = cls(target)
+            run.checkpoints.mkdir(exist_ok=True)
+            write_atomic(run.log, "")
+        except OSError as error:
+            raise UsageError(f"cannot write the run directory {target}: {error.strerror}; choose another --run-dir") from None
+        return run
+
+    def set_status(self, state: str, **facts: Any) -> None:
+        """state: running, done, interrupted or failed."""
+        write_json(self.status, {"state": state, **facts})
+
+    def read_status(self) -> dict[str, Any]:
+        status: dict[str, Any] = read_json(self.status) if self.status.exists() else {"state": "unknown"}
+        return status
+
+    def note(self, line: str) -> None:
+        with open(self.log, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return list(read_json_lines(self.metrics))
+
+    def latest_checkpoint(self) -> Path | None:
+        steps = [p for p in self.checkpoints.glob("*") if p.name.isdigit()]
+        return max(steps, key=lambda p: int(p.name), default=None)
+
+
+def _numbered(base: Path) -> Iterator[Path]:
+    yield base
+    for number in range(2, 1_000_000):
+        yield base.with_name(f"{base.name}-{number}")
+
+
+def escape(name: str) -> str:
+    """An env id as one path component: `ALE/Pong-v5` → `ALE_Pong-v5`, `my/file.py:Env` → `my_file.py_Env`."""
+    return re.sub(r"[^\w.\-+ ]", "_", name).strip("._ ") or "env"
+
+
+def list_runs(root: Path = ROOT) -> list[RunDirectory]:
+    """Every run below `root`, oldest first."""
+    found = [RunDirectory(manifest.parent) for manifest in root.glob("**/manifest.json")]
+    return sorted(found, key=lambda run: (run.manifest.stat().st_mtime, str(run.path)))
+
+
+def find_run(name: str | Path, root: Path = ROOT) -> RunDirectory:
+    """A run by path, by `latest`, or by a unique prefix of its path below `root` or of its own name."""
+    path = Path(name)
+    if (path / "manifest.json").exists():
+        return RunDirectory(path)
+    runs = list_runs(root)
+    if not runs:
+        raise UsageError(f"there is no run '{name}', and none below {root}/; train one: surefoot train CartPole-v1")
+    if str(name) == "latest":
+        return runs[-1]
+    matching = [
+        run
+        for run in runs
+        if run.path.name.startswith(str(name)) or str(run.path.relative_to(root)).startswith(str(name))
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        listed = "\n  ".join(str(run.path) for run in matching[-5:])
+        raise UsageError(f"'{name}' fits {len(matching)} runs; name one of them:\n  {listed}")
+    raise UsageError(f"there is no run '{name}'; `surefoot list runs` shows them (or use 'latest')")
+
+
+def describe(run: RunDirectory) -> dict[str, Any]:
+    """What `surefoot list runs` shows of a run."""
+    try:
+        manifest, status = read_json(run.manifest), run.read_status()
+    except (OSError, json.JSONDecodeError):
+        return {"run": str(run.path), "state": "unreadable"}
+    return {
+        "run": str(run.path),
+        "env": manifest.get("env"),
+        "algo": manifest.get("algo"),
+        "seed": manifest.get("seed"),
+        "steps": status.get("step"),
+        "return": status.get("eval_return"),
+        "state": status.get("state"),
+    }

@@ -1,0 +1,41 @@
+"""What a run was made with: versions, machine, command, git commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+PACKAGES = ("surefoot", "torch", "numpy", "gymnasium")
+
+
+def build_manifest(**facts: Any) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "versions": {name: _version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+        "git_commit": _git_commit(),
+        **facts,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, where it is a git checkout."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,190 @@
+"""One way to declare a setting: a frozen dataclass field with its default, its help and its bounds.
+
+Command-line flags, TOML files, `surefoot.train(...)` keywords, `surefoot explain` and the docs all read these fields,
+so a setting is written once, beside the code that uses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from surefoot.errors import UsageError, did_you_mean
+
+T = TypeVar("T")
+SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9}
+
+
+def setting(
+    default: T,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    flag: bool = True,
+) -> T:
+    """A dataclass field that knows its help and its range: `low <= value <= high`, `above < value`.
+
+    `flag=False` keeps it off the command line (for what is set by a positional argument).
+    """
+    metadata = {"help": help, "low": low, "high": high, "above": above, "flag": flag}
+    factory: Any = None
+    if isinstance(default, dict):
+        factory = lambda: dict(default)  # noqa: E731 (a frozen config still must not share a mutable default)
+    field: Any = (
+        dataclasses.field(default_factory=factory, metadata=metadata)
+        if factory
+        else dataclasses.field(default=default, metadata=metadata)
+    )
+    return typing.cast(T, field)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of every config: values are coerced to their declared type and checked when the object is made."""
+
+    def __post_init__(self) -> None:
+        for field in options(type(self)):
+            value = coerce(field.name, getattr(self, field.name), field.type)
+            object.__setattr__(self, field.name, value)
+            field.check(value)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting as the command line and the docs see it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    owner: type
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    flag: bool = True
+
+    def check(self, value: Any) -> None:
+        numbers = value if isinstance(value, tuple) else (value,)
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
+                continue
+            if math.isnan(number):
+                raise UsageError(f"{self.name} is NaN; give a number")
+            if self.low is not None and number < self.low:
+                raise UsageError(f"{self.name}={value} is too small; it must be at least {self.low:g}")
+            if self.above is not None and number <= self.above:
+                raise UsageError(f"{self.name}={value} is too small; it must be greater than {self.above:g}")
+            if self.high is not None and number > self.high:
+                raise UsageError(f"{self.name}={value} is too large; it must be at most {self.high:g}")
+
+
+@cache
+def options(config: type) -> tuple[Option, ...]:
+    """Every field of a config with its resolved type; a subclass that only changes a default keeps the help."""
+    hints = typing.get_type_hints(config)
+    return tuple(_option(config, field, hints[field.name]) for field in dataclasses.fields(config))
+
+
+def _option(config: type, field: dataclasses.Field[Any], hint: Any) -> Option:
+    lineage = [c for c in config.__mro__ if field.name in c.__dict__.get("__annotations__", {})]
+    declared = [c.__dataclass_fields__[field.name].metadata for c in lineage]  # type: ignore[attr-defined]
+    metadata: dict[str, Any] = dict(next((m for m in declared if m), {"help": ""}))
+    factory = field.default_factory
+    default = factory() if factory is not MISSING else field.default
+    return Option(name=field.name, type=hint, default=default, owner=lineage[-1], **metadata)
+
+
+def unwrap_optional(hint: Any) -> tuple[Any, bool]:
+    """(the type without None, whether None is allowed)."""
+    if get_origin(hint) in (Union, types.UnionType):
+        inner = [arm for arm in get_args(hint) if arm is not type(None)]
+        return (inner[0] if len(inner) == 1 else Union[tuple(inner)]), len(inner) < len(get_args(hint))  # noqa: UP007
+    return hint, False
+
+
+def coerce(name: str, value: Any, hint: Any) -> Any:
+    """`value` as the type `hint`, from Python, TOML or a command-line string; UsageError naming the key otherwise."""
+    inner, optional = unwrap_optional(hint)
+    if optional and (value is None or value == "none"):
+        return None
+    origin = get_origin(inner)
+    if origin is Literal:
+        choices = get_args(inner)
+        if value not in choices:
+            known = ", ".join(map(str, choices))
+            raise UsageError(f"{name}={value!r} is not one of: {known}{did_you_mean(str(value), choices)}")
+        return value
+    if origin is tuple:
+        parts = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else value
+        if not isinstance(parts, (list, tuple)):
+            parts = [parts]
+        return tuple(coerce(name, part, get_args(inner)[0]) for part in parts if part != "")
+    if origin is dict:
+        return _mapping(name, value)
+    if inner is bool:
+        return _boolean(name, value)
+    if inner in (int, float):
+        return _number(name, value, whole=inner is int)
+    if inner is str and not isinstance(value, str):
+        raise UsageError(f"{name}={value!r} is not a text; write it in quotes")
+    return value
+
+
+def _boolean(name: str, value: Any) -> bool:
+    words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}={value!r} is not true or false")
+    return value
+
+
+def _number(name: str, value: Any, whole: bool) -> int | float:
+    """A number from `100_000`, `100k`, `1M`, `3e-4`, 5 or 5.0."""
+    wanted = "a whole number" if whole else "a number"
+    number = value
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([-+]?[0-9._]+(?:[eE][-+]?\d+)?|[-+]?inf|nan)\s*([kMG]?)\s*", value)
+        try:
+            number = float(match[1]) * SUFFIXES.get(match[2], 1) if match else None
+        except ValueError:
+            number = None
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise UsageError(f"{name}={value!r} is not {wanted}; write it as 100_000, 100k, 1M or 3e-4")
+    if not whole:
+        return float(number)
+    if not math.isfinite(number) or number != int(number):
+        raise UsageError(f"{name}={value!r} is not a whole number")
+    return int(number)
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"""{name}={value!r} is not JSON ({error}); write it as '{{"key": 1}}'""") from None
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name}={value!r} is not a table of keys and values")
+    return dict(value)
+
+
+def changed(config: Settings) -> Iterator[tuple[str, Any]]:
+    """The settings that differ from their default."""
+    for option in options(type(config)):
+        value = getattr(config, option.name)
+        if value != option.default:
+            yield option.name, value

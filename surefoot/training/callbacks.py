@@ -1,0 +1,36 @@
+"""Your own code at the documented points of the training loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surefoot.training.evaluate import Evaluation
+    from surefoot.training.trainer import Trainer
+    from surefoot.types import Rollout
+
+
+class Callback:
+    """Override what you need. Every method gets the trainer; `trainer.stop("why")` ends the run after this update.
+
+    Order in each iteration: on_rollout (collected, not yet learned from), on_update (learned), on_log (a row was
+    written; not every iteration). A callback that raises ends the run as failed, with its own traceback.
+    """
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Everything is built; nothing has been stepped."""
+
+    def on_rollout(self, trainer: Trainer, rollout: Rollout) -> None:
+        """`rollout` was collected. Its tensors are reused for the next one: copy what you keep."""
+
+    def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        """The policy was updated; `metrics` are of this update."""
+
+    def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+        """A row of metrics is written; whatever you add to `row` is written with it."""
+
+    def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
+        """The policy was evaluated."""
+
+    def on_end(self, trainer: Trainer) -> None:
+        """Training is over (also after an error or an interrupt)."""

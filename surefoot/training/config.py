@@ -1,0 +1,186 @@
+"""From names and values to the settings of one run, each with its origin. Imports no torch.
+
+Precedence: defaults < preset < config file < flags (or keywords).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from surefoot.algorithms import ALGORITHMS, get_algorithm
+from surefoot.engine.config import check_minibatches
+from surefoot.envs.config import EnvConfig
+from surefoot.errors import UsageError, did_you_mean
+from surefoot.policies.config import PolicyConfig
+from surefoot.settings import Option, Settings, options, setting
+from surefoot.training.presets import automatic_preset, load_preset
+
+DEFAULT_ALGO = "ppo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Settings):
+    """The run."""
+
+    algo: str = setting(DEFAULT_ALGO, f"One of {', '.join(ALGORITHMS)}.", flag=False)
+    total_steps: int = setting(1_000_000, "Environment steps to train for; never exceeded.", low=1)
+    seed: int | None = setting(None, "Of everything random; none: drawn and printed.", low=0, high=2**31 - 1)
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "Auto: the GPU only where the networks are large enough to gain.")
+    threads: int = setting(1, "PyTorch threads. Small networks are fastest with one.", low=1)
+    log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
+    log_info: tuple[str, ...] = setting((), "Numbers of the env's info at episode ends to log, by name (is_success).")
+    callbacks: tuple[str, ...] = setting((), "Your own callbacks: `file.py:Class` or `module:Class`.")
+    eval_episodes: int = setting(100, "Episodes of the final greedy evaluation; 0: none.", low=0)
+    eval_max_steps: int | None = setting(
+        None, "Longest evaluation episode; none: the env's own limit, else 10_000.", low=1
+    )
+    eval_env: str | None = setting(None, "Evaluate in this env instead of the training one.")
+    eval_env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of eval_env, as JSON.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eval_env_kwargs and self.eval_env is None:
+            raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
+
+    @property
+    def log_interval(self) -> int:
+        return self.log_every or max(1, self.total_steps // 200)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything a run is made from, in the groups of their owners; `origins` says where each value came from."""
+
+    run: RunConfig
+    env: EnvConfig
+    policy: PolicyConfig
+    algorithm: Any
+    origins: dict[str, str] = field(default_factory=dict)
+    preset: str | None = None
+
+    @property
+    def groups(self) -> tuple[Settings, ...]:
+        return (self.run, self.env, self.policy, self.algorithm)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings under their own names, as in `config.toml`."""
+        return {name: value for group in self.groups for name, value in group.as_dict().items()}
+
+
+def all_options(algo: str) -> dict[str, Option]:
+    """Every setting of a run of this algorithm, by name."""
+    groups = (RunConfig, EnvConfig, PolicyConfig, get_algorithm(algo).Config)
+    found = [option for group in groups for option in options(group)]
+    names = {option.name: option for option in found}
+    assert len(names) == len(found), f"two groups of {algo} declare the same setting"
+    return names
+
+
+def resolve(
+    env: str | None = None,
+    algo: str | None = None,
+    preset: str | None = "auto",
+    config_file: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> TrainConfig:
+    """The settings of a run. `preset`: a name, "auto" (the tuned one of env and algorithm, if any), or "none"/None."""
+    given = dict(overrides or {})
+    if env is not None:
+        given["env"] = env
+    if algo is not None:
+        given["algo"] = algo
+    from_file = read_toml(Path(config_file)) if config_file is not None else {}
+    named = preset if preset not in (None, "auto", "none") else None
+    from_preset = load_preset(named) if named else {}
+
+    def decide(key: str, default: Any) -> Any:
+        return given.get(key, from_file.get(key, from_preset.get(key, default)))
+
+    algo_name, env_name = decide("algo", DEFAULT_ALGO), decide("env", "")
+    get_algorithm(algo_name)
+    if preset == "auto":
+        named = automatic_preset(env_name, algo_name)
+        from_preset = load_preset(named) if named else {}
+    _check_preset_algo(named, from_preset, algo_name)
+    layers = [(f"preset {named}", from_preset), (str(config_file), from_file), ("given", given)]
+    return _build(algo_name, layers, named)
+
+
+def _check_preset_algo(named: str | None, values: Mapping[str, Any], algo: str) -> None:
+    """A preset's numbers are tuned for one algorithm; with another they would be silently wrong."""
+    if named and values.get("algo", algo) != algo:
+        raise UsageError(
+            f"preset {named} is for {values['algo']}, not {algo}; drop --algo, or use --preset none with --config"
+        )
+
+
+def _build(algo: str, layers: list[tuple[str, Mapping[str, Any]]], preset: str | None) -> TrainConfig:
+    known = all_options(algo)
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(known, "default")
+    for origin, layer in layers:
+        for name, value in layer.items():
+            if name not in known:
+                raise UsageError(_unknown_setting(name, algo, known, origin))
+            values[name], origins[name] = value, origin
+    values["algo"] = algo
+    groups = [
+        group(**{option.name: values[option.name] for option in options(group) if option.name in values})
+        for group in (RunConfig, EnvConfig, PolicyConfig, get_algorithm(algo).Config)
+    ]
+    config = TrainConfig(*groups, origins=origins, preset=preset)
+    check_together(config)
+    return config
+
+
+def _unknown_setting(name: str, algo: str, known: Mapping[str, Option], origin: str) -> str:
+    elsewhere = [other for other in ALGORITHMS if other != algo and name in all_options(other)]
+    if elsewhere:
+        return f"'{name}' ({origin}) is no setting of {algo}; it belongs to {', '.join(elsewhere)}"
+    return f"unknown setting '{name}' ({origin}){did_you_mean(name, known)} (`surefoot explain {algo}` lists all)"
+
+
+def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
+    """What no group can see alone: minibatches that divide, a budget of at least one rollout."""
+    algorithm = config.algorithm
+    size = (num_envs or algorithm.num_envs) * algorithm.rollout_length
+    minibatch = getattr(algorithm, "normalize_advantage", "none") == "minibatch"
+    for name in ("num_minibatches", "value_minibatches"):
+        if hasattr(algorithm, name):
+            try:
+                check_minibatches(size, getattr(algorithm, name), minibatch and name == "num_minibatches")
+            except UsageError as error:
+                raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
+    whole_episodes = get_algorithm(config.run.algo)(algorithm).episodes_per_env is not None
+    if not whole_episodes and size > config.run.total_steps:
+        raise UsageError(
+            f"total_steps={config.run.total_steps} is less than one rollout of {size} "
+            f"({size // algorithm.rollout_length} envs × {algorithm.rollout_length} steps); "
+            "raise --total-steps, or lower --rollout-length or --num-envs"
+        )
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+
+
+def to_toml(config: TrainConfig) -> str:
+    """The effective settings; `none` stands for None, which TOML lacks."""
+    import tomli_w
+
+    plain = {
+        name: "none" if value is None else list(value) if isinstance(value, tuple) else value
+        for name, value in config.flat().items()
+    }
+    tables = {name: value for name, value in plain.items() if isinstance(value, dict)}
+    return tomli_w.dumps({name: value for name, value in plain.items() if name not in tables} | tables)

@@ -1,0 +1,43 @@
+"""Settings that are known to work, as TOML files beside this one: `<env>/<algo>`, `homework/…`, `lecture/…`."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from surefoot.errors import UsageError, did_you_mean
+
+
+def list_presets() -> list[str]:
+    """Names of all presets, sorted."""
+    return sorted(
+        f"{folder.name}/{file.name.removesuffix('.toml')}"
+        for folder in files(__name__).iterdir()
+        if folder.is_dir() and not folder.name.startswith("_")
+        for file in folder.iterdir()
+        if file.name.endswith(".toml")
+    )
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    file = _file(name)
+    if file is None:
+        known = list_presets()
+        raise UsageError(f"unknown preset '{name}'{did_you_mean(name, known)} (`surefoot list presets` shows all)")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def automatic_preset(env: str, algo: str) -> str | None:
+    """The tuned preset of this env and algorithm, if there is one."""
+    name = f"{env}/{algo}"
+    return name if _file(name) is not None else None
+
+
+def _file(name: str) -> Traversable | None:
+    folder, _, stem = name.partition("/")
+    if not folder or not stem or "/" in stem or folder.startswith(".") or stem.startswith("."):
+        return None
+    file = files(__name__) / folder / f"{stem}.toml"
+    return file if file.is_file() else None

@@ -1,0 +1,143 @@
+"""The values that travel between the layers, their shapes and their meaning.
+
+Shapes: T steps of a rollout, N envs, B = T·N samples, A parameters of an action's distribution, K truncations.
+Tensors over time are time-major, `[T, N, ...]`. This module imports neither torch nor NumPy at run time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from gymnasium import Space
+    from torch import Tensor
+
+    Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step of N envs returned. Where an episode ended, `obs` already belongs to the next one."""
+
+    obs: Array  # [N, ...]
+    reward: Array  # [N] float64, as the env gave it
+    terminated: Array  # [N] bool: the MDP ended
+    truncated: Array  # [N] bool: the clock ended the episode, the MDP goes on
+    valid: Array  # [N] bool: False where the backend inserted a step that is no transition (autoreset, idle)
+    final_obs: dict[int, Array] = field(default_factory=dict)  # env index -> true last observation of its episode
+    final_info: dict[int, dict[str, Any]] = field(default_factory=dict)  # env index -> info of that last step
+
+
+class Envs(Protocol):
+    """N envs stepped together; actions in, a `Step` out."""
+
+    num_envs: int
+    observation_space: Space[Any]  # of one env
+    action_space: Space[Any]  # of one env
+    exact_seeds: bool  # every episode has its own seed, so that a run can be repeated and resumed exactly
+    time_limit: int | None  # longest episode, where the env declares one
+
+    def reset(self) -> Array: ...
+
+    def step(self, action: Array, active: Array | None = None) -> Step:
+        """`active[i]` False: leave env i as it is and mark its step invalid."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Distribution(Protocol):
+    """A batch of action distributions. Per-sample results have the batch's shape; actions may have one more axis."""
+
+    def log_prob(self, action: Tensor) -> Tensor: ...
+
+    def entropy(self) -> Tensor: ...
+
+    def kl_to(self, other: Any) -> Tensor:
+        """KL(self‖other), per sample."""
+        ...
+
+    def with_params(self, params: Tensor) -> Distribution:
+        """A distribution of the same kind from stored parameters."""
+        ...
+
+    def sample(self, noise: Tensor) -> Tensor: ...
+
+    def mode(self) -> Tensor: ...
+
+
+@dataclass(slots=True)
+class Rollout:
+    """T steps of N envs, allocated once and filled in place; everything that an update may ask for."""
+
+    obs: Tensor  # [T+1, N, ...] as the env gave it; obs[T] followed the last step
+    inputs: Tensor  # [T+1, N, ...] the same, normalised as the policy saw it
+    action: Tensor  # [T, N, ...] as drawn, before any clipping to the env's bounds
+    dist_params: Tensor  # [T, N, A] of the distribution that drew it
+    log_prob: Tensor  # [T, N] of the action under that distribution
+    reward: Tensor  # [T, N] scaled for learning
+    terminated: Tensor  # [T, N] bool
+    truncated: Tensor  # [T, N] bool
+    valid: Tensor  # [T, N] bool
+    value: Tensor  # [T, N] V(s_t)
+    next_value: Tensor  # [T, N] V of the state that really followed: the final observation at a truncation
+    final_index: Tensor  # [K] int64: t·N + n of each truncation
+    final_inputs: Tensor  # [K, ...] the normalised final observation there
+    remaining: float = 1.0  # share of the step budget still ahead at the start of this rollout, for schedules
+
+    @property
+    def done(self) -> Tensor:
+        return self.terminated | self.truncated
+
+    @property
+    def num_steps(self) -> int:
+        """Transitions in it: invalid steps do not count."""
+        return int(self.valid.sum())
+
+
+def weighted_mean(x: Tensor, weight: Tensor | None) -> Tensor:
+    """Σwx / Σw, or the plain mean without weights."""
+    return x.mean() if weight is None else (x * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a loss sees: B samples of a rollout, flattened. Observations are normalised as the policy saw them."""
+
+    obs: Tensor  # [B, ...]
+    action: Tensor  # [B, ...]
+    log_prob: Tensor  # [B] of the old policy
+    dist_params: Tensor  # [B, A] of the old policy
+    advantage: Tensor  # [B]
+    value_target: Tensor  # [B]
+    value: Tensor  # [B] of the old critic
+    weight: Tensor | None = None  # [B] 1 valid, 0 not; None: all valid
+    remaining: float = 1.0  # as in Rollout
+
+    def __len__(self) -> int:
+        return len(self.advantage)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Mean over the valid samples: Σwx / Σw."""
+        return weighted_mean(x, self.weight)
+
+    def take(self, index: Tensor) -> Batch:
+        """The samples at `index`."""
+        names = ("obs", "action", "log_prob", "dist_params", "advantage", "value_target", "value")
+        parts = {name: getattr(self, name).index_select(0, index) for name in names}
+        weight = None if self.weight is None else self.weight.index_select(0, index)
+        return replace(self, weight=weight, **parts)
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What the policy says of a batch now."""
+
+    log_prob: Tensor  # [B] of the batch's actions
+    distribution: Distribution
+    value: Tensor  # [B]
+
+
+Metrics: TypeAlias = "dict[str, Tensor]"  # scalars, still on the device; read once per update

@@ -7,6 +7,7 @@ so a setting is written once, beside the code that uses it.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import math
 import re
@@ -14,7 +15,6 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass
-from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
@@ -91,15 +91,18 @@ class Option:
                 raise UsageError(f"{self.name}={value} is too large; it must be at most {self.high:g}")
 
 
-@cache
-def options(config: type) -> tuple[Option, ...]:
-    """Every field of a config with its resolved type; a subclass that only changes a default keeps the help."""
+def options(config: type[Settings]) -> tuple[Option, ...]:
+    """Every field of a config with its resolved type, its own before those of its parts.
+
+    A subclass that only changes a default keeps the help.
+    """
     hints = typing.get_type_hints(config)
-    return tuple(_option(config, field, hints[field.name]) for field in dataclasses.fields(config))
+    found = [_option(config, field, hints[field.name]) for field in dataclasses.fields(config)]
+    return tuple(sorted(found, key=lambda option: config.__mro__.index(option.owner)))
 
 
 def _option(config: type, field: dataclasses.Field[Any], hint: Any) -> Option:
-    lineage = [c for c in config.__mro__ if field.name in c.__dict__.get("__annotations__", {})]
+    lineage = [c for c in config.__mro__ if field.name in inspect.get_annotations(c)]
     declared = [c.__dataclass_fields__[field.name].metadata for c in lineage]  # type: ignore[attr-defined]
     metadata: dict[str, Any] = dict(next((m for m in declared if m), {"help": ""}))
     factory = field.default_factory
@@ -118,7 +121,7 @@ def unwrap_optional(hint: Any) -> tuple[Any, bool]:
 def coerce(name: str, value: Any, hint: Any) -> Any:
     """`value` as the type `hint`, from Python, TOML or a command-line string; UsageError naming the key otherwise."""
     inner, optional = unwrap_optional(hint)
-    if optional and (value is None or value == "none"):
+    if optional and value in (None, "none", ["none"]):
         return None
     origin = get_origin(inner)
     if origin is Literal:
@@ -128,10 +131,7 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
             raise UsageError(f"{name}={value!r} is not one of: {known}{did_you_mean(str(value), choices)}")
         return value
     if origin is tuple:
-        parts = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else value
-        if not isinstance(parts, (list, tuple)):
-            parts = [parts]
-        return tuple(coerce(name, part, get_args(inner)[0]) for part in parts if part != "")
+        return _sequence(name, value, get_args(inner)[0])
     if origin is dict:
         return _mapping(name, value)
     if inner is bool:
@@ -141,6 +141,16 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
     if inner is str and not isinstance(value, str):
         raise UsageError(f"{name}={value!r} is not a text; write it in quotes")
     return value
+
+
+def _sequence(name: str, value: Any, kind: Any) -> tuple[Any, ...]:
+    """Texts are taken as they are; numbers may also be written as one text, `64,64`."""
+    parts = list(value) if isinstance(value, (list, tuple)) else [value]
+    if kind is not str:
+        parts = [
+            piece for part in parts for piece in (part.replace(",", " ").split() if isinstance(part, str) else [part])
+        ]
+    return tuple(coerce(name, part, kind) for part in parts)
 
 
 def _boolean(name: str, value: Any) -> bool:

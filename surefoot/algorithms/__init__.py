@@ -1,4 +1,4 @@
-"""The ladder, in the lecture's order. Flags, `explain`, docs, checkpoints and contract tests follow from this listing."""
+"""The ladder, in the lecture's order. Flags, `explain`, docs, checkpoints and contract tests follow this listing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Algorithm(Protocol):
     """What the trainer asks of an algorithm."""
 
-    Config: ClassVar[type[Any]]
+    config_type: ClassVar[type[Any]]
     uses_critic: ClassVar[bool]
     train_actor: ClassVar[bool]  # by gradient descent; False: the algorithm moves the actor itself
     config: Any
@@ -50,7 +50,7 @@ ALGORITHMS: dict[str, type[Any]] = {
 
 
 def get_algorithm(name: str) -> type[Any]:
-    """The algorithm of this name: one of ours, or one that an installed package offers as a `surefoot.algorithms` entry point."""
+    """The algorithm of this name: ours, or an installed package's (entry point `surefoot.algorithms`)."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     others = {entry.name: entry for entry in entry_points(group="surefoot.algorithms")}

@@ -2,9 +2,9 @@
 
     L(θ) = −E[ log π_θ(a_t|s_t) · Â_t ] + c_v · E[ (V(s_t) − target_t)² ] − c_e · E[ H(π_θ(·|s_t)) ]
 
-From VPG: rollouts of a handful of steps from many envs instead of whole episodes, so almost every advantage leans on the
-critic's bootstrap; RMSprop, an entropy bonus and a gradient clip keep the frequent small updates steady (Mnih 2016).
-It equals PPO with one epoch, one minibatch, no advantage normalisation and the same optimizer (Huang 2022).
+From VPG: rollouts of a handful of steps from many envs, so almost every advantage leans on the critic's bootstrap;
+RMSprop, an entropy bonus and a gradient clip keep the frequent small updates steady (Mnih 2016). It equals PPO with
+one epoch, one minibatch, no advantage normalisation and the same optimizer (Huang 2022).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from surefoot.algorithms.parts import AdvantageConfig, EntropyConfig, JointCriticConfig, estimate, joint_loss
+from surefoot.algorithms.parts import AdvantageConfig, JointLossConfig, estimate, joint_loss
 from surefoot.algorithms.reinforce import ONE_PASS
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, AdaptiveRateConfig):
+class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig):
     """Settings of A2C."""
 
     rollout_length: int = 5
@@ -36,7 +36,7 @@ class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, A
 class A2C:
     """−E[log π(a|s) · Â] + c_v·L_V − c_e·H, every few steps."""
 
-    Config = Config
+    config_type: ClassVar[type[Config]] = Config
     uses_critic: ClassVar[bool] = True
     train_actor: ClassVar[bool] = True
     episodes_per_env: int | None = None
@@ -50,7 +50,7 @@ class A2C:
 
     def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
         surrogate = batch.mean(outputs.log_prob * batch.advantage)
-        return joint_loss(surrogate, outputs, batch, self.config, self.config.entropy_coef)
+        return joint_loss(surrogate, outputs, batch, self.config)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         minibatch = self.config.normalize_advantage == "minibatch"

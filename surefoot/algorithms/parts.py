@@ -24,7 +24,9 @@ class AdvantageConfig(Settings):
     """Advantages and value targets."""
 
     gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0)
-    gae_lambda: float = setting(0.95, "λ of GAE: 0 is the TD error, 1 the bootstrapped return minus V.", low=0.0, high=1.0)
+    gae_lambda: float = setting(
+        0.95, "λ of GAE: 0 is the TD error, 1 the bootstrapped return minus V.", low=0.0, high=1.0
+    )
     value_lambda: float | None = setting(
         None, "λ of the critic's target: 0 TD, 1 Monte Carlo; none: as gae_lambda.", low=0.0, high=1.0
     )
@@ -52,7 +54,7 @@ class CriticConfig(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointCriticConfig(CriticConfig):
+class JointLossConfig(CriticConfig, EntropyConfig):
     """A critic trained in one loss with the policy."""
 
     value_coef: float = setting(0.5, "c_v: weight of the critic's loss.", low=0.0)
@@ -105,13 +107,11 @@ def critic_loss(value: Tensor, batch: Batch, config: CriticConfig) -> Tensor:
     return batch.mean(loss)
 
 
-def joint_loss(
-    surrogate: Tensor, outputs: Outputs, batch: Batch, config: JointCriticConfig, entropy_coef: float
-) -> tuple[Tensor, Metrics]:
+def joint_loss(surrogate: Tensor, outputs: Outputs, batch: Batch, config: JointLossConfig) -> tuple[Tensor, Metrics]:
     """−surrogate + c_v·L_V − c_e·H, and the three terms."""
     value_loss = critic_loss(outputs.value, batch, config)
     entropy = batch.mean(outputs.distribution.entropy())
-    loss = -surrogate + config.value_coef * value_loss - entropy_coef * entropy
+    loss = -surrogate + config.value_coef * value_loss - config.entropy_coef * entropy
     return loss, {
         "policy_loss": -surrogate.detach(),
         "value_loss": value_loss.detach(),

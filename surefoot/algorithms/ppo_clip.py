@@ -3,8 +3,9 @@
     L(θ) = E[ min( r_t(θ)·Â_t, clip(r_t(θ), 1−ε, 1+ε)·Â_t ) ]
 
 From PPO-penalty: instead of a price on the KL, the ratio is cut at 1±ε on the side where moving further would pay. A
-sample whose ratio is beyond the cut sends no gradient. That removes the incentive to leave the region, not the possibility:
-other samples move shared weights, so the KL is logged (mean, 95th percentile, maximum), and `stop_kl` can end an update.
+sample whose ratio is beyond the cut sends no gradient. That removes the incentive to leave the region, not the
+possibility: other samples move shared weights, so the KL is logged (mean, 95th percentile, maximum), and `stop_kl`
+can end an update early.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from surefoot.algorithms.parts import (
     AdvantageConfig,
-    EntropyConfig,
-    JointCriticConfig,
+    JointLossConfig,
     Normalize,
     Schedule,
     approx_kl,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, AdaptiveRateConfig, EpochConfig):
+class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of PPO-clip."""
 
     clip_ratio: float = setting(0.2, "ε: beyond 1±ε a ratio earns nothing more.", above=0.0)
@@ -46,7 +46,7 @@ class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, A
 class PPOClip:
     """−E[min(r·Â, clip(r)·Â)] + c_v·L_V − c_e·H."""
 
-    Config = Config
+    config_type: ClassVar[type[Config]] = Config
     uses_critic: ClassVar[bool] = True
     train_actor: ClassVar[bool] = True
     episodes_per_env: int | None = None
@@ -63,7 +63,7 @@ class PPOClip:
         ratio = ratio_of(outputs, batch)
         clipped = ratio.clamp(1.0 - epsilon, 1.0 + epsilon)
         surrogate = batch.mean((ratio * batch.advantage).minimum(clipped * batch.advantage))
-        loss, metrics = joint_loss(surrogate, outputs, batch, self.config, self.config.entropy_coef)
+        loss, metrics = joint_loss(surrogate, outputs, batch, self.config)
         return loss, {
             **metrics,
             "approx_kl": approx_kl(outputs, batch, ratio),

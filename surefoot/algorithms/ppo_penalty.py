@@ -4,9 +4,9 @@
 
     after each update, with d the mean KL over the whole rollout:   β ← 2β if d ≥ 1.5δ,   β ← β/2 if d ≤ δ/1.5
 
-From TRPO: no Fisher matrix and no line search; epochs of minibatch gradient steps on a penalised objective, and the price
-β of leaving the trust region moves until the updates cost about δ (Schulman 2017). The KL is exact, from the stored
-parameters of the old distribution; β is saved with the run.
+From TRPO: no Fisher matrix and no line search; epochs of minibatch gradient steps on a penalised objective, and the
+price β of leaving the trust region moves until an update costs about δ (Schulman 2017). The KL is exact, from the
+stored parameters of the old distribution; β is saved with the run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from surefoot.algorithms.parts import (
     AdvantageConfig,
-    EntropyConfig,
-    JointCriticConfig,
+    JointLossConfig,
     Normalize,
     approx_kl,
     estimate,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, AdaptiveRateConfig, EpochConfig):
+class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of PPO-penalty."""
 
     target_kl: float = setting(0.01, "δ: the KL per update that β is steered to.", above=0.0)
@@ -54,7 +53,7 @@ class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, A
 class PPOPenalty:
     """−E[r·Â − β·KL] + c_v·L_V − c_e·H."""
 
-    Config = Config
+    config_type: ClassVar[type[Config]] = Config
     uses_critic: ClassVar[bool] = True
     train_actor: ClassVar[bool] = True
     episodes_per_env: int | None = None
@@ -71,7 +70,7 @@ class PPOPenalty:
         old = outputs.distribution.with_params(batch.dist_params)
         kl = batch.mean(old.kl_to(outputs.distribution))
         surrogate = batch.mean(ratio * batch.advantage) - self.state["kl_coef"] * kl
-        loss, metrics = joint_loss(surrogate, outputs, batch, self.config, self.config.entropy_coef)
+        loss, metrics = joint_loss(surrogate, outputs, batch, self.config)
         return loss, {**metrics, "approx_kl": approx_kl(outputs, batch, ratio)}
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:

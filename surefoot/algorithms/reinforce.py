@@ -43,7 +43,7 @@ class Config(CollectConfig, AdaptiveRateConfig, EntropyConfig):
 class Reinforce:
     """−E[log π(a|s) · R]."""
 
-    Config = Config
+    config_type: ClassVar[type[Config]] = Config
     uses_critic: ClassVar[bool] = False
     train_actor: ClassVar[bool] = True
 

@@ -2,8 +2,9 @@
 
     maximise L(θ) = E[ r_t(θ) · Â_t ]    subject to    E[ KL(π_old(·|s) ‖ π_θ(·|s)) ] ≤ δ
 
-From NPG: the quadratic model only predicts the KL, so the step is tried and shortened (×0.8, ×0.64, …) until the real KL
-is within δ and the surrogate has really improved; when no length does, the parameters stay as they were (Schulman 2015).
+From NPG: the quadratic model only predicts the KL, so the step is tried and shortened (×0.8, ×0.64, …) until the real
+KL is within δ and the surrogate has really improved; when no length does, the parameters stay as they were
+(Schulman 2015).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Config(npg.Config):
 class TRPO:
     """One natural step for the actor, backtracked into the trust region; several gradient passes for the critic."""
 
-    Config = Config
+    config_type: ClassVar[type[Config]] = Config
     uses_critic: ClassVar[bool] = True
     train_actor: ClassVar[bool] = False
     episodes_per_env: int | None = None

@@ -2,9 +2,9 @@
 
     ∇J(θ) = E[ ∇ log π_θ(a_t|s_t) · Â_t ],    L_V = E[ (V(s_t) − target_t)² ]
 
-From REINFORCE: a critic V is fitted to the returns and subtracted from them, which leaves the expected gradient as it is
-and takes most of its variance away; episodes still open at the end of a rollout are bootstrapped with V. With V ≡ 0 and
-λ = 1 on whole episodes it is REINFORCE. The advantage is a constant here: it sends no gradient into the critic.
+From REINFORCE: a critic V is fitted to the returns and subtracted from them, which leaves the expected gradient as it
+is and takes most of its variance away; episodes still open at the end of a rollout are bootstrapped with V. With V ≡ 0
+and λ = 1 on whole episodes it is REINFORCE. The advantage is a constant: it sends no gradient into the critic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from surefoot.algorithms.parts import AdvantageConfig, EntropyConfig, JointCriticConfig, estimate, joint_loss
+from surefoot.algorithms.parts import AdvantageConfig, JointLossConfig, estimate, joint_loss
 from surefoot.algorithms.reinforce import ONE_PASS
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, AdaptiveRateConfig):
+class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig):
     """Settings of VPG."""
 
     gae_lambda: float = 1.0
@@ -35,7 +35,7 @@ class Config(CollectConfig, AdvantageConfig, EntropyConfig, JointCriticConfig, A
 class VPG:
     """−E[log π(a|s) · Â] + c_v·L_V − c_e·H."""
 
-    Config = Config
+    config_type: ClassVar[type[Config]] = Config
     uses_critic: ClassVar[bool] = True
     train_actor: ClassVar[bool] = True
     episodes_per_env: int | None = None
@@ -49,7 +49,7 @@ class VPG:
 
     def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
         surrogate = batch.mean(outputs.log_prob * batch.advantage)
-        return joint_loss(surrogate, outputs, batch, self.config, self.config.entropy_coef)
+        return joint_loss(surrogate, outputs, batch, self.config)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         minibatch = self.config.normalize_advantage == "minibatch"

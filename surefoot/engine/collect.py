@@ -69,10 +69,9 @@ class Collector:
         terminated, truncated, valid = self._terminated.numpy(), self._truncated.numpy(), self._valid.numpy()
         actions = self.policy.actions
         self._begin(obs)
-        active = episodes = None
-        if self.episodes_per_env is not None:
-            episodes = np.zeros(self.envs.num_envs, np.int64)
-            active = np.ones(self.envs.num_envs, np.bool_)
+        wanted = self.episodes_per_env
+        episodes = np.zeros(self.envs.num_envs, np.int64)
+        active = None if wanted is None else np.ones(self.envs.num_envs, np.bool_)
         noise = actions.noise((self.length, self.envs.num_envs), self.generator).to(self.device)
         used = self.length
         for t in range(self.length):
@@ -91,16 +90,18 @@ class Collector:
             for index, final in step.final_obs.items():
                 if truncated[t, index] and not terminated[t, index]:
                     self._final.append((t * self.envs.num_envs + index, final))
-            if active is not None and episodes is not None:
+            if wanted is not None:
                 episodes += (step.terminated | step.truncated) & step.valid
-                active = active & (episodes < self.episodes_per_env)
+                active = episodes < wanted
             self.timer.add("act", acted - start + perf_counter() - stepped)
             self.timer.add("env", stepped - acted)
             if active is not None and not active.any():
                 used = t + 1
                 break
         if active is not None and active.any():
-            raise EnvError(f"an episode ran past the env's own limit of {self.rollout_length} steps; check its TimeLimit")
+            raise EnvError(
+                f"an episode ran past the env's own limit of {self.rollout_length} steps; check its TimeLimit"
+            )
         if self.reset_each_rollout:
             self._end_open_episodes(used)
         with self.timer.phase("act"):
@@ -178,7 +179,7 @@ def fill_values(rollout: Rollout, policy: ActorCritic) -> Rollout:
 
 
 def _torch_dtype(kind: object) -> torch.dtype:
-    dtype: torch.dtype = torch.from_numpy(np.zeros(0, kind)).dtype  # type: ignore[call-overload]
+    dtype: torch.dtype = torch.from_numpy(np.zeros(0, kind)).dtype
     return dtype
 
 

@@ -16,7 +16,8 @@ class CollectConfig(Settings):
     num_envs: int = setting(8, "N: environments stepped together.", low=1, high=1_000_000)
     rollout_length: int = setting(128, "T: steps of each env per update.", low=1)
     reset_each_rollout: bool = setting(
-        False, "Reset all envs before each rollout, whose end is then the end of every open episode (a truncation)."
+        False,
+        "Reset all envs before each rollout, whose end is then the end of every open episode (a truncation).",
     )
 
     @property
@@ -68,7 +69,8 @@ def check_minibatches(batch_size: int, num_minibatches: int, normalized: bool) -
     """Minibatches must be equal, and a minibatch of one cannot be normalised."""
     if batch_size % num_minibatches:
         near = min(
-            (m for m in range(1, batch_size + 1) if batch_size % m == 0), key=lambda m: (abs(m - num_minibatches), m)
+            (m for m in range(1, batch_size + 1) if batch_size % m == 0),
+            key=lambda m: (abs(m - num_minibatches), m),
         )
         raise UsageError(f"num_minibatches={num_minibatches} does not divide {batch_size} samples; try {near}")
     if normalized and batch_size // num_minibatches == 1:

@@ -94,7 +94,7 @@ class Learner:
         if self.config.max_grad_norm is not None:
             gradient.mul_((self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
-        return norm
+        return norm  # type: ignore[no-any-return]
 
     def epochs(
         self,
@@ -134,7 +134,9 @@ class Learner:
             result = self.summarize(batch, history, first)
         return {**result, "epochs": float(epochs)}
 
-    def fit_value(self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, epochs: int, parts: int) -> list[Metrics]:
+    def fit_value(
+        self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, epochs: int, parts: int
+    ) -> list[Metrics]:
         """Regress V on its targets with the critic's own parameters; one entry of metrics per gradient step."""
         history: list[Metrics] = []
         for _ in range(epochs):
@@ -189,7 +191,9 @@ class Learner:
             return torch.cat(
                 [
                     actions.distribution(old).kl_to(actions.distribution(self.policy.action_params(obs)))
-                    for obs, old in zip(batch.obs.split(CHUNK), batch.dist_params.split(CHUNK), strict=True)
+                    for obs, old in zip(
+                        torch.split(batch.obs, CHUNK), torch.split(batch.dist_params, CHUNK), strict=True
+                    )
                 ]
             )
 
@@ -216,13 +220,13 @@ class Learner:
             broken.append("the parameters")
         if broken:
             raise NonFiniteError(
-                f"the update gave values that are not finite ({', '.join(broken)}); it was rejected and the weights are "
-                f"as before it. learning_rate={self.learning_rate:g} may be too high, or rewards too large "
+                f"the update gave values that are not finite ({', '.join(broken)}); it was rejected and the weights "
+                f"are as before it. learning_rate={self.learning_rate:g} may be too high, or rewards too large "
                 "(try --normalize-rewards or a smaller --reward-scale)"
             )
         if metrics.get("ratio_error", 0.0) > RATIO_TOLERANCE:
             raise NonFiniteError(
-                f"the policy disagrees with itself: the first ratio of the update is off by {metrics['ratio_error']:.2g} "
+                f"the policy disagrees with itself: the update's first ratio is off by {metrics['ratio_error']:.2g} "
                 "(it must be 1). Something in it changes between rollout and update: dropout, batch statistics, noise"
             )
         return metrics
@@ -231,7 +235,10 @@ class Learner:
     def all_or_nothing(self) -> Iterator[None]:
         """Weights and optimizer come back as they were if anything inside raises."""
         vector = self.flat.vector.clone()
-        state = {p: {k: v.clone() if torch.is_tensor(v) else v for k, v in s.items()} for p, s in self.optimizer.state.items()}
+        state = {
+            p: {k: v.clone() if torch.is_tensor(v) else v for k, v in s.items()}
+            for p, s in self.optimizer.state.items()
+        }
         try:
             yield
         except BaseException:

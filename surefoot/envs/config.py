@@ -12,16 +12,17 @@ from surefoot.settings import Settings, setting
 class EnvConfig(Settings):
     """The environment."""
 
-    env: str = setting(
-        "", "Registered id, `module:Id`, or `path/to/file.py:Factory`.", flag=False
-    )
+    env: str = setting("", "Registered id, `module:Id`, or `path/to/file.py:Factory`.", flag=False)
     env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of the environment, as JSON.")
     wrappers: tuple[str, ...] = setting(
-        (), "Wrappers, innermost first: a name from gymnasium.wrappers, `module:Class` or `file.py:Class`, "
-        "each with optional JSON arguments: 'TimeLimit{\"max_episode_steps\":100}'."
+        (),
+        "Wrappers, innermost first: a name from gymnasium.wrappers, `module:Class` or `file.py:Class`, "
+        "each with optional JSON arguments: 'TimeLimit{\"max_episode_steps\":100}'.",
     )
     max_episode_steps: int | None = setting(None, "Truncate episodes after so many steps.", low=1)
-    reward_scale: float = setting(1.0, "Factor on the rewards that are learned from; reported returns are as the env gave them.")
+    reward_scale: float = setting(
+        1.0, "Factor on the rewards that are learned from; reported returns are as the env gave them."
+    )
     normalize_rewards: bool = setting(
         False, "Divide rewards by the running std of the discounted return, clipped to ±10 (learning only)."
     )

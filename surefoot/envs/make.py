@@ -56,7 +56,9 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
     except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv) as error:
         raise UsageError(_unknown_env(config.env, error)) from None
     except DependencyNotInstalled as error:
-        raise UsageError(f"{config.env} needs a package that is not installed: {_install_hint(config.env, error)}") from None
+        raise UsageError(
+            f"{config.env} needs a package that is not installed: {_install_hint(config.env, error)}"
+        ) from None
     except ModuleNotFoundError as error:
         raise UsageError(f"{config.env} could not be made: {error}; is its package installed?") from None
     except TypeError as error:
@@ -90,7 +92,9 @@ def _unknown_env(env_id: str, error: Exception) -> str:
     name = env_id.rsplit("-v", 1)[0]
     versions = [known_id for known_id in known if known_id.rsplit("-v", 1)[0].lower() == name.lower()]
     hint = f"; did you mean '{versions[-1]}'?" if versions else did_you_mean(env_id, known)
-    where = "" if hint else " (`surefoot list envs` shows the registered ones; yours may need module:Id or file.py:Factory)"
+    where = (
+        "" if hint else " (`surefoot list envs` shows the registered ones; yours may need module:Id or file.py:Factory)"
+    )
     return f"unknown environment '{env_id}'{hint}{where}"
 
 

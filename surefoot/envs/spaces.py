@@ -14,7 +14,13 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         # repr of a float is exact, and "inf" is no JSON number.
         low, high = ([repr(float(x)) for x in side.reshape(-1)] for side in (space.low, space.high))
-        return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), "low": low, "high": high}
+        return {
+            "type": "Box",
+            "shape": list(space.shape),
+            "dtype": str(space.dtype),
+            "low": low,
+            "high": high,
+        }
     if isinstance(space, spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     raise UsageError(f"spaces of {type(space).__name__} cannot be saved yet")

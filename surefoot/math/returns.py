@@ -40,9 +40,7 @@ def td_error(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tens
     return reward + gamma * next_value.masked_fill(terminated, 0.0) - value
 
 
-def gae(
-    delta: Tensor, done: Tensor, gamma: float, lambda_: float, segment_length: int | None = None
-) -> Tensor:
+def gae(delta: Tensor, done: Tensor, gamma: float, lambda_: float, segment_length: int | None = None) -> Tensor:
     """Â_t = Σ_{l ≥ 0} (γλ)^l δ_{t+l}, cut at the end of an episode, of a segment and of the rollout. `[T, N]`.
 
     λ = 0 is the TD error; λ = 1 is the bootstrapped return minus V(s_t). (The sum's last exponent is T−t−1, at

@@ -9,23 +9,22 @@ from torch import Tensor
 
 
 def flat_gradient(
-    scalar: Tensor, parameters: Sequence[Tensor], *, create_graph: bool = False, retain_graph: bool | None = None
+    scalar: Tensor,
+    parameters: Sequence[Tensor],
+    *,
+    create_graph: bool = False,
+    retain_graph: bool | None = None,
 ) -> Tensor:
     """∇_θ scalar as one vector; a parameter that the scalar does not touch contributes zeros."""
     gradients = torch.autograd.grad(
         scalar, parameters, create_graph=create_graph, retain_graph=retain_graph, allow_unused=True
     )
     return torch.cat(
-        [
-            (torch.zeros_like(p) if g is None else g).reshape(-1)
-            for p, g in zip(parameters, gradients, strict=True)
-        ]
+        [(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(parameters, gradients, strict=True)]
     )
 
 
-def fisher_vector_product(
-    kl: Tensor, parameters: Sequence[Tensor], damping: float = 0.0
-) -> Callable[[Tensor], Tensor]:
+def fisher_vector_product(kl: Tensor, parameters: Sequence[Tensor], damping: float = 0.0) -> Callable[[Tensor], Tensor]:
     """v ↦ (F + damping·I) v, where F is the Hessian of the mean KL(old‖θ) at θ = old, the Fisher matrix.
 
     `kl` is that mean, computed with gradients at θ = old. Each product is one more backward pass:

@@ -72,7 +72,7 @@ class BoxActions:
         if 0 in space.shape:
             raise UsageError(f"the action space {space} has no dimension to act in")
         self.env_shape = space.shape
-        self.shape = (int(np.prod(space.shape)),)
+        self.shape: tuple[int, ...] = (int(np.prod(space.shape)),)
         self.num_params = 2 * self.shape[0]
         self.low, self.high, self.env_dtype = space.low, space.high, space.dtype
         self.bounded = bool(np.isfinite(space.low).any() or np.isfinite(space.high).any())
@@ -98,7 +98,7 @@ class BoxActions:
         return ((action < low) | (action > high)).float().mean()
 
 
-def build_actions(space: spaces.Space[Any]) -> DiscreteActions | BoxActions:
+def build_actions(space: spaces.Space[Any]) -> ActionModel:
     """The action model of a space, or an error that says what is supported."""
     if isinstance(space, spaces.Discrete):
         return DiscreteActions(space)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from surefoot.types import Outputs
 if TYPE_CHECKING:
     from surefoot.policies.config import PolicyConfig
 
-ACTIVATIONS = {"tanh": torch.tanh, "relu": F.relu, "elu": F.elu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu, "elu": F.elu, "silu": F.silu}
 LOG_STD_RANGE = (-20.0, 5.0)  # beyond it a density overflows float32 long before it means anything
 
 
@@ -29,13 +30,20 @@ class MLP(nn.Module):
 
     def __init__(self, sizes: Sequence[int], activation: str, *, activate_last: bool = False) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.activation, self.activate_last = ACTIVATIONS[activation], activate_last
+
+    @property
+    def head(self) -> nn.Linear:
+        """The last layer."""
+        last = self.layers[-1]
+        assert isinstance(last, nn.Linear)
+        return last
 
     def forward(self, x: Tensor) -> Tensor:
         last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
-            x = F.linear(x, layer.weight, layer.bias)
+            x = layer(x)
             if i < last or self.activate_last:
                 x = self.activation(x)
         return x
@@ -47,7 +55,9 @@ class ActorCritic(nn.Module):
     Methods take observations that went through `normalize`; a rollout is normalised once, not per minibatch.
     """
 
-    log_std: Tensor
+    log_std: nn.Parameter | None
+    mean_centre: Tensor
+    mean_half: Tensor
 
     def __init__(
         self,
@@ -65,6 +75,7 @@ class ActorCritic(nn.Module):
         inputs, hidden = int(np.prod(self.obs_shape)), list(config.hidden_sizes)
         outputs = self.actions.num_params
         self.continuous = isinstance(self.actions, BoxActions)
+        self.log_std = None
         if self.continuous and config.std == "parameter":
             outputs //= 2  # the network gives the mean only
             self.log_std = nn.Parameter(torch.full((outputs,), config.log_std_init))
@@ -86,9 +97,9 @@ class ActorCritic(nn.Module):
             self._orthogonal()
 
     def _orthogonal(self) -> None:
-        heads = {self.actor.layers[-1]: 0.01}
+        heads = {self.actor.head: 0.01}
         if self.has_critic:
-            heads[self.critic.layers[-1]] = 1.0
+            heads[self.critic.head] = 1.0
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.orthogonal_(module.weight, heads.get(module, math.sqrt(2.0)))
@@ -97,13 +108,12 @@ class ActorCritic(nn.Module):
             # softplus⁻¹ of the wanted std, in the half of the head's bias that makes it
             std = math.exp(self.config.log_std_init)
             with torch.no_grad():
-                self.actor.layers[-1].bias.chunk(2)[1].fill_(std + math.log(-math.expm1(-std)))
+                self.actor.head.bias.chunk(2)[1].fill_(std + math.log(-math.expm1(-std)))
 
     def actor_parameters(self) -> list[nn.Parameter]:
         """Everything that π depends on, the shared trunk included. Chosen by module, never by name."""
         own = list(self.trunk.parameters()) if self.config.shared_trunk else []
-        own += list(self.actor.parameters())
-        return own + ([self.log_std] if isinstance(getattr(self, "log_std", None), nn.Parameter) else [])
+        return [*own, *self.actor.parameters(), *([] if self.log_std is None else [self.log_std])]
 
     def critic_parameters(self) -> list[nn.Parameter]:
         """What belongs to V alone."""
@@ -117,13 +127,14 @@ class ActorCritic(nn.Module):
         return x if len(self.obs_shape) == 1 else x.flatten(-len(self.obs_shape)) if self.obs_shape else x[..., None]
 
     def _trunk(self, x: Tensor) -> Tensor:
-        return self.trunk(x) if self.config.shared_trunk else x
+        features: Tensor = self.trunk(x) if self.config.shared_trunk else x
+        return features
 
     def _params(self, features: Tensor) -> Tensor:
         out: Tensor = self.actor(features)
         if not self.continuous:
             return out
-        if self.config.std == "parameter":
+        if self.log_std is not None:
             mean, log_std = out, self.log_std.clamp(*LOG_STD_RANGE).expand_as(out)
         else:
             mean, raw = out.chunk(2, dim=-1)

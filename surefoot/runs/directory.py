@@ -16,7 +16,7 @@ ROOT = Path("runs")
 
 
 class RunDirectory:
-    """`config.toml`, `manifest.json`, `metrics.jsonl`, `timings.jsonl`, `tensorboard/`, `checkpoints/`, `status.json`, `log.txt`."""
+    """Names of the files of a run; `docs/runs.md` says what is in each."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,9 @@ class RunDirectory:
             run.checkpoints.mkdir(exist_ok=True)
             write_atomic(run.log, "")
         except OSError as error:
-            raise UsageError(f"cannot write the run directory {target}: {error.strerror}; choose another --run-dir") from None
+            raise UsageError(
+                f"cannot write the run directory {target}: {error.strerror}; choose another --run-dir"
+            ) from None
         return run
 
     def set_status(self, state: str, **facts: Any) -> None:

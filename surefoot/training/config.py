@@ -6,7 +6,7 @@ Precedence: defaults < preset < config file < flags (or keywords).
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,9 @@ class RunConfig(Settings):
     algo: str = setting(DEFAULT_ALGO, f"One of {', '.join(ALGORITHMS)}.", flag=False)
     total_steps: int = setting(1_000_000, "Environment steps to train for; never exceeded.", low=1)
     seed: int | None = setting(None, "Of everything random; none: drawn and printed.", low=0, high=2**31 - 1)
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "Auto: the GPU only where the networks are large enough to gain.")
+    device: Literal["auto", "cpu", "cuda"] = setting(
+        "auto", "Auto: the GPU only where the networks are large enough to gain."
+    )
     threads: int = setting(1, "PyTorch threads. Small networks are fastest with one.", low=1)
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
     log_info: tuple[str, ...] = setting((), "Numbers of the env's info at episode ends to log, by name (is_success).")
@@ -73,7 +75,7 @@ class TrainConfig:
 
 def all_options(algo: str) -> dict[str, Option]:
     """Every setting of a run of this algorithm, by name."""
-    groups = (RunConfig, EnvConfig, PolicyConfig, get_algorithm(algo).Config)
+    groups = (RunConfig, EnvConfig, PolicyConfig, get_algorithm(algo).config_type)
     found = [option for group in groups for option in options(group)]
     names = {option.name: option for option in found}
     assert len(names) == len(found), f"two groups of {algo} declare the same setting"
@@ -118,7 +120,7 @@ def _check_preset_algo(named: str | None, values: Mapping[str, Any], algo: str) 
         )
 
 
-def _build(algo: str, layers: list[tuple[str, Mapping[str, Any]]], preset: str | None) -> TrainConfig:
+def _build(algo: str, layers: Sequence[tuple[str, Mapping[str, Any]]], preset: str | None) -> TrainConfig:
     known = all_options(algo)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(known, "default")
@@ -128,17 +130,29 @@ def _build(algo: str, layers: list[tuple[str, Mapping[str, Any]]], preset: str |
                 raise UsageError(_unknown_setting(name, algo, known, origin))
             values[name], origins[name] = value, origin
     values["algo"] = algo
-    groups = [
-        group(**{option.name: values[option.name] for option in options(group) if option.name in values})
-        for group in (RunConfig, EnvConfig, PolicyConfig, get_algorithm(algo).Config)
-    ]
-    config = TrainConfig(*groups, origins=origins, preset=preset)
+
+    def make(group: type[Any]) -> Any:
+        return group(**{option.name: values[option.name] for option in options(group) if option.name in values})
+
+    config = TrainConfig(
+        run=make(RunConfig),
+        env=make(EnvConfig),
+        policy=make(PolicyConfig),
+        algorithm=make(get_algorithm(algo).config_type),
+        origins=origins,
+        preset=preset,
+    )
     check_together(config)
     return config
 
 
+def algorithms_with(name: str) -> list[str]:
+    """The algorithms that have a setting of this name."""
+    return [algo for algo in ALGORITHMS if name in all_options(algo)]
+
+
 def _unknown_setting(name: str, algo: str, known: Mapping[str, Option], origin: str) -> str:
-    elsewhere = [other for other in ALGORITHMS if other != algo and name in all_options(other)]
+    elsewhere = algorithms_with(name)
     if elsewhere:
         return f"'{name}' ({origin}) is no setting of {algo}; it belongs to {', '.join(elsewhere)}"
     return f"unknown setting '{name}' ({origin}){did_you_mean(name, known)} (`surefoot explain {algo}` lists all)"

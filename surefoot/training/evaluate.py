@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def evaluate_agent(
     Env k plays episodes k, k + n, k + 2n, …, all of them to their end: no episode is preferred for being short.
     """
     size = min(episodes, num_envs or 32)
-    envs = []
+    envs: list[EvaluationEpisode] = []
     try:
         envs.extend(EvaluationEpisode(make(), seed, index) for index in range(size))
         returns, lengths, cut = _play(agent, envs, episodes, deterministic, max_steps)
@@ -96,7 +97,7 @@ def _play(
         actions, _ = agent.predict(batch, deterministic=deterministic)
         for index, action in zip(active, actions, strict=True):
             env = envs[index]
-            obs[index], reward, terminated, truncated, _ = _call(env, lambda e=env, a=action: e.step(a))
+            obs[index], reward, terminated, truncated, _ = _call(env, partial(env.step, action))
             episode = env.episode
             returns[episode] += float(reward)
             lengths[episode] += 1

@@ -21,7 +21,9 @@ from surefoot.settings import options
 SCHEMA = 1
 
 
-def save_checkpoint(folder: Path, policy: ActorCritic, spaces: tuple[Any, Any], config: dict[str, Any], **facts: Any) -> Path:
+def save_checkpoint(
+    folder: Path, policy: ActorCritic, spaces: tuple[Any, Any], config: dict[str, Any], **facts: Any
+) -> Path:
     """Write the policy and all that is needed to act with it as `folder`, whole or not at all."""
     beside = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)

@@ -81,7 +81,10 @@ class Trainer:
         with torch.random.fork_rng():
             torch.manual_seed(derive_seed(self.seed, "init"))
             policy = ActorCritic(
-                self.envs.observation_space, self.envs.action_space, config.policy, critic=algorithm.uses_critic
+                self.envs.observation_space,
+                self.envs.action_space,
+                config.policy,
+                critic=algorithm.uses_critic,
             )
         self.device, self.device_reason = choose_device(config.run.device, policy)
         self.policy = policy.to(self.device)
@@ -133,8 +136,9 @@ class Trainer:
         most = limit * self.algorithm.episodes_per_env * self.envs.num_envs
         if most > self.config.run.total_steps:
             raise UsageError(
-                f"total_steps={self.config.run.total_steps} may not hold one rollout of {self.envs.num_envs} envs × "
-                f"{self.algorithm.episodes_per_env} episodes of up to {limit} steps; raise --total-steps or lower --num-envs"
+                f"total_steps={self.config.run.total_steps} may not hold one rollout of {self.envs.num_envs} envs "
+                f"× {self.algorithm.episodes_per_env} episodes of up to {limit} steps; "
+                "raise --total-steps or lower --num-envs"
             )
         return limit
 
@@ -234,7 +238,12 @@ class Trainer:
         assert self.run is not None
         spaces = (self.envs.observation_space, self.envs.action_space)
         save_checkpoint(
-            self.run.checkpoints / str(self.step), self.policy, spaces, self.config.flat(), step=self.step, seed=self.seed
+            self.run.checkpoints / str(self.step),
+            self.policy,
+            spaces,
+            self.config.flat(),
+            step=self.step,
+            seed=self.seed,
         )
 
     @property
@@ -266,7 +275,6 @@ def check_memory(length: int, envs: Envs, policy: ActorCritic) -> None:
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     if available is not None and needed > 0.8 * available:
         raise UsageError(
-            f"a rollout of {envs.num_envs} envs × {length} steps needs about {needed / 2**30:.1f} GiB; this machine has "
-            f"{available / 2**30:.1f}. Lower --num-envs or --rollout-length"
+            f"a rollout of {envs.num_envs} envs × {length} steps needs about {needed / 2**30:.1f} GiB; "
+            f"this machine has {available / 2**30:.1f}. Lower --num-envs or --rollout-length"
         )
-

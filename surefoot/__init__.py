@@ -1,0 +1,64 @@
+"""surefoot: policy gradients that don't step off the cliff.
+
+    import surefoot
+    run = surefoot.train("CartPole-v1", algo="ppo", total_steps=100_000, seed=0)
+    agent = surefoot.load(run)
+    surefoot.evaluate(agent, "CartPole-v1").mean_return
+
+The heavy imports (torch, gymnasium) happen when a name is first used, so that the command line starts at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surefoot.errors import CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
+    from surefoot.training.agent import Agent
+    from surefoot.training.api import Run, evaluate, load, train
+    from surefoot.training.callbacks import Callback
+    from surefoot.training.evaluate import Evaluation
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Agent": "surefoot.training.agent",
+    "Callback": "surefoot.training.callbacks",
+    "CheckpointError": "surefoot.errors",
+    "EnvError": "surefoot.errors",
+    "Evaluation": "surefoot.training.evaluate",
+    "NonFiniteError": "surefoot.errors",
+    "Run": "surefoot.training.api",
+    "SurefootError": "surefoot.errors",
+    "UsageError": "surefoot.errors",
+    "evaluate": "surefoot.training.api",
+    "load": "surefoot.training.api",
+    "train": "surefoot.training.api",
+}
+
+__all__ = [
+    "Agent",
+    "Callback",
+    "CheckpointError",
+    "EnvError",
+    "Evaluation",
+    "NonFiniteError",
+    "Run",
+    "SurefootError",
+    "UsageError",
+    "__version__",
+    "evaluate",
+    "load",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

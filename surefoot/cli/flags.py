@@ -1,0 +1,81 @@
+"""Command-line flags from settings: every field of a config is a flag of the same name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, get_args, get_origin
+
+from surefoot.errors import UsageError, did_you_mean
+from surefoot.settings import Option, unwrap_optional
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors as UsageError with a suggestion; flags must be written out in full.
+
+    `explain_unknown` may say more of a flag that does not exist here (that it belongs to another algorithm).
+    """
+
+    def __init__(self, explain_unknown: Callable[[str], str | None] | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **kwargs)
+        self._explain_unknown = explain_unknown
+
+    def error(self, message: str) -> Any:
+        prefix = "unrecognized arguments: "
+        if message.startswith(prefix):
+            wrong = message.removeprefix(prefix).split()[0].split("=")[0]
+            known = self._explain_unknown(wrong) if self._explain_unknown else None
+            message = known or f"unknown flag {wrong}{did_you_mean(wrong, self._option_string_actions)}"
+        raise UsageError(f"{message} (`{self.prog} --help` shows the flags)")
+
+
+def add_settings(parser: argparse.ArgumentParser, settings: Iterable[Option]) -> None:
+    """A flag per setting, in groups named after their owners. Only flags that were typed appear in the result."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in settings:
+        if not option.flag:
+            continue
+        title = (option.owner.__doc__ or "").strip().splitlines()[0].rstrip(".").lower()
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add_flag(groups[title], option)
+
+
+def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
+    inner, _ = unwrap_optional(option.type)
+    shown = "none" if option.default is None else format_value(option.default)
+    # argparse formats help with %; a percent sign in it must be doubled.
+    keywords: dict[str, Any] = {
+        "dest": option.name,
+        "default": argparse.SUPPRESS,
+        "help": f"{option.help} [{shown}]".replace("%", "%%"),
+    }
+    flag = f"--{option.name.replace('_', '-')}"
+    if inner is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
+    elif get_origin(inner) is tuple:
+        group.add_argument(flag, nargs="*", metavar=_metavar(get_args(inner)[0]), **keywords)
+    else:
+        group.add_argument(flag, metavar=_metavar(inner), **keywords)
+
+
+def _metavar(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(map(str, get_args(kind))) + "}"
+    if get_origin(kind) is dict:
+        return "JSON"
+    return {int: "N", float: "X"}.get(kind, "TEXT")
+
+
+def format_value(value: Any) -> str:
+    """A value as it would be typed."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "nothing"
+    if isinstance(value, int) and value >= 10_000:
+        return f"{value:_}"
+    if value == {}:
+        return "nothing"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,75 @@
+"""`surefoot list algos|envs|presets|runs`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from surefoot.algorithms import ALGORITHMS
+from surefoot.cli.flags import Parser
+from surefoot.errors import UsageError, did_you_mean
+
+
+def run(words: Sequence[str]) -> int:
+    kinds = {"algos": _algos, "envs": _envs, "presets": _presets, "runs": _runs}
+    parser = Parser(prog="surefoot list", description="What there is.")
+    parser.add_argument("kind", metavar="{" + ",".join(kinds) + "}")
+    parser.add_argument("--json", action="store_true", help="one JSON array instead of a table")
+    arguments = parser.parse_args(words)
+    if arguments.kind not in kinds:
+        raise UsageError(
+            f"cannot list '{arguments.kind}'{did_you_mean(arguments.kind, kinds)} (one of {', '.join(kinds)})"
+        )
+    rows = kinds[arguments.kind]()
+    if arguments.json:
+        print(json.dumps(rows))
+    else:
+        _table(rows, arguments.kind)
+    return 0
+
+
+def _algos() -> list[dict[str, Any]]:
+    return [
+        {"algo": name, "what": (sys.modules[algorithm.__module__].__doc__ or "").splitlines()[0]}
+        for name, algorithm in ALGORITHMS.items()
+    ]
+
+
+def _envs() -> list[dict[str, Any]]:
+    from surefoot.envs.make import known_envs
+
+    return [{"env": name} for name in known_envs()]
+
+
+def _presets() -> list[dict[str, Any]]:
+    from surefoot.training.presets import list_presets, load_preset
+
+    columns = ("env", "algo", "total_steps")
+    return [{"preset": name, **{c: load_preset(name).get(c) for c in columns}} for name in list_presets()]
+
+
+def _runs() -> list[dict[str, Any]]:
+    from surefoot.runs.directory import describe, list_runs
+
+    return [describe(found) for found in list_runs()]
+
+
+def _table(rows: list[dict[str, Any]], kind: str) -> None:
+    if not rows:
+        print(f"no {kind} yet" + ("; train one: surefoot train CartPole-v1" if kind == "runs" else ""))
+        return
+    names = list(rows[0])
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(names)]
+    for line in [names, *cells]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)

@@ -1,0 +1,75 @@
+"""`surefoot COMMAND …`: finds the command, runs it, turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from surefoot import __version__
+from surefoot.errors import EnvError, SurefootError, UsageError, did_you_mean
+
+COMMANDS = {  # name -> (module, one line)
+    "train": ("surefoot.cli.train", "train a policy"),
+    "eval": ("surefoot.cli.eval", "evaluate a run's policy"),
+    "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
+    "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
+}
+
+HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
+
+  surefoot train CartPole-v1                           PPO with the tuned preset
+  surefoot train Pendulum-v1 --algo trpo --seed 3      another algorithm, a fixed seed
+  surefoot eval latest                                 the newest run, 100 greedy episodes
+  surefoot explain trpo                                what TRPO is, and each of its settings
+
+commands:
+{{commands}}
+
+`surefoot COMMAND --help` shows a command's flags.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except SurefootError as error:
+        print(f"surefoot: {error}", file=sys.stderr)
+        if isinstance(error, EnvError) and error.__cause__ is not None:
+            _show_cause(error.__cause__)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("surefoot: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe (head, say) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        lines = "\n".join(f"  {name:<9} {line}" for name, (_, line) in COMMANDS.items())
+        print(HELP.format(commands=lines), end="")
+        return 0
+    if words[0] in ("-V", "--version", "version"):
+        print(f"surefoot {__version__}")
+        return 0
+    command, *rest = words
+    if command not in COMMANDS:
+        raise UsageError(f"unknown command '{command}'{did_you_mean(command, COMMANDS)} (`surefoot --help` lists them)")
+    code: int = import_module(COMMANDS[command][0]).run(rest)
+    return code
+
+
+def _show_cause(cause: BaseException) -> None:
+    """The traceback of the user's own code, without ours."""
+    import traceback
+
+    traceback.print_exception(cause, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""`surefoot train ENV`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from surefoot.algorithms import ALGORITHMS, get_algorithm
+from surefoot.cli.flags import Parser, add_settings, format_value
+from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
+from surefoot.training.presets import load_preset
+
+EXAMPLES = """examples:
+  surefoot train CartPole-v1                                 PPO, the tuned preset, a seed drawn and printed
+  surefoot train Pendulum-v1 --algo trpo --total-steps 200k  another algorithm; its own preset, if there is one
+  surefoot train --preset lecture/cartpole                   the env comes with the preset
+  surefoot train my/env.py:MyEnv --env-kwargs '{"size": 5}'  an environment of your own
+  surefoot train CartPole-v1 --dry-run                       show every setting and where it comes from
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    algo = _algorithm_of(words)
+    arguments = vars(_parser(algo).parse_args(words))
+    control = {key: arguments.pop(key) for key in ("env", "preset", "config", "run_dir", "dry_run", "json")}
+    typed_algo = arguments.pop("algo")
+    config = resolve(control["env"], typed_algo, control["preset"], control["config"], arguments)
+    out = sys.stderr if control["json"] else sys.stdout
+    if control["dry_run"]:
+        print(describe(config))
+        return 0
+    return _train(config, control, out)
+
+
+def _algorithm_of(words: Sequence[str]) -> str:
+    """The algorithm decides which flags exist, so it is found before they are parsed."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--algo")
+    first.add_argument("--preset")
+    first.add_argument("--config")
+    found, _ = first.parse_known_args(words)
+    sources: list[dict[str, Any]] = [{"algo": found.algo} if found.algo else {}]
+    if found.config:
+        sources.append(read_toml(found.config))
+    if found.preset and found.preset not in ("auto", "none"):
+        sources.append(load_preset(found.preset))
+    algo = next((source["algo"] for source in sources if "algo" in source), DEFAULT_ALGO)
+    get_algorithm(algo)
+    return str(algo)
+
+
+def _parser(algo: str) -> Parser:
+    def explain_unknown(flag: str) -> str | None:
+        name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+        others = algorithms_with(name)
+        return f"{flag} is no setting of {algo}; it belongs to {', '.join(others)}" if others else None
+
+    parser = Parser(
+        explain_unknown=explain_unknown,
+        prog="surefoot train",
+        usage="surefoot train [ENV] [--algo ALGO] [flags]",
+        description=f"Train a policy. The flags below are those of {algo}; --algo changes them.\n\n{EXAMPLES}",
+    )
+    parser.add_argument("env", nargs="?", metavar="ENV", help="registered id, module:Id, or path/to/file.py:Factory")
+    parser.add_argument("--algo", metavar="{" + ",".join(ALGORITHMS) + "}", help=f"the algorithm [{DEFAULT_ALGO}]")
+    parser.add_argument(
+        "--preset", default="auto", help="a preset's name, or none [the tuned one of ENV and ALGO, if there is one]"
+    )
+    parser.add_argument("--config", metavar="FILE.toml", help="settings from a file, such as a run's config.toml")
+    parser.add_argument("--run-dir", metavar="DIR", help="where to put the run [runs/ENV/ALGO/TIME-sSEED]")
+    parser.add_argument("--dry-run", action="store_true", help="print every setting with its origin, and stop")
+    parser.add_argument(
+        "--json", action="store_true", help="the last line on stdout is one JSON object; the rest: stderr"
+    )
+    add_settings(parser, all_options(algo).values())
+    return parser
+
+
+def describe(config: TrainConfig) -> str:
+    """Every setting with its value and origin, by group."""
+    width = max(len(name) for name in config.flat())
+    lines = [f"preset: {config.preset or 'none'}"]
+    for group in config.groups:
+        title = (type(group).__doc__ or "").strip().splitlines()[0].rstrip(".")
+        lines += ["", title]
+        for name, value in group.as_dict().items():
+            origin = config.origins[name]
+            lines.append(
+                f"  {name:<{width}}  {format_value(value):<16} {'' if origin == 'default' else origin}".rstrip()
+            )
+    return "\n".join(lines)
+
+
+def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
+    from surefoot.training.api import train_config
+
+    run = train_config(config, run_dir=control["run_dir"], to_stderr=control["json"], announce=True)
+    result = run.result
+    _say_result(result, out)
+    if control["json"]:
+        print(json.dumps(result))
+    return 0
+
+
+def _say_result(result: dict[str, Any], out: Any) -> None:
+    where = result["run_dir"]
+    print(
+        f"\ntrained {result['total_steps']:,} steps in {result['seconds']:.1f} s "
+        f"({result['steps_per_second']:,.0f} steps/s, {result['engine']})",
+        file=out,
+    )
+    if result["stopped"]:
+        print(f"stopped early: {result['stopped']}", file=out)
+    if result["eval"]:
+        found = result["eval"]
+        print(
+            f"greedy return {found['mean_return']:.1f} ± {found['std_return']:.1f} over {found['episodes']} episodes"
+            + (f" ({found['cut']} cut at the step budget)" if found["cut"] else ""),
+            file=out,
+        )
+    print(
+        f"run:     {where}\n"
+        f"curves:  tensorboard --logdir {where}/tensorboard\n"
+        f"next:    surefoot eval {where} --stochastic",
+        file=out,
+    )

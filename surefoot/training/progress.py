@@ -1,0 +1,150 @@
+"""What a person sees while a run goes on: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TextIO
+
+from surefoot.training.callbacks import Callback
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from surefoot.training.trainer import Trainer
+
+LINE_SECONDS = 2.0  # between plain lines
+COLUMNS = (  # metric, heading, format
+    ("kl", "KL", "{:.4f}"),
+    ("clip_fraction", "clipped", "{:.0%}"),
+    ("entropy", "entropy", "{:.2f}"),
+    ("explained_variance", "expl. var.", "{:.2f}"),
+)
+
+
+def make_progress(*, enabled: bool, to_stderr: bool) -> Progress:
+    """Live on a terminal, plain where output is piped, recorded (CI) or uncoloured (NO_COLOR), silent if not wanted."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    if not enabled:
+        return Progress()
+    plain = not stream.isatty() or "CI" in os.environ or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return LineProgress(stream) if plain else LiveProgress(stream)
+
+
+class Progress(Callback):
+    """Shows nothing."""
+
+    @contextmanager
+    def evaluating(self, episodes: int) -> Iterator[None]:
+        """Around the final evaluation."""
+        yield
+
+
+class LineProgress(Progress):
+    """One plain line per log row, at most every two seconds, and the last."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self._last_time = stream, 0.0
+        self._last_row: tuple[dict[str, Any], dict[str, float]] | None = None
+
+    def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+        now = perf_counter()
+        self._last_row = (row, timing)
+        if now - self._last_time >= LINE_SECONDS:
+            self._last_time = now
+            self._print(trainer)
+
+    def on_end(self, trainer: Trainer) -> None:
+        if self._last_row is not None:
+            self._print(trainer)
+
+    def _print(self, trainer: Trainer) -> None:
+        assert self._last_row is not None
+        row, timing = self._last_row
+        self._last_row = None
+        cells = [
+            f"step {row['step']:>9,}/{trainer.config.run.total_steps:,}",
+            f"{timing['steps_per_second']:>8,.0f} steps/s",
+            f"return {_number(trainer.recent_return)}",
+            *(f"{heading} {form.format(row[name])}" for name, heading, form in COLUMNS if row.get(name) is not None),
+        ]
+        print("  ".join(cells), file=self.stream, flush=True)
+
+    @contextmanager
+    def evaluating(self, episodes: int) -> Iterator[None]:
+        print(f"evaluating greedily over {episodes} episodes", file=self.stream, flush=True)
+        yield
+
+
+class LiveProgress(Progress):
+    """A bar, the speed, the time split and the vital signs, redrawn in place."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=stream)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=False)
+        self._row: dict[str, Any] = {}
+        self._next = 0.0
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._live.start()
+
+    def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        now = perf_counter()
+        if now >= self._next:  # drawing costs a millisecond or two; eight times a second is plenty
+            self._next = now + 0.125
+            self._row = {**self._row, **metrics}
+            self._live.update(self._table(trainer))
+
+    def on_end(self, trainer: Trainer) -> None:
+        if self._row:
+            self._live.update(self._table(trainer))
+        self._live.stop()
+
+    def _table(self, trainer: Trainer) -> Table:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        total = trainer.config.run.total_steps
+        split = trainer.timer.shares()
+        left = (total - trainer.step) / trainer.steps_per_second if trainer.steps_per_second else 0.0
+        table = Table.grid(padding=(0, 2))
+        table.add_column(justify="right", style="dim", min_width=10)
+        table.add_column(min_width=44)
+        table.add_row(f"{trainer.step / total:.0%}", ProgressBar(total=total, completed=trainer.step, width=44))
+        table.add_row(
+            "steps",
+            f"{trainer.step:,} of {total:,}   [dim]{_clock(trainer.seconds)} gone, {_clock(left)} left[/]",
+        )
+        table.add_row("speed", f"{trainer.steps_per_second:,.0f} steps/s   [dim]" + _split(split) + "[/]")
+        table.add_row(
+            "return",
+            f"[bold]{_number(trainer.recent_return)}[/]   "
+            f"[dim]mean of the last {len(trainer.recent)} of {trainer.episodes:,} episodes[/]",
+        )
+        vital = [f"{heading} {form.format(self._row[name])}" for name, heading, form in COLUMNS if name in self._row]
+        table.add_row("update", f"{trainer.update:,}   " + "   ".join(vital))
+        return table
+
+    @contextmanager
+    def evaluating(self, episodes: int) -> Iterator[None]:
+        with self._console.status(f"evaluating greedily over {episodes} episodes"):
+            yield
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
+def _split(shares: dict[str, float]) -> str:
+    return " · ".join(f"{name} {shares.get(name, 0.0):.0%}" for name in ("env", "act", "learn"))

@@ -63,17 +63,20 @@ def train(
     preset: str | None = "auto",
     config: str | Path | None = None,
     run_dir: str | Path | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | str] = (),
     progress: bool = True,
     **settings: Any,
 ) -> Run:
     """Train and return the run. `settings` are the command line's flags under the same names.
 
-    `env` is an id, `module:Id`, `file.py:Factory`, a function that makes an env, or a ready VectorEnv.
+    `env` is an id, `module:Id`, `file.py:Factory`, a function that makes an env, or a ready VectorEnv. Callbacks are
+    objects, or `file.py:Class` as on the command line.
     """
     name = env if isinstance(env, str) or env is None else env_name(env)
-    resolved = resolve(name, algo, preset, config, settings)
-    return train_config(resolved, env=env, run_dir=run_dir, callbacks=callbacks, progress=progress)
+    named = tuple(callback for callback in callbacks if isinstance(callback, str))
+    resolved = resolve(name, algo, preset, config, settings | ({"callbacks": named} if named else {}))
+    own = [callback for callback in callbacks if not isinstance(callback, str)]
+    return train_config(resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress)
 
 
 def env_name(env: Any) -> str:

@@ -1,0 +1,77 @@
+"""Small pieces that many tests build on: batches and outputs from numbers, policies on toy spaces, rollouts."""
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from surefoot.engine.collect import fill_values
+from surefoot.math.distributions import Categorical
+from surefoot.policies.actor_critic import ActorCritic
+from surefoot.policies.config import PolicyConfig
+from surefoot.types import Batch, Outputs, Rollout
+
+BOX4 = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+DISCRETE = spaces.Discrete(3)
+CONTINUOUS = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+def make_policy(action_space=DISCRETE, *, seed=0, critic=True, observation_space=BOX4, **config):
+    torch.manual_seed(seed)
+    return ActorCritic(observation_space, action_space, PolicyConfig(**config), critic=critic)
+
+
+def make_batch(advantage, *, log_prob=None, value_target=None, value=None, dist_params=None, weight=None, remaining=1.0):
+    """A batch whose observations do not matter: losses are functions of what the policy says."""
+    advantage = torch.as_tensor(advantage, dtype=torch.float32)
+    zeros = torch.zeros_like(advantage)
+    as_tensor = lambda x, default: default if x is None else torch.as_tensor(x, dtype=torch.float32)  # noqa: E731
+    return Batch(
+        obs=zeros[:, None],
+        action=zeros.long(),
+        log_prob=as_tensor(log_prob, zeros),
+        dist_params=as_tensor(dist_params, torch.zeros(len(zeros), 2)),
+        advantage=advantage,
+        value_target=as_tensor(value_target, zeros),
+        value=as_tensor(value, zeros),
+        weight=None if weight is None else torch.as_tensor(weight, dtype=torch.float32),
+        remaining=remaining,
+    )
+
+
+def make_outputs(log_prob, value=None, logits=None):
+    log_prob = torch.as_tensor(log_prob, dtype=torch.float32)
+    value = torch.zeros_like(log_prob) if value is None else torch.as_tensor(value, dtype=torch.float32)
+    logits = torch.zeros(len(log_prob), 2) if logits is None else torch.as_tensor(logits, dtype=torch.float32)
+    return Outputs(log_prob, Categorical(logits), value)
+
+
+def make_rollout(policy, *, steps=6, num_envs=4, seed=0, done_probability=0.2, remaining=1.0):
+    """Random observations, actions that the policy itself drew, random rewards and ends, values filled in."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (steps, num_envs)
+    obs = torch.randn((steps + 1, num_envs, *policy.obs_shape), generator=generator)
+    with torch.no_grad():
+        inputs = policy.normalize(obs)
+        params = policy.action_params(inputs[:-1])
+        action = policy.actions.draw(params, policy.actions.noise(shape, generator))
+        log_prob = policy.actions.distribution(params).log_prob(action)
+    terminated = torch.rand(shape, generator=generator) < done_probability / 2
+    truncated = torch.rand(shape, generator=generator) < done_probability / 2
+    index = (truncated & ~terminated).flatten().nonzero().flatten()
+    rollout = Rollout(
+        obs=obs,
+        inputs=inputs,
+        action=action,
+        dist_params=params,
+        log_prob=log_prob,
+        reward=torch.randn(shape, generator=generator),
+        terminated=terminated,
+        truncated=truncated,
+        valid=torch.ones(shape, dtype=torch.bool),
+        value=torch.empty(0),
+        next_value=torch.empty(0),
+        final_index=index,
+        final_inputs=torch.randn((len(index), *inputs.shape[2:]), generator=generator),
+        remaining=remaining,
+    )
+    return fill_values(rollout, policy)

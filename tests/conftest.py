@@ -1,0 +1,16 @@
+"""One thread per process: the suite runs on as many workers as there are cores."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(tmp_path, monkeypatch):
+    """Every test writes its runs into a directory of its own."""
+    monkeypatch.chdir(tmp_path)

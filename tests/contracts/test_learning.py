@@ -1,0 +1,78 @@
+"""Seeded learning: closed-form values, bandits for every algorithm in seconds, one real task."""
+
+import pytest
+import torch
+
+from surefoot.algorithms import ALGORITHMS
+from surefoot.training.config import resolve
+from surefoot.training.evaluate import evaluate_agent
+from surefoot.training.trainer import Trainer
+from tests.envs_for_learning import Bandit, Constant, Target
+
+GAMMA = 0.9
+
+
+def train(factory, algo, **settings):
+    config = resolve(factory.__name__, algo, overrides={"max_episode_steps": 5, **settings})
+    trainer = Trainer(config, seed=0, factory=factory)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ("truncated", 1 / (1 - GAMMA)),  # the clock does not end the MDP
+        ("terminated", 1 / (1 - GAMMA * 4 / 5)),  # one step in five has no future: V = 1 + γ·(4/5)·V
+    ],
+)
+def test_value_of_constant_reward_is_closed_form(ends, expected):
+    trainer = train(
+        lambda: Constant(ends), "a2c", total_steps=30_000, gamma=GAMMA, gae_lambda=0.0, learning_rate=1e-2,
+        learning_rate_schedule="linear", optimizer="adam", num_envs=5, rollout_length=5, normalize_advantage="none",
+    )  # fmt: skip
+    assert trainer.policy.value(torch.ones(1, 1)).item() == pytest.approx(expected, rel=0.02)
+
+
+def small(algo, **settings):
+    """Settings that keep a one-step task cheap for each algorithm."""
+    shape = {"num_envs": 16, "hidden_sizes": (16,), "learning_rate": 1e-2, **settings}
+    if algo == "reinforce":
+        return {**shape, "episodes_per_env": 4}
+    if algo in ("npg", "trpo"):
+        return {**shape, "rollout_length": 8, "value_minibatches": 1}
+    if algo in ("ppo", "ppo-penalty"):
+        return {**shape, "rollout_length": 8, "num_epochs": 4, "num_minibatches": 2, "learning_rate": 3e-3}
+    return {**shape, "rollout_length": 8}
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_algorithm_learns_a_bandit(algo):
+    trainer = train(Bandit, algo, **small(algo, total_steps=12_000))
+    assert evaluate_agent(trainer.agent, Bandit, episodes=50).mean_return == 1.0
+    assert trainer.recent_return > 0.8
+
+
+@pytest.mark.parametrize("algo", [a for a in ALGORITHMS if a != "reinforce"])
+@pytest.mark.parametrize("std", ["parameter", "state"])
+def test_algorithms_with_a_critic_learn_a_continuous_bandit(algo, std):
+    trainer = train(Target, algo, **small(algo, total_steps=25_000, std=std, log_std_init=-0.5))
+    assert evaluate_agent(trainer.agent, Target, episodes=50).mean_return > -0.1
+
+
+def test_ppo_learns_cartpole_in_forty_thousand_steps():
+    config = resolve(
+        "CartPole-v1",
+        "ppo",
+        preset="none",
+        overrides={
+            "total_steps": 40_000, "num_envs": 8, "rollout_length": 32, "num_epochs": 20, "num_minibatches": 1,
+            "gamma": 0.98, "gae_lambda": 0.8, "learning_rate": 1e-3, "learning_rate_schedule": "linear",
+            "clip_ratio_schedule": "linear",
+        },
+    )  # fmt: skip
+    trainer = Trainer(config, seed=0)
+    trainer.train()
+    from surefoot.envs.make import make_env
+
+    assert evaluate_agent(trainer.agent, lambda: make_env(config.env), episodes=20).mean_return >= 400

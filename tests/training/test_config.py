@@ -1,0 +1,107 @@
+"""Precedence, origins, presets, and errors that name the key and the fix."""
+
+import pytest
+
+from surefoot.algorithms import ALGORITHMS
+from surefoot.errors import UsageError
+from surefoot.training import presets
+from surefoot.training.config import all_options, resolve, to_toml
+
+
+@pytest.fixture
+def preset(monkeypatch):
+    values = {"env": "CartPole-v1", "algo": "ppo", "gamma": 0.5, "num_envs": 4, "clip_ratio": 0.3}
+    monkeypatch.setattr("surefoot.training.config.automatic_preset", lambda env, algo: "CartPole-v1/ppo")
+    monkeypatch.setattr("surefoot.training.config.load_preset", lambda name: values)
+
+
+def test_flags_beat_the_file_which_beats_the_preset_which_beats_defaults(preset, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("num_envs = 2\ngamma = 0.6\n")
+    config = resolve("CartPole-v1", config_file=file, overrides={"gamma": 0.7})
+    assert config.algorithm.gamma == 0.7
+    assert config.algorithm.num_envs == 2
+    assert config.algorithm.clip_ratio == 0.3
+    assert config.algorithm.num_epochs == 10
+    assert config.origins["gamma"] == "given"
+    assert config.origins["num_envs"] == str(file)
+    assert config.origins["clip_ratio"] == "preset CartPole-v1/ppo"
+    assert config.origins["num_epochs"] == "default"
+
+
+def test_preset_none_uses_defaults_alone(preset):
+    assert resolve("CartPole-v1", preset="none").algorithm.gamma == 0.99
+
+
+def test_a_preset_of_another_algorithm_is_refused(preset):
+    with pytest.raises(UsageError, match="is for ppo, not trpo"):
+        resolve("CartPole-v1", "trpo", preset="CartPole-v1/ppo")
+
+
+def test_the_written_config_gives_the_same_run(tmp_path):
+    overrides = {"wrappers": ['TimeLimit{"max_episode_steps":9}'], "env_kwargs": {"sutton_barto_reward": True}, "seed": 3}
+    config = resolve("CartPole-v1", overrides={**overrides, "hidden_sizes": "32,16", "max_grad_norm": "none"})
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(config))
+    again = resolve(preset=None, config_file=file)
+    assert again.flat() == config.flat()
+    assert again.algorithm.max_grad_norm is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lerning_rate": 1}, "unknown setting 'lerning_rate'.*did you mean 'learning_rate'"),
+        ({"max_kl": 1}, "'max_kl' .* is no setting of ppo; it belongs to npg, trpo"),
+        ({"num_minibatches": 3}, "num_minibatches=3 does not divide 1024 samples; try"),
+        ({"total_steps": -1}, "total_steps=-1 is too small"),
+        ({"total_steps": 100}, "less than one rollout of 1024"),
+        ({"total_steps": "many"}, "total_steps='many' is not a whole number|is not a whole"),
+        ({"gamma": 1.5}, "gamma=1.5 is too large; it must be at most 1"),
+        ({"gamma": "nan"}, "gamma is NaN"),
+        ({"num_envs": 10**9}, "num_envs=1000000000 is too large"),
+        ({"activation": "gelu"}, "activation='gelu' is not one of"),
+        ({"adaptive_kl": 0.01, "learning_rate_schedule": "linear"}, "adaptive_kl sets the learning rate itself"),
+        ({"shared_trunk": True, "critic_hidden_sizes": (8,)}, "no effect with shared_trunk"),
+        ({"eval_env_kwargs": {"a": 1}}, "no effect without eval_env"),
+    ],
+)
+def test_bad_settings_are_refused_in_the_users_words(settings, message):
+    with pytest.raises(UsageError, match=message):
+        resolve("CartPole-v1", preset="none", overrides=settings)
+
+
+def test_value_minibatches_of_trpo_must_divide_too():
+    with pytest.raises(UsageError, match="value_minibatches=3 does not divide"):
+        resolve("CartPole-v1", "trpo", preset="none", overrides={"value_minibatches": 3})
+
+
+def test_a_broken_config_file_is_named(tmp_path):
+    file = tmp_path / "broken.toml"
+    file.write_text("gamma = = 3")
+    with pytest.raises(UsageError, match="broken.toml is not valid TOML"):
+        resolve("CartPole-v1", config_file=file)
+    with pytest.raises(UsageError, match="cannot read"):
+        resolve("CartPole-v1", config_file=tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_names_are_unique_and_every_setting_has_help(algo):
+    for option in all_options(algo).values():
+        assert option.help, option.name
+        assert option.help.endswith((".", ")")), f"{option.name}: {option.help}"
+
+
+@pytest.mark.parametrize("name", presets.list_presets())
+def test_every_preset_resolves(name):
+    config = resolve(preset=name)
+    assert config.preset == name
+    folder, _, stem = name.partition("/")
+    if folder not in ("homework", "lecture"):
+        assert (config.env.env, config.run.algo) == (folder, stem)
+
+
+def test_preset_names_cannot_leave_their_folder():
+    for name in ("../config", "homework/../x", "/etc/passwd", "..", "a/b/c"):
+        with pytest.raises(UsageError, match="unknown preset"):
+            presets.load_preset(name)

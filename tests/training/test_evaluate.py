@@ -1,0 +1,103 @@
+"""Evaluation plays a fixed list of episodes, to their end."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import surefoot
+from surefoot.errors import EnvError, UsageError
+from surefoot.training.agent import Agent
+from surefoot.training.evaluate import evaluate_agent
+from tests.building import make_policy
+
+
+class Lottery(gym.Env):
+    """An episode's length is drawn from its seed; every step pays 1."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(1, 60))
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.zeros(4, np.float32), 1.0, self.left == 0, False, {}
+
+
+@pytest.fixture
+def agent():
+    return Agent(make_policy())
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 7, 32])
+def test_the_episodes_do_not_depend_on_how_many_envs_play_them(agent, num_envs):
+    found = evaluate_agent(agent, Lottery, episodes=20, num_envs=num_envs)
+    assert found.returns == evaluate_agent(agent, Lottery, episodes=20, num_envs=20).returns
+
+
+def test_short_episodes_are_not_preferred(agent):
+    """Counting the first 40 episodes to finish on 20 envs would favour short ones; a fixed list does not."""
+    found = evaluate_agent(agent, Lottery, episodes=400, num_envs=20)
+    assert found.mean_return == pytest.approx(30.0, abs=2.5)  # lengths are uniform on 1..59
+    assert found.episodes == len(found.returns) == 400
+
+
+def test_the_step_budget_ends_an_env_without_a_time_limit(agent):
+    class Endless(Lottery):
+        def step(self, action):
+            return np.zeros(4, np.float32), 1.0, False, False, {}
+
+    found = evaluate_agent(agent, Endless, episodes=3, max_steps=50)
+    assert (found.mean_return, found.cut) == (50.0, 3)
+
+
+def test_another_seed_plays_other_episodes(agent):
+    first, second = (evaluate_agent(agent, Lottery, episodes=10, seed=s).returns for s in (0, 1))
+    assert first != second
+
+
+def test_an_env_that_raises_is_named(agent):
+    class Broken(Lottery):
+        def step(self, action):
+            raise RuntimeError("wheel came off")
+
+    with pytest.raises(EnvError, match=r"evaluation: Broken \(env 0, seed \d+, episode 0, step 1\) raised RuntimeError"):
+        evaluate_agent(agent, Broken, episodes=2)
+
+
+def test_public_evaluate_takes_ids_and_factories(agent):
+    policy = make_policy(spaces.Discrete(2))
+    assert surefoot.evaluate(Agent(policy), "CartPole-v1", episodes=3).episodes == 3
+    assert surefoot.evaluate(agent, Lottery, episodes=3).episodes == 3
+    with pytest.raises(UsageError, match="does not take nonsense"):
+        surefoot.evaluate(agent, Lottery, nonsense=1)
+    with pytest.raises(UsageError, match="at least 1"):
+        surefoot.evaluate(agent, Lottery, episodes=0)
+
+
+class TestAgent:
+    def test_single_and_batched_observations(self, agent):
+        single, state = agent.predict(np.zeros(4, np.float32))
+        batch, _ = agent.predict(np.zeros((5, 4), np.float32))
+        assert single.shape == ()
+        assert batch.shape == (5,)
+        assert state is None
+
+    def test_actions_are_inside_the_space(self):
+        space = spaces.Box(-0.01, 0.01, (2,), np.float32)
+        agent = Agent(make_policy(space))
+        for deterministic in (True, False):
+            action, _ = agent.predict(np.ones(4, np.float32) * 50, deterministic=deterministic)
+            assert space.contains(action)
+
+    def test_discrete_actions_start_where_the_space_does(self):
+        agent = Agent(make_policy(spaces.Discrete(2, start=7)))
+        assert agent.predict(np.zeros(4))[0] in (7, 8)
+
+    def test_a_wrong_shape_is_an_error(self, agent):
+        with pytest.raises(UsageError, match=r"shape \(3,\); the policy expects \(4,\)"):
+            agent.predict(np.zeros(3))

@@ -1,0 +1,233 @@
+"""A run from the Python side: files, bytes, callbacks, errors."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+import surefoot
+from surefoot.algorithms import ALGORITHMS
+from surefoot.errors import CheckpointError, EnvError, NonFiniteError, UsageError
+from tests.envs_for_learning import Bandit, Constant
+
+QUIET = {"progress": False, "eval_episodes": 5}
+SHORT = {**QUIET, "preset": "none", "total_steps": 2048, "num_envs": 4, "rollout_length": 64}
+
+
+def short_run(algo="ppo", **settings):
+    if algo == "reinforce":
+        settings = {"total_steps": 5000, **settings}
+    return surefoot.train("CartPole-v1", algo, **{**SHORT, **settings})
+
+
+def test_a_run_leaves_everything_that_it_promises():
+    run = short_run(seed=5, log_every=512)
+    names = {path.name for path in run.path.iterdir()}
+    assert {"config.toml", "manifest.json", "metrics.jsonl", "timings.jsonl", "tensorboard", "checkpoints"} <= names
+    result = run.result
+    keys = {"run_dir", "algo", "env", "seed", "total_steps", "seconds", "steps_per_second", "engine", "eval"}
+    assert keys <= set(result)
+    assert {"mean_return", "std_return", "episodes"} <= set(result["eval"])
+    assert result["total_steps"] == 2048
+    assert [row["step"] for row in run.metrics] == [512, 1024, 1536, 2048]
+    assert run.config["seed"] == 5
+    manifest = json.loads((run.path / "manifest.json").read_text())
+    assert manifest["versions"]["torch"] == torch.__version__
+    assert run.directory.read_status()["state"] == "done"
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_same_seed_same_bytes(algo, tmp_path):
+    extras = {"normalize_observations": True, "normalize_rewards": True, "seed": 7}
+    runs = [short_run(algo, run_dir=tmp_path / name, **extras) for name in ("a", "b")]
+    left, right = (run.path for run in runs)
+    assert (left / "metrics.jsonl").read_bytes() == (right / "metrics.jsonl").read_bytes()
+    weights = [next(path.glob("checkpoints/*/policy.safetensors")).read_bytes() for path in (left, right)]
+    assert weights[0] == weights[1]
+    other = short_run(algo, run_dir=tmp_path / "c", **{**extras, "seed": 8})
+    assert (other.path / "metrics.jsonl").read_bytes() != (left / "metrics.jsonl").read_bytes()
+
+
+def test_a_loaded_agent_acts_like_the_trained_one():
+    agents = []
+
+    class Keep(surefoot.Callback):
+        def on_end(self, trainer):
+            agents.append(trainer.agent)
+
+    run = short_run(normalize_observations=True, callbacks=[Keep()], seed=1)
+    obs = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    loaded, kept = surefoot.load(run), agents[0]
+    params = [agent.policy.action_params(agent.policy.normalize(torch.from_numpy(obs))) for agent in (loaded, kept)]
+    assert torch.equal(*params)
+    assert surefoot.load(run.path).predict(obs)[0].tolist() == loaded.predict(obs)[0].tolist()
+    found = surefoot.evaluate(loaded, "CartPole-v1", episodes=5, seed=1)
+    assert found.mean_return == run.result["eval"]["mean_return"]
+
+
+def test_callbacks_see_every_point_of_the_loop_and_may_stop_it():
+    class Spy(surefoot.Callback):
+        def __init__(self):
+            self.seen = []
+
+        def on_start(self, trainer):
+            self.seen.append("start")
+
+        def on_rollout(self, trainer, rollout):
+            self.seen.append("rollout")
+
+        def on_update(self, trainer, metrics):
+            self.seen.append("update")
+            if trainer.update == 2:
+                trainer.stop("seen enough")
+
+        def on_log(self, trainer, row, timing):
+            row["mine"] = 42.0
+            self.seen.append("log")
+
+        def on_evaluation(self, trainer, evaluation):
+            self.seen.append("evaluation")
+
+        def on_end(self, trainer):
+            self.seen.append("end")
+
+    spy = Spy()
+    run = short_run(callbacks=[spy], log_every=256)
+    assert spy.seen == ["start", *["rollout", "update", "log"] * 2, "end", "evaluation"]
+    assert run.result["stopped"] == "seen enough"
+    assert run.metrics[-1]["mine"] == 42.0
+
+
+def test_callbacks_may_be_named_by_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import surefoot\n"
+        "class Stop(surefoot.Callback):\n"
+        "    def on_update(self, trainer, metrics):\n"
+        "        trainer.stop('told to')\n"
+    )
+    run = short_run(callbacks=[f"{tmp_path}/mine.py:Stop"])
+    assert run.result["stopped"] == "told to"
+    assert run.config["callbacks"] == [f"{tmp_path}/mine.py:Stop"]
+
+
+def test_numbers_of_info_are_logged_by_name():
+    settings = {**QUIET, "total_steps": 512, "num_envs": 4, "rollout_length": 32}
+    run = surefoot.train(Bandit, log_info=("is_success",), log_every=256, **settings)
+    assert 0.0 <= run.metrics[0]["info/is_success"] <= 1.0
+
+
+def test_a_ready_vector_env_trains_and_says_that_its_seeds_are_not_ours():
+    envs = SyncVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(3)])
+    run = surefoot.train(envs, **{**SHORT, "rollout_length": 32})
+    assert run.result["total_steps"] <= 2048
+    assert run.result["eval"] is None  # there is no way to make another one
+    assert sum(row["episodes"] for row in run.metrics) > 0
+
+
+def test_evaluation_may_use_another_env():
+    run = short_run(eval_env="CartPole-v1", eval_env_kwargs={"sutton_barto_reward": True}, total_steps=1024)
+    assert run.result["eval"]["mean_return"] == -1.0  # this variant pays only for the fall
+    with pytest.raises(UsageError, match="unknown environment"):
+        short_run(eval_env="CartPol-v0")
+
+
+def test_a_step_budget_is_never_exceeded():
+    run = short_run(total_steps=1000)
+    assert run.result["total_steps"] == 768  # three rollouts of 256
+
+
+def test_drawn_seeds_are_written_down():
+    run = short_run(total_steps=512)
+    assert run.config["seed"] == run.result["seed"]
+
+
+def test_an_env_that_breaks_is_named_and_the_run_is_marked_failed(tmp_path):
+    class Breaks(Constant):
+        def step(self, action):
+            if self.t == 3:
+                raise ValueError("gear jammed")
+            return super().step(action)
+
+    with pytest.raises(EnvError, match=r"step of Breaks \(env 0, seed \d+, episode 0, step 4\) raised ValueError: gear"):
+        surefoot.train(Breaks, **{**SHORT, "run_dir": tmp_path / "r"})
+    status = json.loads((tmp_path / "r" / "status.json").read_text())
+    assert status["state"] == "failed"
+    assert "gear jammed" in status["error"]
+
+
+def test_a_nan_observation_stops_the_run_naming_the_env():
+    class Poisoned(Constant):
+        def step(self, action):
+            obs, *rest = super().step(action)
+            return (obs * np.nan if self.t == 2 else obs, *rest)
+
+    with pytest.raises(NonFiniteError, match=r"observation of Poisoned \(env 0, .*step 2\) is not finite"):
+        surefoot.train(Poisoned, **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Box(0, 255, (84, 84, 3), np.uint8), "look like images"),
+        (spaces.Discrete(5), "observations of Discrete are not supported yet"),
+        (spaces.Box(0, 1, (0,), np.float32), "empty"),
+    ],
+)
+def test_unsupported_observations_are_refused_before_any_step(space, message):
+    class Odd(Constant):
+        observation_space = space
+
+    with pytest.raises(UsageError, match=message):
+        surefoot.train(Odd, **SHORT)
+
+
+def test_unsupported_actions_are_refused_before_any_step():
+    class Odd(Constant):
+        action_space = spaces.MultiBinary(3)
+
+    with pytest.raises(UsageError, match="actions of MultiBinary are not supported yet"):
+        surefoot.train(Odd, **SHORT)
+
+
+def test_settings_for_continuous_actions_are_refused_on_a_discrete_env():
+    with pytest.raises(UsageError, match=r"tanh_mean is for continuous actions, but CartPole-v1 has Discrete\(2\)"):
+        short_run(tanh_mean=True)
+
+
+def test_reinforce_needs_a_time_limit():
+    with pytest.raises(UsageError, match="set --max-episode-steps"):
+        surefoot.train(Constant, "reinforce", **QUIET)
+
+
+def test_a_rollout_that_cannot_fit_in_memory_is_refused():
+    with pytest.raises(UsageError, match="GiB"):
+        short_run(rollout_length=10**10, total_steps=10**12)
+
+
+def test_odd_run_directories_work(tmp_path):
+    path = tmp_path / "mit Leerzeichen – и юникод"
+    assert short_run(run_dir=path, total_steps=512).path == path
+    with pytest.raises(UsageError, match="already holds a run"):
+        short_run(run_dir=path)
+
+
+def test_a_damaged_checkpoint_is_an_error_not_a_crash():
+    run = short_run(total_steps=512)
+    file = next(run.path.glob("checkpoints/*/policy.safetensors"))
+    file.write_bytes(b"not tensors")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        surefoot.load(run)
+
+
+def test_tensorboard_reads_the_curves():
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = short_run(log_every=512)
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    assert {"episode_return", "kl", "entropy", "explained_variance"} <= set(events.Tags()["scalars"])
+    assert [e.step for e in events.Scalars("kl")] == [512, 1024, 1536, 2048]

@@ -15,12 +15,14 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass
+from decimal import Decimal, InvalidOperation
+from numbers import Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
 
 T = TypeVar("T")
-SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9}
+SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
 
 
 def setting(
@@ -165,14 +167,15 @@ def _boolean(name: str, value: Any) -> bool:
 def _number(name: str, value: Any, whole: bool) -> int | float:
     """A number from `100_000`, `100k`, `1M`, `3e-4`, 5 or 5.0."""
     wanted = "a whole number" if whole else "a number"
-    number = value
+    number: Any = value
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([-+]?[0-9._]+(?:[eE][-+]?\d+)?|[-+]?inf|nan)\s*([kMG]?)\s*", value)
-        try:
-            number = float(match[1]) * SUFFIXES.get(match[2], 1) if match else None
-        except ValueError:
+        try:  # in decimal: 4.1 · 10⁶ is no whole number in floating point
+            number = Decimal(match[1]) * SUFFIXES.get(match[2], 1) if match else None
+        except InvalidOperation:
             number = None
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
+    is_number = isinstance(number, (Real, Decimal)) and not isinstance(number, bool)
+    if not is_number:
         raise UsageError(f"{name}={value!r} is not {wanted}; write it as 100_000, 100k, 1M or 3e-4")
     if not whole:
         return float(number)

@@ -20,7 +20,9 @@ def make_policy(action_space=DISCRETE, *, seed=0, critic=True, observation_space
     return ActorCritic(observation_space, action_space, PolicyConfig(**config), critic=critic)
 
 
-def make_batch(advantage, *, log_prob=None, value_target=None, value=None, dist_params=None, weight=None, remaining=1.0):
+def make_batch(
+    advantage, *, log_prob=None, value_target=None, value=None, dist_params=None, weight=None, remaining=1.0
+):
     """A batch whose observations do not matter: losses are functions of what the policy says."""
     advantage = torch.as_tensor(advantage, dtype=torch.float32)
     zeros = torch.zeros_like(advantage)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from surefoot.math.moments import standardize
 from surefoot.math.returns import gae, td_error
+from surefoot.math.statistics import standardize
 from surefoot.settings import Settings, setting
 from surefoot.types import Batch
 
@@ -111,7 +111,9 @@ def joint_loss(surrogate: Tensor, outputs: Outputs, batch: Batch, config: JointL
     """−surrogate + c_v·L_V − c_e·H, and the three terms."""
     value_loss = critic_loss(outputs.value, batch, config)
     entropy = batch.mean(outputs.distribution.entropy())
-    loss = -surrogate + config.value_coef * value_loss - config.entropy_coef * entropy
+    loss = -surrogate + config.value_coef * value_loss
+    if config.entropy_coef:  # a term times zero would still cost its backward pass
+        loss = loss - config.entropy_coef * entropy
     return loss, {
         "policy_loss": -surrogate.detach(),
         "value_loss": value_loss.detach(),
@@ -131,4 +133,4 @@ def ratio_of(outputs: Outputs, batch: Batch) -> Tensor:
 
 def approx_kl(outputs: Outputs, batch: Batch, ratio: Tensor) -> Tensor:
     """E[(r − 1) − log r]: an unbiased, non-negative estimate of KL(old‖new) from the samples alone."""
-    return batch.mean(ratio - 1.0 - (outputs.log_prob - batch.log_prob)).detach()
+    return batch.mean(ratio.detach() - 1.0 - (outputs.log_prob.detach() - batch.log_prob))

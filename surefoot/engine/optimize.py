@@ -14,7 +14,7 @@ from surefoot.engine.collect import fill_values
 from surefoot.engine.flat import FlatParameters
 from surefoot.engine.natural import Objective, natural_step
 from surefoot.errors import NonFiniteError
-from surefoot.math.moments import explained_variance, standardize
+from surefoot.math.statistics import explained_variance, standardize
 from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
@@ -110,17 +110,24 @@ class Learner:
         The metrics are means over every minibatch of the update, apart from KL(old‖new), which is exact, over the
         whole rollout, after the last step.
         """
-        batch = estimate(rollout)
+        whole = config.num_minibatches == 1  # then the minibatch is the batch, and normalised once
+
+        def prepare() -> Batch:
+            batch = estimate(rollout)
+            return normalized(batch) if normalize and whole else batch
+
+        batch = prepare()
         history: list[Metrics] = []
         first: Metrics = {}
         epochs = 0
         with self.all_or_nothing():
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
-                    batch = estimate(fill_values(rollout, self.policy))
+                    fill_values(rollout, self.policy)
+                    batch = prepare()
                 for part in self.minibatches(batch, config.num_minibatches):
-                    if normalize:
-                        part = replace(part, advantage=standardize(part.advantage, part.weight))
+                    if normalize and not whole:
+                        part = normalized(part)
                     outputs = self.policy.evaluate(part.obs, part.action)
                     if not first:
                         first = {"ratio_error": max_ratio_error(outputs, part)}
@@ -249,6 +256,11 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict(), "rate_scale": self.rate_scale}
+
+
+def normalized(batch: Batch) -> Batch:
+    """The batch with standardised advantages."""
+    return replace(batch, advantage=standardize(batch.advantage, batch.weight))
 
 
 def max_ratio_error(outputs: Outputs, batch: Batch) -> Tensor:

@@ -43,6 +43,17 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         return f"{name} (env {self.env_index}, seed {self.seed}, episode {self.episode}, step {self.steps})"
 
 
+def time_limit(env: gym.Env[Any, Any]) -> int | None:
+    """The longest episode: of the env's spec, or of a TimeLimit wrapped around an env that has none."""
+    if env.spec is not None:
+        return env.spec.max_episode_steps
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            return int(env._max_episode_steps)
+        env = env.env
+    return None
+
+
 class GymEnvs:
     """The envs, their observations in one array, resets within the step (so every step is a transition)."""
 
@@ -60,7 +71,7 @@ class GymEnvs:
         first = self.envs[0]
         self.observation_space, self.action_space = first.observation_space, first.action_space
         check_action_space(self.action_space)
-        self.time_limit = first.spec.max_episode_steps if first.spec else None
+        self.time_limit = time_limit(first)
         self._shape = self.observation_space.shape
         self._obs = np.zeros((num_envs, *(self._shape or ())), self.observation_space.dtype)
         self._checked = False
@@ -75,26 +86,31 @@ class GymEnvs:
         size = self.num_envs
         reward = np.zeros(size, np.float64)
         terminated, truncated = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
-        valid = np.ones(size, np.bool_) if active is None else active
+        valid = np.ones(size, np.bool_) if active is None else active.copy()
         final_obs: dict[int, Array] = {}
         final_info: dict[int, dict[str, Any]] = {}
         for index, env in enumerate(self.envs):
             if active is not None and not active[index]:
                 continue
             try:
-                obs, reward[index], ended, cut, info = env.step(action[index])
+                obs, pay, ended, cut, info = env.step(action[index])
             except Exception as error:
                 raise EnvError(f"step of {env} raised {type(error).__name__}: {error}") from error
+            try:
+                reward[index] = pay
+            except (TypeError, ValueError):
+                raise EnvError(f"{env} returned the reward {pay!r}; it must be one number") from None
             if ended or cut:
                 terminated[index], truncated[index] = ended, cut
                 final_obs[index] = self._checked_obs(env, obs).copy()
                 final_info[index] = info
+                # Before the reset: afterwards the env's name would be that of its next episode.
+                require_finite(reward[index : index + 1], "reward", [env])
+                require_finite(final_obs[index][None], "final observation", [env])
                 obs = self._reset(env)
             self._store(index, obs)
         require_finite(reward, "reward", self.envs)
         require_finite(self._obs, "observation", self.envs)
-        for index, obs in final_obs.items():
-            require_finite(obs[None], "final observation", [self.envs[index]])
         return Step(self._obs.copy(), reward, terminated, truncated, valid, final_obs, final_info)
 
     def _reset(self, env: SeededEpisodes) -> Any:

@@ -8,12 +8,14 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFound, VersionNotFound
 
+from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str
     env = _construct(config, factory, kwargs)
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper)
-    if config.max_episode_steps is not None:
+    if config.max_episode_steps is not None and factory is not None:
         env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
     return env
 
@@ -47,20 +49,22 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
         if not isinstance(env, gym.Env):
             raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")
         return env
+    if config.env.count(":") > 1:
+        raise UsageError(f"'{config.env}' is not an environment; write an id, module:Id or file.py:Factory")
     if not config.env:
         raise UsageError("no environment given; name one, for example: surefoot train CartPole-v1")
     _import_plugins(config.env)
     try:
         # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.
-        return gym.make(config.env, disable_env_checker=True, **kwargs)
+        return gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
     except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv) as error:
         raise UsageError(_unknown_env(config.env, error)) from None
     except DependencyNotInstalled as error:
         raise UsageError(
             f"{config.env} needs a package that is not installed: {_install_hint(config.env, error)}"
         ) from None
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{config.env} could not be made: {error}; is its package installed?") from None
+    except ImportError as error:
+        raise UsageError(f"{config.env} could not be made: {error}") from None
     except TypeError as error:
         if "unexpected keyword" in str(error):
             raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {error}") from None
@@ -131,7 +135,12 @@ def load_object(path: str, what: str) -> Any:
 def _load_file(file: Path, what: str) -> Any:
     if not file.is_file():
         raise UsageError(f"{what}: the file {file} does not exist (looked in {Path.cwd()})")
-    name = f"surefoot_user_{file.stem}"
+    return _execute(file.resolve(), file.stat().st_mtime_ns)
+
+
+@cache  # once for all envs of a run, anew when the file has changed
+def _execute(file: Path, modified: int) -> Any:
+    name = f"surefoot_user_{derive_seed(modified, str(file))}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None

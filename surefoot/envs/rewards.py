@@ -31,7 +31,7 @@ class RewardNormalizer:
         for t in range(len(reward)):
             self.running = np.where(valid[t], self.gamma * self.running + reward[t], self.running)
             seen[t] = self.running
-            self.running = np.where(done[t], 0.0, self.running)
+            self.running = np.where(done[t] & valid[t], 0.0, self.running)
         self.moments.merge(seen[valid])
 
     def scale(self, reward: Array) -> Array:
@@ -42,7 +42,7 @@ class RewardNormalizer:
         self.running[:] = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {**self.moments.state_dict(), "running": self.running}
+        return {**self.moments.state_dict(), "running": self.running.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.moments.load_state_dict(state)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class VectorEnvs:
-    """Adapts the three modes to one contract: `obs` is the next episode's first where one ended.
+    """Adapts the three modes to one contract.
 
     * SAME_STEP: the true last observation is in `info["final_obs"]`.
     * DISABLED: the observation itself is the last one; we reset those envs at once.
     * NEXT_STEP: the observation itself is the last one; the following step is a reset that ignores its action and
-      returns reward 0. That step is no transition and is marked invalid.
+      returns reward 0. That step is no transition and is marked invalid; the next episode's first observation is its.
 
     A vector env draws its episodes from one seed, so a run on it cannot be resumed exactly.
     """
@@ -49,6 +49,7 @@ class VectorEnvs:
         obs, _ = self.envs.reset(seed=None if self._fresh else self._seed)
         self._fresh = True  # later resets go on with the env's own generator
         self._ended[:] = False
+        require_finite(np.asarray(obs), "observation", self._names)
         return np.array(obs)
 
     def step(self, action: Array, active: Array | None = None) -> Step:

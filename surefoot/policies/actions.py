@@ -32,7 +32,7 @@ class ActionModel(Protocol):
     def to_env(self, action: Array) -> Array: ...
 
     def clip_fraction(self, action: Tensor) -> Tensor | None:
-        """Share of the action components that the env's bounds will cut; None where there is nothing to cut."""
+        """Share of each action's components that the env's bounds will cut; None where there is nothing to cut."""
         ...
 
 
@@ -95,7 +95,7 @@ class BoxActions:
             return None
         low = torch.from_numpy(self.low.reshape(-1)).to(action)
         high = torch.from_numpy(self.high.reshape(-1)).to(action)
-        return ((action < low) | (action > high)).float().mean()
+        return ((action < low) | (action > high)).float().mean(-1)
 
 
 def build_actions(space: spaces.Space[Any]) -> ActionModel:

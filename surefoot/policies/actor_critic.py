@@ -30,20 +30,19 @@ class MLP(nn.Module):
 
     def __init__(self, sizes: Sequence[int], activation: str, *, activate_last: bool = False) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self._linears = tuple(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.layers = nn.ModuleList(self._linears)
         self.activation, self.activate_last = ACTIVATIONS[activation], activate_last
 
     @property
     def head(self) -> nn.Linear:
         """The last layer."""
-        last = self.layers[-1]
-        assert isinstance(last, nn.Linear)
-        return last
+        return self._linears[-1]
 
     def forward(self, x: Tensor) -> Tensor:
         last = len(self.layers) - 1
-        for i, layer in enumerate(self.layers):
-            x = layer(x)
+        for i, layer in enumerate(self._linears):  # a module's own call costs as much as a small product
+            x = F.linear(x, layer.weight, layer.bias)
             if i < last or self.activate_last:
                 x = self.activation(x)
         return x
@@ -138,7 +137,7 @@ class ActorCritic(nn.Module):
             mean, log_std = out, self.log_std.clamp(*LOG_STD_RANGE).expand_as(out)
         else:
             mean, raw = out.chunk(2, dim=-1)
-            log_std = F.softplus(raw).clamp(min=1e-6).log()
+            log_std = F.softplus(raw).clamp(min=math.exp(LOG_STD_RANGE[0])).log()
         if self.config.tanh_mean:
             mean = self.mean_centre + self.mean_half * torch.tanh(mean)
         return torch.cat([mean, log_std], dim=-1)

@@ -35,3 +35,5 @@ class PolicyConfig(Settings):
         super().__post_init__()
         if self.shared_trunk and self.critic_hidden_sizes is not None:
             raise UsageError("critic_hidden_sizes has no effect with shared_trunk; drop one of the two")
+        if self.std == "state" and self.init == "torch" and self.log_std_init != 0.0:
+            raise UsageError("log_std_init has no effect with std=state and init=torch; use init=orthogonal")

@@ -31,6 +31,7 @@ class ObservationNormalizer(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("_shift", torch.zeros(shape), persistent=False)
         self.register_buffer("_scale", torch.ones(shape), persistent=False)
+        self.register_load_state_dict_post_hook(lambda *_: self.refresh())  # type: ignore[no-untyped-call]
 
     def forward(self, obs: Tensor) -> Tensor:
         return ((obs - self._shift) * self._scale).clamp_(-CLIP, CLIP)
@@ -47,6 +48,6 @@ class ObservationNormalizer(nn.Module):
         self.refresh()
 
     def refresh(self) -> None:
-        """Rebuild the float32 shift and scale from the statistics (after a merge or a load)."""
+        """Rebuild the float32 shift and scale from the statistics; loading and merging do it by themselves."""
         self._shift.copy_(self.mean)
         self._scale.copy_((self.var + 1e-8).rsqrt())

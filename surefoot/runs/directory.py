@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,13 @@ class RunDirectory:
     @classmethod
     def create(cls, path: str | Path | None, env: str, algo: str, seed: int) -> RunDirectory:
         """A new, empty directory: the given one, or `runs/<env>/<algo>/<time>-s<seed>`. Fails before any work."""
-        if path is not None:
-            target = Path(path)
-            if (target / "manifest.json").exists():
-                raise UsageError(f"{target} already holds a run; choose another --run-dir, or remove it")
-        else:
-            stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-            base = ROOT / escape(env) / escape(algo) / f"{stamp}-s{seed}"
-            target = next(c for c in _numbered(base) if not c.exists())
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        target = ROOT / escape(env) / escape(algo) / f"{stamp}-s{seed}" if path is None else Path(path)
         try:
+            if path is None:
+                target = _make_new(target)
+            elif (target / "manifest.json").exists():
+                raise UsageError(f"{target} already holds a run; choose another --run-dir, or remove it")
             target.mkdir(parents=True, exist_ok=True)
             run = cls(target)
             run.checkpoints.mkdir(exist_ok=True)
@@ -67,10 +66,15 @@ class RunDirectory:
         return max(steps, key=lambda p: int(p.name), default=None)
 
 
-def _numbered(base: Path) -> Iterator[Path]:
-    yield base
-    for number in range(2, 1_000_000):
-        yield base.with_name(f"{base.name}-{number}")
+def _make_new(base: Path) -> Path:
+    """Make `base`, or `base-2`, `base-3`, … if another process was there first."""
+    base.parent.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        target = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        with suppress(FileExistsError):
+            target.mkdir()
+            return target
+    raise AssertionError
 
 
 def escape(name: str) -> str:
@@ -94,11 +98,13 @@ def find_run(name: str | Path, root: Path = ROOT) -> RunDirectory:
         raise UsageError(f"there is no run '{name}', and none below {root}/; train one: surefoot train CartPole-v1")
     if str(name) == "latest":
         return runs[-1]
-    matching = [
-        run
-        for run in runs
-        if run.path.name.startswith(str(name)) or str(run.path.relative_to(root)).startswith(str(name))
-    ]
+    wanted = str(name).rstrip("/")
+
+    def names(run: RunDirectory) -> tuple[str, ...]:
+        return (run.path.name, str(run.path.relative_to(root)), str(run.path))
+
+    exact = [run for run in runs if wanted in names(run)]
+    matching = exact or [run for run in runs if any(n.startswith(wanted) for n in names(run))]
     if len(matching) == 1:
         return matching[0]
     if matching:

@@ -32,9 +32,13 @@ def read_json(path: Path) -> Any:
 
 
 class JsonLines:
-    """A log of one JSON object per line, flushed line by line."""
+    """A log of one JSON object per line, flushed line by line. A torn last line of an earlier writer is cut off."""
 
     def __init__(self, path: Path) -> None:
+        if path.exists():
+            data = path.read_bytes()
+            if not data.endswith(b"\n"):
+                os.truncate(path, data.rfind(b"\n") + 1)
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
 
     def append(self, row: dict[str, Any]) -> None:

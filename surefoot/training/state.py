@@ -69,8 +69,6 @@ def load_policy(folder: Path) -> ActorCritic:
         policy.load_state_dict(tensors)
     except RuntimeError as error:
         raise CheckpointError(f"the checkpoint {folder} does not fit its own description: {error}") from None
-    if policy.normalizer is not None:
-        policy.normalizer.refresh()
     return policy.eval()
 
 

@@ -200,7 +200,7 @@ class Trainer:
         self.learner.adapt_rate(metrics["kl"])
         clipped = self.policy.actions.clip_fraction(rollout.action)
         if clipped is not None:
-            metrics["action_clip_fraction"] = float(clipped)
+            metrics["action_clip_fraction"] = float(clipped[rollout.valid].mean())
         if self.policy.normalizer is not None:
             self.policy.normalizer.merge(valid_observations(rollout))
         return metrics

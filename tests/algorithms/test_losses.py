@@ -61,7 +61,8 @@ def test_penalty_is_ratio_times_advantage_minus_beta_times_exact_kl():
 
 
 @pytest.mark.parametrize(
-    ("kl", "factor"), [(0.015, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0067, 1.0), (0.01 / 1.5, 0.5), (0.0, 0.5), (1.0, 2.0)]
+    ("kl", "factor"),
+    [(0.015, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0067, 1.0), (0.01 / 1.5, 0.5), (0.0, 0.5), (1.0, 2.0)],
 )
 def test_beta_doubles_at_one_and_a_half_times_the_target_and_halves_below_two_thirds(kl, factor):
     algorithm = ppo_penalty.PPOPenalty(ppo_penalty.Config(target_kl=0.01, kl_coef=1.0))

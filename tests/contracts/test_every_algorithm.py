@@ -74,10 +74,8 @@ def test_a_hopeless_learning_rate_is_rejected_not_saved():
     algorithm = kind(kind.config_type(learning_rate=1e30))
     learner = make_learner(algorithm, CONTINUOUS)
     weights = learner.flat.vector.clone()
-    with pytest.raises(NonFiniteError, match="learning_rate=1e\\+30"):
-        for seed in range(5):
-            algorithm.update(learner, make_rollout(learner.policy, seed=seed))
-            weights = learner.flat.vector.clone()
+    with pytest.raises(NonFiniteError, match=r"learning_rate=1e\+30"):
+        algorithm.update(learner, make_rollout(learner.policy, seed=0))
     assert torch.equal(learner.flat.vector, weights)
 
 

@@ -146,7 +146,9 @@ def test_kl_is_exact_over_the_rollout_after_the_last_step():
     rollout = make_rollout(learner.policy, steps=8)
     metrics = ppo().update(learner, rollout)
     params = learner.policy.action_params(rollout.inputs[:-1].flatten(0, 1)).detach()
-    old, new = (torch.distributions.Normal(p[:, :2], p[:, 2:].exp()) for p in (rollout.dist_params.flatten(0, 1), params))
+    old, new = (
+        torch.distributions.Normal(p[:, :2], p[:, 2:].exp()) for p in (rollout.dist_params.flatten(0, 1), params)
+    )
     kl = torch.distributions.kl_divergence(old, new).sum(-1)
     assert metrics["kl"] == pytest.approx(kl.mean().item(), rel=1e-4)
     assert metrics["kl_max"] == pytest.approx(kl.max().item(), rel=1e-4)

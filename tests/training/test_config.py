@@ -39,7 +39,11 @@ def test_a_preset_of_another_algorithm_is_refused(preset):
 
 
 def test_the_written_config_gives_the_same_run(tmp_path):
-    overrides = {"wrappers": ['TimeLimit{"max_episode_steps":9}'], "env_kwargs": {"sutton_barto_reward": True}, "seed": 3}
+    overrides = {
+        "wrappers": ['TimeLimit{"max_episode_steps":9}'],
+        "env_kwargs": {"sutton_barto_reward": True},
+        "seed": 3,
+    }
     config = resolve("CartPole-v1", overrides={**overrides, "hidden_sizes": "32,16", "max_grad_norm": "none"})
     file = tmp_path / "config.toml"
     file.write_text(to_toml(config))
@@ -56,7 +60,7 @@ def test_the_written_config_gives_the_same_run(tmp_path):
         ({"num_minibatches": 3}, "num_minibatches=3 does not divide 1024 samples; try"),
         ({"total_steps": -1}, "total_steps=-1 is too small"),
         ({"total_steps": 100}, "less than one rollout of 1024"),
-        ({"total_steps": "many"}, "total_steps='many' is not a whole number|is not a whole"),
+        ({"total_steps": "many"}, "total_steps='many' is not a whole number"),
         ({"gamma": 1.5}, "gamma=1.5 is too large; it must be at most 1"),
         ({"gamma": "nan"}, "gamma is NaN"),
         ({"num_envs": 10**9}, "num_envs=1000000000 is too large"),
@@ -79,7 +83,7 @@ def test_value_minibatches_of_trpo_must_divide_too():
 def test_a_broken_config_file_is_named(tmp_path):
     file = tmp_path / "broken.toml"
     file.write_text("gamma = = 3")
-    with pytest.raises(UsageError, match="broken.toml is not valid TOML"):
+    with pytest.raises(UsageError, match=r"broken.toml is not valid TOML"):
         resolve("CartPole-v1", config_file=file)
     with pytest.raises(UsageError, match="cannot read"):
         resolve("CartPole-v1", config_file=tmp_path / "none.toml")

@@ -152,7 +152,9 @@ def test_an_env_that_breaks_is_named_and_the_run_is_marked_failed(tmp_path):
                 raise ValueError("gear jammed")
             return super().step(action)
 
-    with pytest.raises(EnvError, match=r"step of Breaks \(env 0, seed \d+, episode 0, step 4\) raised ValueError: gear"):
+    with pytest.raises(
+        EnvError, match=r"step of Breaks \(env 0, seed \d+, episode 0, step 4\) raised ValueError: gear"
+    ):
         surefoot.train(Breaks, **{**SHORT, "run_dir": tmp_path / "r"})
     status = json.loads((tmp_path / "r" / "status.json").read_text())
     assert status["state"] == "failed"

@@ -1,0 +1,30 @@
+"""Statistics of a batch of samples, with weights where some are no transitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surefoot.types import weighted_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def standardize(x: Tensor, weight: Tensor | None = None) -> Tensor:
+    """(x − mean) / (std + 1e-8) with the population's std. A batch of one comes back as it is."""
+    size = float(len(x)) if weight is None else weight.sum()
+    mean = weighted_mean(x, weight)
+    std = weighted_mean((x - mean) ** 2, weight).sqrt()
+    scaled = (x - mean) / (std + 1e-8)
+    if isinstance(size, float):
+        return scaled if size > 1 else x
+    return scaled.where(size > 1, x)
+
+
+def explained_variance(value: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """1 − Var(target − value) / Var(target): 1 is a perfect critic, 0 a constant, below 0 is worse than that."""
+
+    def variance(x: Tensor) -> Tensor:
+        return weighted_mean((x - weighted_mean(x, weight)) ** 2, weight)
+
+    return 1.0 - variance(target - value) / variance(target).clamp(min=1e-12)

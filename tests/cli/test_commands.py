@@ -1,0 +1,175 @@
+"""The commands as a person types them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from surefoot.algorithms import ALGORITHMS
+from surefoot.cli.main import main
+
+SHORT = ["--preset", "none", "--total-steps", "1k", "--num-envs", "4", "--rollout-length", "64", "--eval-episodes", "3"]
+
+
+def run(*words, code=0):
+    assert main(list(words)) == code
+
+
+def test_train_prints_what_it_does_and_what_to_type_next(capsys):
+    run("train", "CartPole-v1", *SHORT, "--seed", "4")
+    out = capsys.readouterr().out
+    assert "ppo on CartPole-v1, seed 4" in out
+    assert re.search(r"step +\d", out)
+    assert "greedy return" in out
+    assert re.search(r"next: +surefoot eval runs/CartPole-v1/ppo/", out)
+
+
+def test_json_is_the_last_line_of_stdout_and_all_of_it(capsys):
+    run("train", "CartPole-v1", *SHORT, "--json")
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 1
+    result = json.loads(captured.out)
+    assert result["env"] == "CartPole-v1"
+    assert result["eval"]["episodes"] == 3
+    assert "greedy return" in captured.err
+
+
+def test_eval_repeats_the_runs_own_evaluation(capsys):
+    run("train", "CartPole-v1", *SHORT, "--json")
+    trained = json.loads(capsys.readouterr().out)
+    run("eval", "latest", "--episodes", "3", "--json")
+    evaluated = json.loads(capsys.readouterr().out)
+    assert evaluated["mean_return"] == trained["eval"]["mean_return"]
+    run("eval", trained["run_dir"], "--episodes", "2", "--stochastic", "--seed", "1")
+    assert "stochastic return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_explain_shows_formula_change_settings_and_source(algo, capsys):
+    run("explain", algo)
+    out = capsys.readouterr().out
+    assert f"[{algo}]" in out
+    assert "From " in out or algo == "reinforce"
+    assert "learning_rate [" in out
+    assert re.search(r"source: .*algorithms/\w+\.py", out)
+
+
+def test_list_shows_algorithms_environments_presets_and_runs(capsys):
+    run("list", "algos")
+    assert "reinforce" in capsys.readouterr().out
+    run("list", "envs", "--json")
+    assert {"env": "CartPole-v1"} in json.loads(capsys.readouterr().out)
+    run("list", "presets")
+    capsys.readouterr()
+    run("list", "runs")
+    assert "no runs yet" in capsys.readouterr().out
+    run("train", "CartPole-v1", *SHORT)
+    capsys.readouterr()
+    run("list", "runs", "--json")
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["env"], row["algo"], row["state"], row["steps"]) == ("CartPole-v1", "ppo", "done", 768)
+
+
+def test_dry_run_shows_every_value_with_its_origin_and_does_nothing(capsys, tmp_path):
+    run("train", "CartPole-v1", "--gamma", "0.9", "--dry-run")
+    out = capsys.readouterr().out
+    assert re.search(r"gamma +0.9 +given", out)
+    assert "num_epochs" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_flags_follow_the_algorithm(capsys):
+    run("train", "CartPole-v1", "--algo", "trpo", "--preset", "none", "--max-kl", "0.02", "--dry-run")
+    assert re.search(r"max_kl +0.02 +given", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "CartPol-v1"], "unknown environment 'CartPol-v1'; did you mean 'CartPole-v1'?"),
+        (["train", "CartPole-v9"], "did you mean 'CartPole-v1'?"),
+        (
+            ["train", "CartPole-v1", "--lerning-rate", "1"],
+            "unknown flag --lerning-rate; did you mean '--learning-rate'?",
+        ),
+        (["train", "CartPole-v1", "--max-kl", "1"], "--max-kl is no setting of ppo; it belongs to npg, trpo"),
+        (["train", "CartPole-v1", "--algo", "pppo"], "unknown algorithm 'pppo'; did you mean 'ppo'?"),
+        (["train", "CartPole-v1", "--preset", "none", "--num-minibatches", "3"], "num_minibatches=3 does not divide"),
+        (["train", "CartPole-v1", "--total-steps", "-5"], "total_steps=-5 is too small"),
+        (["train", "CartPole-v1", "--preset", "none", "--tanh-mean"], "tanh_mean is for continuous actions"),
+        (["train", "Pendulum-v1", "--preset", "homework/nothing"], "unknown preset"),
+        (["train"], "no environment given"),
+        (["train", "CartPole-v1", "--env-kwargs", "{broken"], "env_kwargs='{broken' is not JSON"),
+        (["train", "missing.py:Env"], "the file missing.py does not exist"),
+        (["trian"], "unknown command 'trian'; did you mean 'train'?"),
+        (["eval", "nothing"], "there is no run 'nothing'"),
+        (["list", "presest"], "did you mean 'presets'?"),
+        (["explain", "trp"], "did you mean 'trpo'?"),
+    ],
+)
+def test_wrong_input_gets_a_message_with_the_fix_and_exit_code_2(words, message, capsys):
+    run(*words, code=2)
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_an_env_that_raises_shows_its_own_traceback_and_exit_code_1(capsys, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium as gym\n"
+        "class Env(gym.Wrapper):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(gym.make('CartPole-v1'))\n"
+        "    def step(self, action):\n"
+        "        return {}['a key of mine']\n"
+    )
+    run("train", "mine.py:Env", *SHORT, code=1)
+    err = capsys.readouterr().err
+    assert "raised KeyError" in err
+    assert "a key of mine" in err
+    assert "mine.py" in err
+    assert "surefoot/envs" not in err.split("Traceback")[1].split("mine.py")[1]
+
+
+def test_an_env_of_ones_own_trains_from_its_file(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium as gym\ndef make(gravity=9.8):\n    env = gym.make('CartPole-v1')\n"
+        "    env.unwrapped.gravity = gravity\n    return env\n"
+    )
+    run("train", "mine.py:make", "--env-kwargs", '{"gravity": 1.0}', *SHORT, "--json")
+    assert json.loads(capsys.readouterr().out)["env"] == "mine.py:make"
+
+
+def start(*words, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "surefoot.cli.main", *words], capture_output=True, text=True, check=True, **kwargs
+    )
+
+
+def test_help_starts_at_once():
+    """0.3 s is the promise; the best of three, as the machine may be busy. Interpreter start included."""
+    for words in (["--help"], ["train", "--help"]):
+        seconds = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            start(*words)
+            seconds.append(time.perf_counter() - begin)
+        assert min(seconds) < 0.3, f"{words}: {min(seconds):.2f} s"
+
+
+def test_help_shows_examples_first_and_every_default():
+    text = start("train", "--help", env={**os.environ, "COLUMNS": "120"}).stdout
+    assert text.index("examples:") < text.index("options:")
+    assert "[0.99]" in text
+    assert "--clip-ratio" in text
+    assert "--max-kl" in start("train", "--algo", "trpo", "--help").stdout
+
+
+def test_a_closed_pipe_is_no_error():
+    shell = f"{sys.executable} -m surefoot.cli.main list envs | head -n 1"
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, check=True)
+    assert "Traceback" not in done.stderr

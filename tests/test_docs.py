@@ -1,0 +1,90 @@
+"""What the documentation says is true: commands parse, examples run, every metric has its line."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import surefoot
+from surefoot.algorithms import ALGORITHMS
+from surefoot.cli.main import main
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def commands():
+    for page in PAGES:
+        for block in blocks(page, "bash"):
+            for line in block.splitlines():
+                if line.startswith("surefoot "):
+                    yield pytest.param(
+                        shlex.split(line, comments=True)[1:], id=f"{page.name}: {line.split('#')[0].strip()}"
+                    )
+
+
+def examples():
+    for page in PAGES:
+        for number, block in enumerate(blocks(page, "python")):
+            yield pytest.param(block, id=f"{page.name} {number}")
+
+
+def test_readme_and_ci_run_the_same_test_command():
+    (command,) = [line for line in (ROOT / "README.md").read_text().splitlines() if line.endswith(".venv/bin/pytest")]
+    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+    assert command in (ROOT / "CONTRIBUTING.md").read_text().splitlines()
+
+
+@pytest.mark.parametrize("words", list(commands()))
+def test_every_command_in_the_docs_works(words, capsys):
+    if words[0] == "train":
+        words = [*words, "--dry-run"]
+    elif words[0] == "eval":
+        surefoot.train("CartPole-v1", preset="none", total_steps=1024, progress=False, eval_episodes=0)
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize("code", list(examples()))
+def test_every_python_example_in_the_docs_runs(code, monkeypatch):
+    real = surefoot.train
+
+    def short(*args, **kwargs):
+        kwargs["total_steps"] = min(kwargs.get("total_steps", 4096), 4096)
+        return real(*args, **{"progress": False, "eval_episodes": 3, **kwargs})
+
+    monkeypatch.setattr(surefoot, "train", short, raising=False)
+    exec(compile(code, "example", "exec"), {"__name__": "example"})
+
+
+def test_every_metric_is_documented_and_nothing_else():
+    text = (ROOT / "docs" / "metrics.md").read_text().split("`timings.jsonl`:")[0]
+    documented = set(re.findall(r"^\| `([a-zA-Z0-9_/]+)`", text, re.MULTILINE)) - {"info/NAME"}
+    logged = set()
+    for algo in ALGORITHMS:
+        run = surefoot.train(
+            "Pendulum-v1", algo, preset="none", total_steps=2048, num_envs=4, progress=False, eval_episodes=0
+        )
+        logged |= set(run.metrics[-1])
+    assert logged == documented
+
+
+def test_every_page_is_linked_from_the_readme():
+    text = (ROOT / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"docs/{page.name}" in text
+
+
+def test_links_point_at_files_that_exist():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_algorithms_table_of_the_readme_is_the_registry():
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert rows == list(ALGORITHMS)

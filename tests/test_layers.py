@@ -1,0 +1,104 @@
+"""The architecture, held by reading every import: a module sees only lower layers."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import surefoot
+
+PACKAGE = Path(surefoot.__file__).parent
+LAYERS = {
+    "errors": -1, "settings": 0, "types": 0, "runs": 0,
+    "math": 1, "kernels": 1,
+    "policies": 2, "envs": 2,
+    "engine": 3,
+    "algorithms": 4,
+    "training": 5, "analysis": 5, "theory": 5,
+    "dashboard": 6, "cli": 6,
+}  # fmt: skip
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def part_of(dotted):
+    """`surefoot.math.returns` -> `math`; None for what is not ours."""
+    words = dotted.split(".")
+    return words[1] if words[0] == "surefoot" and len(words) > 1 else None
+
+
+def imports(path, *, run_time_only=False):
+    """Names of imported modules, without those under `if TYPE_CHECKING` when only run time counts."""
+    tree = ast.parse(path.read_text())
+    skipped = set()
+    if run_time_only:
+        guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+        skipped = {id(inner) for guard in guards for inner in ast.walk(guard)}
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (
+                (f"{node.module}.{alias.name}" for alias in node.names) if node.module == "surefoot" else [node.module]
+            )
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_module_imports_only_lower_layers_or_its_own(path):
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for dotted in imports(path):
+        other = part_of(dotted)
+        if other is None or other == own or other.startswith("__"):
+            continue
+        assert LAYERS[other] < LAYERS[own], f"{own} (layer {LAYERS[own]}) imports {other} (layer {LAYERS[other]})"
+
+
+def test_the_two_folders_of_layer_two_do_not_see_each_other():
+    for path in MODULES:
+        own = path.relative_to(PACKAGE).parts[0]
+        if own in ("policies", "envs"):
+            assert not {part_of(d) for d in imports(path)} & ({"policies", "envs"} - {own}), path
+
+
+def test_no_engine_file_names_an_algorithm():
+    for path in (PACKAGE / "engine").glob("*.py"):
+        text = path.read_text().lower()
+        for word in ("reinforce", "vpg", "a2c", "ppo"):
+            assert word not in text, f"{path.name} says {word}"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "runs/*.py",
+        "*/config.py",
+        "algorithms/*.py",
+        "cli/*.py",
+        "settings.py",
+        "types.py",
+        "errors.py",
+        "math/returns.py",
+    ],
+)
+def test_config_runs_and_command_line_start_without_torch(pattern):
+    for path in PACKAGE.glob(pattern):
+        tree = ast.parse(path.read_text())
+        top_level = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        for node in top_level:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
+            assert not any(name.split(".")[0] in ("torch", "gymnasium") for name in names), path
+
+
+def test_nothing_is_ever_unpickled():
+    for path in MODULES:
+        for dotted in imports(path):
+            assert dotted.split(".")[0] not in ("pickle", "cloudpickle", "dill", "joblib", "shelve"), path
+        assert "torch.load(" not in path.read_text(), path
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "algorithms").glob("*.py")), ids=lambda p: p.name)
+def test_an_algorithm_fits_a_screen_or_so(path):
+    if path.name not in ("__init__.py", "parts.py"):
+        assert len(path.read_text().splitlines()) <= 120

@@ -61,15 +61,15 @@ def _table(rows: list[dict[str, Any]], kind: str) -> None:
         print(f"no {kind} yet" + ("; train one: surefoot train CartPole-v1" if kind == "runs" else ""))
         return
     names = list(rows[0])
-    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    cells = [[_cell(name, row.get(name)) for name in names] for row in rows]
     widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(names)]
     for line in [names, *cells]:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _cell(value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    return f"{value:,}" if name in ("steps", "total_steps") else str(value)

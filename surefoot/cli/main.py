@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, EnvError) and error.__cause__ is not None:
             _show_cause(error.__cause__)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("surefoot: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"surefoot: interrupted {interrupt}".rstrip(), file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of a pipe (head, say) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

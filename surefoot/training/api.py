@@ -13,7 +13,7 @@ import gymnasium as gym
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import load_object, make_env
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import CheckpointError, SurefootError, UsageError
+from surefoot.errors import CheckpointError, UsageError
 from surefoot.runs import RunDirectory, find_run
 from surefoot.runs.files import read_json, write_atomic, write_json
 from surefoot.runs.manifest import build_manifest
@@ -108,7 +108,12 @@ def train_config(
         trainer.run = directory
         write_atomic(directory.config, to_toml(config) if config.run.seed is not None else _with_seed(config, seed))
         manifest = build_manifest(
-            env=config.env.env, algo=config.run.algo, seed=seed, preset=config.preset, engine="torch"
+            env=config.env.env,
+            env_from_python=vector is not None or factory is not None,
+            algo=config.run.algo,
+            seed=seed,
+            preset=config.preset,
+            engine="torch",
         )
         write_json(directory.manifest, manifest)
         directory.set_status("running", step=0)
@@ -117,6 +122,7 @@ def train_config(
     except BaseException:
         trainer.envs.close()
         raise
+    directory.note(greeting(trainer, directory))
     if announce:
         print(greeting(trainer, directory), file=sys.stderr if to_stderr else sys.stdout, flush=True)
     _train(trainer, directory)
@@ -147,9 +153,12 @@ def _train(trainer: Trainer, directory: RunDirectory) -> None:
         trainer.train()
     except KeyboardInterrupt:
         directory.set_status("interrupted", step=trainer.step)
-        if trainer.step:
-            trainer.save()
-        raise
+        if not trainer.step:
+            raise KeyboardInterrupt("before the first update; nothing was learned") from None
+        trainer.save()
+        raise KeyboardInterrupt(
+            f"at step {trainer.step:,}; the policy is saved. Look at it: surefoot eval {directory.path}"
+        ) from None
     except BaseException as error:
         directory.set_status("failed", step=trainer.step, error=f"{type(error).__name__}: {error}")
         directory.note(f"failed at step {trainer.step}: {type(error).__name__}: {error}")
@@ -160,17 +169,17 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
     """What is about to run, in three lines."""
     config = trainer.config
     size = sum(p.numel() for p in trainer.policy.parameters())
-    changed = ", ".join(f"{name}={config.flat()[name]}" for name, origin in config.origins.items() if origin == "given")
-    exact = (
-        ""
-        if trainer.envs.exact_seeds
-        else "\nnote: a ready-made vector env has one seed; such a run cannot be resumed exactly"
+    changed = ", ".join(
+        f"{name}={config.flat()[name]}"
+        for name, origin in config.origins.items()
+        if origin == "given" and name != "env"
     )
+    note = "" if trainer.envs.exact_seeds else "\nnote: a ready-made vector env has one seed for all its episodes"
     return (
         f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
         f"{f' ({changed})' if changed else ''}\n"
         f"engine torch on {trainer.device} ({trainer.device_reason}), {size:,} parameters, "
-        f"{trainer.envs.num_envs} envs\nrun {directory.path}{exact}"
+        f"{trainer.envs.num_envs} envs\nrun {directory.path}{note}"
     )
 
 
@@ -275,15 +284,18 @@ def evaluate_run(
 ) -> Evaluation:
     """Evaluate a run's policy in the env it was trained (or is to be evaluated) in."""
     agent = load(run)
-    values = read_toml(run.config)
     config = resolve(preset=None, config_file=run.config)
-    if config.run.eval_env is None and not config.env.env:
-        raise SurefootError(f"{run.path} was trained on an env made in Python; evaluate it with surefoot.evaluate(...)")
+    if config.run.eval_env is None and read_json(run.manifest).get("env_from_python"):
+        raise UsageError(
+            f"{run.path} was trained on an env that was made in Python; evaluate it there: "
+            f"surefoot.evaluate(surefoot.load('{run.path}'), your_env)"
+        )
+    assert config.run.seed is not None  # drawn seeds are written down
     return evaluate_agent(
         agent,
         evaluation_factory(config, None),
         episodes=episodes,
-        seed=values["seed"] if seed is None else derive_seed(seed, "asked"),
+        seed=config.run.seed if seed is None else derive_seed(seed, "asked"),
         deterministic=deterministic,
         max_steps=max_steps or config.run.eval_max_steps,
     )

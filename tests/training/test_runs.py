@@ -12,6 +12,8 @@ from gymnasium.vector import SyncVectorEnv
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.errors import CheckpointError, EnvError, NonFiniteError, UsageError
+from surefoot.runs import list_runs
+from surefoot.training.api import evaluate_run
 from tests.envs_for_learning import Bandit, Constant
 
 QUIET = {"progress": False, "eval_episodes": 5}
@@ -126,6 +128,8 @@ def test_a_ready_vector_env_trains_and_says_that_its_seeds_are_not_ours():
     assert run.result["total_steps"] <= 2048
     assert run.result["eval"] is None  # there is no way to make another one
     assert sum(row["episodes"] for row in run.metrics) > 0
+    with pytest.raises(UsageError, match="made in Python"):
+        evaluate_run(run.directory, episodes=1, seed=None, deterministic=True, max_steps=None)
 
 
 def test_evaluation_may_use_another_env():
@@ -143,6 +147,19 @@ def test_a_step_budget_is_never_exceeded():
 def test_drawn_seeds_are_written_down():
     run = short_run(total_steps=512)
     assert run.config["seed"] == run.result["seed"]
+
+
+def test_an_interrupt_saves_the_policy_and_says_where():
+    class Interrupt(surefoot.Callback):
+        def on_update(self, trainer, metrics):
+            if trainer.update == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"at step 768; the policy is saved. Look at it: surefoot eval runs/"):
+        short_run(callbacks=[Interrupt()])
+    (run,) = list_runs()
+    assert run.read_status() == {"state": "interrupted", "step": 768}
+    assert surefoot.load(run.path).predict(np.zeros(4))[0] in (0, 1)
 
 
 def test_an_env_that_breaks_is_named_and_the_run_is_marked_failed(tmp_path):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from surefoot.algorithms import npg, ppo_clip, trpo
-from surefoot.engine.config import EpochConfig, GradientConfig, check_minibatches
+from surefoot.algorithms import npg, ppo_clip, ppo_penalty, trpo
+from surefoot.engine.config import GradientConfig, check_minibatches
 from surefoot.engine.optimize import Learner
 from surefoot.errors import NonFiniteError, UsageError
 from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
@@ -194,8 +194,15 @@ def test_minibatches_must_divide_and_the_message_names_a_number_that_does():
     check_minibatches(8, 8, False)
 
 
-def test_epoch_config_defaults_are_valid():
-    assert EpochConfig().num_epochs == 10
+@pytest.mark.parametrize("target", [1e-9, 1e9])
+def test_beta_moves_once_per_update_by_the_exact_kl_after_the_last_epoch(target):
+    algorithm = ppo_penalty.PPOPenalty(ppo_penalty.Config(target_kl=target, num_epochs=5, num_minibatches=4))
+    learner = make_learner()
+    for seed in range(3):
+        before = algorithm.state["kl_coef"]
+        metrics = algorithm.update(learner, make_rollout(learner.policy, steps=8, seed=seed))
+        assert metrics["kl_coef"] == before
+        assert algorithm.state["kl_coef"] == before * (2.0 if metrics["kl"] >= 1.5 * target else 0.5)
 
 
 class TestTrustRegion:

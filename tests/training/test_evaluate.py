@@ -81,6 +81,14 @@ def test_public_evaluate_takes_ids_and_factories(agent):
         surefoot.evaluate(agent, Lottery, episodes=0)
 
 
+def test_evaluation_does_not_move_the_normaliser():
+    agent = Agent(make_policy(normalize_observations=True))
+    before = {name: tensor.clone() for name, tensor in agent.policy.state_dict().items()}
+    evaluate_agent(agent, Lottery, episodes=5)
+    for name, tensor in agent.policy.state_dict().items():
+        assert (tensor == before[name]).all(), name
+
+
 class TestAgent:
     def test_single_and_batched_observations(self, agent):
         single, state = agent.predict(np.zeros(4, np.float32))

@@ -10,9 +10,9 @@ one epoch, one minibatch, no advantage normalisation and the same optimizer (Hua
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
-from surefoot.algorithms.parts import AdvantageConfig, JointLossConfig, estimate, joint_loss
+from surefoot.algorithms.parts import AdvantageConfig, Base, JointLossConfig, estimate, joint_loss
 from surefoot.algorithms.reinforce import ONE_PASS
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
 
@@ -33,17 +33,10 @@ class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
 
 
-class A2C:
+class A2C(Base[Config]):
     """−E[log π(a|s) · Â] + c_v·L_V − c_e·H, every few steps."""
 
-    config_type: ClassVar[type[Config]] = Config
-    uses_critic: ClassVar[bool] = True
-    train_actor: ClassVar[bool] = True
-    episodes_per_env: int | None = None
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.state: dict[str, float] = {}
+    config_type = Config
 
     def estimate(self, rollout: Rollout) -> Batch:
         return estimate(rollout, self.config)

@@ -10,10 +10,12 @@ critic is fitted by gradient descent on its own, for several passes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from surefoot.algorithms.parts import (
     AdvantageConfig,
+    Base,
     CriticConfig,
     EntropyConfig,
     Normalize,
@@ -22,6 +24,7 @@ from surefoot.algorithms.parts import (
     ratio_of,
 )
 from surefoot.engine.config import CollectConfig, GradientConfig
+from surefoot.errors import UsageError
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -47,6 +50,11 @@ class Config(CollectConfig, AdvantageConfig, EntropyConfig, CriticConfig, Gradie
     normalize_advantage: Normalize = "batch"
     rollout_length: int = 256
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalize_advantage == "minibatch":
+            raise UsageError("the natural step is taken on the whole rollout; use normalize_advantage=batch")
+
 
 def surrogate(outputs: Outputs, batch: Batch, entropy_coef: float) -> Tensor:
     """L(θ) = E[r_t(θ) · Â_t] + c_e·H."""
@@ -54,17 +62,11 @@ def surrogate(outputs: Outputs, batch: Batch, entropy_coef: float) -> Tensor:
     return gain + entropy_coef * batch.mean(outputs.distribution.entropy()) if entropy_coef else gain
 
 
-class NPG:
+class NPG(Base[Config]):
     """One natural step for the actor, several gradient passes for the critic."""
 
-    config_type: ClassVar[type[Config]] = Config
-    uses_critic: ClassVar[bool] = True
-    train_actor: ClassVar[bool] = False
-    episodes_per_env: int | None = None
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.state: dict[str, float] = {}
+    config_type = Config
+    train_actor = False
 
     def estimate(self, rollout: Rollout) -> Batch:
         return estimate(rollout, self.config)
@@ -78,10 +80,5 @@ class NPG:
             step, predicted = learner.natural_step(self.objective, batch, self.config)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             learner.flat.actor.add_(step)
-            history = learner.fit_value(
-                lambda value, part: critic_loss(value, part, self.config),
-                batch,
-                self.config.value_epochs,
-                self.config.value_minibatches,
-            )
+            history = learner.fit_value(partial(critic_loss, config=self.config), batch, self.config)
             return learner.summarize(batch, history, once)

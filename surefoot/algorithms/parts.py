@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from surefoot.math.returns import gae, td_error
 from surefoot.math.statistics import standardize
@@ -15,8 +15,25 @@ if TYPE_CHECKING:
 
     from surefoot.types import Metrics, Outputs, Rollout
 
+ConfigT = TypeVar("ConfigT")
 Normalize = Literal["none", "batch", "minibatch"]
 Schedule = Literal["constant", "linear"]
+
+
+class Base(Generic[ConfigT]):
+    """What an algorithm declares, with the usual answers; the mathematics stays in its own file."""
+
+    uses_critic: ClassVar[bool] = True
+    train_actor: ClassVar[bool] = True  # by gradient descent; False: the algorithm moves the actor itself
+
+    def __init__(self, config: ConfigT) -> None:
+        self.config = config
+        self.state: dict[str, float] = {}  # whatever changes over the run (β, say); saved with it
+
+    @property
+    def episodes_per_env(self) -> int | None:
+        """Whole episodes per env and update, or None for rollouts of fixed length."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

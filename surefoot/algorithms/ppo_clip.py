@@ -11,10 +11,11 @@ can end an update early.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from surefoot.algorithms.parts import (
     AdvantageConfig,
+    Base,
     JointLossConfig,
     Normalize,
     Schedule,
@@ -43,17 +44,10 @@ class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig
     normalize_advantage: Normalize = "minibatch"
 
 
-class PPOClip:
+class PPOClip(Base[Config]):
     """−E[min(r·Â, clip(r)·Â)] + c_v·L_V − c_e·H."""
 
-    config_type: ClassVar[type[Config]] = Config
-    uses_critic: ClassVar[bool] = True
-    train_actor: ClassVar[bool] = True
-    episodes_per_env: int | None = None
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.state: dict[str, float] = {}
+    config_type = Config
 
     def estimate(self, rollout: Rollout) -> Batch:
         return estimate(rollout, self.config)

@@ -12,10 +12,11 @@ stored parameters of the old distribution; β is saved with the run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from surefoot.algorithms.parts import (
     AdvantageConfig,
+    Base,
     JointLossConfig,
     Normalize,
     approx_kl,
@@ -50,16 +51,13 @@ class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig
             raise UsageError(f"kl_coef={self.kl_coef} is outside [{self.kl_coef_min}, {self.kl_coef_max}]")
 
 
-class PPOPenalty:
+class PPOPenalty(Base[Config]):
     """−E[r·Â − β·KL] + c_v·L_V − c_e·H."""
 
-    config_type: ClassVar[type[Config]] = Config
-    uses_critic: ClassVar[bool] = True
-    train_actor: ClassVar[bool] = True
-    episodes_per_env: int | None = None
+    config_type = Config
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        super().__init__(config)
         self.state = {"kl_coef": config.kl_coef}
 
     def estimate(self, rollout: Rollout) -> Batch:

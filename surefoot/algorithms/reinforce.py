@@ -9,9 +9,9 @@ The factor γ^t of the exact gradient is left out, as everybody does (Nota & Tho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from surefoot.algorithms.parts import EntropyConfig, Normalize, flatten
+from surefoot.algorithms.parts import Base, EntropyConfig, Normalize, flatten
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
 from surefoot.math.returns import reward_to_go
 from surefoot.settings import setting
@@ -40,16 +40,11 @@ class Config(CollectConfig, AdaptiveRateConfig, EntropyConfig):
     learning_rate: float = 1e-3
 
 
-class Reinforce:
+class Reinforce(Base[Config]):
     """−E[log π(a|s) · R]."""
 
-    config_type: ClassVar[type[Config]] = Config
-    uses_critic: ClassVar[bool] = False
-    train_actor: ClassVar[bool] = True
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.state: dict[str, float] = {}
+    config_type = Config
+    uses_critic = False
 
     @property
     def episodes_per_env(self) -> int | None:

@@ -10,11 +10,12 @@ KL is within δ and the surrogate has really improved; when no length does, the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from surefoot.algorithms import npg
 from surefoot.algorithms.npg import surrogate
-from surefoot.algorithms.parts import critic_loss, estimate
+from surefoot.algorithms.parts import Base, critic_loss, estimate
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -33,17 +34,11 @@ class Config(npg.Config):
     backtrack_tries: int = setting(10, "Tries before the step is given up.", low=1)
 
 
-class TRPO:
+class TRPO(Base[Config]):
     """One natural step for the actor, backtracked into the trust region; several gradient passes for the critic."""
 
-    config_type: ClassVar[type[Config]] = Config
-    uses_critic: ClassVar[bool] = True
-    train_actor: ClassVar[bool] = False
-    episodes_per_env: int | None = None
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.state: dict[str, float] = {}
+    config_type = Config
+    train_actor = False
 
     def estimate(self, rollout: Rollout) -> Batch:
         return estimate(rollout, self.config)
@@ -70,11 +65,6 @@ class TRPO:
             if fraction is None:
                 actor.copy_(start)
             gain = learner.measure(self.objective, batch) - before
-            history = learner.fit_value(
-                lambda value, part: critic_loss(value, part, self.config),
-                batch,
-                self.config.value_epochs,
-                self.config.value_minibatches,
-            )
+            history = learner.fit_value(partial(critic_loss, config=self.config), batch, self.config)
             metrics = learner.summarize(batch, history, once)
         return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0}

@@ -10,9 +10,9 @@ and λ = 1 on whole episodes it is REINFORCE. The advantage is a constant: it se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from surefoot.algorithms.parts import AdvantageConfig, JointLossConfig, estimate, joint_loss
+from surefoot.algorithms.parts import AdvantageConfig, Base, JointLossConfig, estimate, joint_loss
 from surefoot.algorithms.reinforce import ONE_PASS
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
 
@@ -32,17 +32,10 @@ class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig
     learning_rate: float = 1e-3
 
 
-class VPG:
+class VPG(Base[Config]):
     """−E[log π(a|s) · Â] + c_v·L_V − c_e·H."""
 
-    config_type: ClassVar[type[Config]] = Config
-    uses_critic: ClassVar[bool] = True
-    train_actor: ClassVar[bool] = True
-    episodes_per_env: int | None = None
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.state: dict[str, float] = {}
+    config_type = Config
 
     def estimate(self, rollout: Rollout) -> Batch:
         return estimate(rollout, self.config)

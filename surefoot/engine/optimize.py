@@ -141,13 +141,11 @@ class Learner:
             result = self.summarize(batch, history, first)
         return {**result, "epochs": float(epochs)}
 
-    def fit_value(
-        self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, epochs: int, parts: int
-    ) -> list[Metrics]:
-        """Regress V on its targets with the critic's own parameters; one entry of metrics per gradient step."""
+    def fit_value(self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, config: Any) -> list[Metrics]:
+        """Regress V on its targets with the critic's own parameters: `value_epochs` of `value_minibatches`."""
         history: list[Metrics] = []
-        for _ in range(epochs):
-            for part in self.minibatches(batch, parts):
+        for _ in range(config.value_epochs):
+            for part in self.minibatches(batch, config.value_minibatches):
                 value_loss = loss(self.policy.value(part.obs), part)
                 history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
         return history

@@ -80,6 +80,12 @@ def test_value_minibatches_of_trpo_must_divide_too():
         resolve("CartPole-v1", "trpo", preset="none", overrides={"value_minibatches": 3})
 
 
+@pytest.mark.parametrize("algo", ["npg", "trpo"])
+def test_natural_steps_have_no_minibatches_to_normalise(algo):
+    with pytest.raises(UsageError, match="use normalize_advantage=batch"):
+        resolve("CartPole-v1", algo, preset="none", overrides={"normalize_advantage": "minibatch"})
+
+
 def test_a_broken_config_file_is_named(tmp_path):
     file = tmp_path / "broken.toml"
     file.write_text("gamma = = 3")

@@ -1,0 +1,50 @@
+"""Returns and lengths of whole episodes."""
+
+import numpy as np
+
+from surefoot.engine.episodes import EpisodeTracker
+from surefoot.types import Step
+
+
+def step(reward, valid, ended=(), info=None):
+    flags = np.array([i in ended for i in range(len(reward))])
+    finals = {i: np.zeros(1) for i in ended}
+    return Step(
+        np.zeros((len(reward), 1)),
+        np.array(reward, float),
+        flags,
+        ~flags & False,
+        np.array(valid),
+        finals,
+        {i: info or {} for i in ended},
+    )
+
+
+def test_invalid_steps_add_neither_reward_nor_length():
+    tracker = EpisodeTracker(2)
+    tracker.add(step([1.0, 1.0], [True, True]))
+    tracker.add(step([50.0, 1.0], [False, True]))
+    tracker.add(step([2.0, 1.0], [True, True], ended=(0, 1)))
+    assert [(e.env, e.ret, e.length) for e in tracker.take()] == [(0, 3.0, 2), (1, 3.0, 3)]
+
+
+def test_an_end_on_an_invalid_step_is_no_episode():
+    tracker = EpisodeTracker(1)
+    tracker.add(step([1.0], [False], ended=(0,)))
+    assert tracker.take() == []
+
+
+def test_episodes_are_handed_out_once():
+    tracker = EpisodeTracker(1, ["score"])
+    tracker.add(step([1.0], [True], ended=(0,), info={"score": np.float32(7), "other": "text"}))
+    assert [e.info for e in tracker.take()] == [{"score": 7.0}]
+    assert tracker.take() == []
+
+
+def test_a_cut_drops_open_episodes_unless_they_are_whole():
+    tracker = EpisodeTracker(2)
+    tracker.add(step([1.0, 2.0], [True, True]))
+    tracker.cut(np.array([False, True]))
+    assert [(e.env, e.ret) for e in tracker.take()] == [(1, 2.0)]
+    tracker.add(step([5.0, 5.0], [True, True], ended=(0, 1)))
+    assert [e.ret for e in tracker.take()] == [5.0, 5.0]

@@ -37,9 +37,10 @@ def test_parameters_are_views_of_one_vector_the_actor_first():
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-def test_a_step_equals_torchs_own_optimizer(optimizer):
+@pytest.mark.parametrize("most", [0.5, 1e6], ids=["clipped", "within"])
+def test_a_step_equals_torchs_own_optimizer(optimizer, most):
     ours, theirs = make_policy(), make_policy()
-    learner = make_learner(ours, learning_rate=0.01, optimizer=optimizer, max_grad_norm=0.5)
+    learner = make_learner(ours, learning_rate=0.01, optimizer=optimizer, max_grad_norm=most)
     kind = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}[optimizer]
     reference = kind(theirs.parameters(), lr=0.01, eps=1e-5)
     x = torch.randn(32, 4)
@@ -47,11 +48,21 @@ def test_a_step_equals_torchs_own_optimizer(optimizer):
         norm = learner.descend(100 * ours.value(x).square().mean() + ours.action_params(x).square().mean())
         reference.zero_grad()
         (100 * theirs.value(x).square().mean() + theirs.action_params(x).square().mean()).backward()
-        expected = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        expected = torch.nn.utils.clip_grad_norm_(theirs.parameters(), most)
         reference.step()
         torch.testing.assert_close(norm, expected)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_within_the_limit_is_left_alone():
+    """Adam hides a gradient's scale, so look at the gradient itself."""
+    found = []
+    for most in (1e6, None):
+        learner = make_learner(max_grad_norm=most)
+        learner.descend(learner.policy.value(torch.ones(8, 4)).square().mean())
+        found.append(learner.flat.gradient.clone())
+    assert torch.equal(*found)
 
 
 def test_the_logged_norm_is_that_before_clipping():

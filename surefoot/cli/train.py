@@ -47,9 +47,9 @@ def _algorithm_of(words: Sequence[str]) -> str:
         sources.append(read_toml(found.config))
     if found.preset and found.preset not in ("auto", "none"):
         sources.append(load_preset(found.preset))
-    algo = next((source["algo"] for source in sources if "algo" in source), DEFAULT_ALGO)
+    algo = str(next((source["algo"] for source in sources if "algo" in source), DEFAULT_ALGO))
     get_algorithm(algo)
-    return str(algo)
+    return algo
 
 
 def _parser(algo: str) -> Parser:
@@ -97,7 +97,7 @@ def describe(config: TrainConfig) -> str:
 def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
     from surefoot.training.api import train_config
 
-    run = train_config(config, run_dir=control["run_dir"], to_stderr=control["json"], announce=True)
+    run = train_config(config, run_dir=control["run_dir"], to_stderr=control["json"], own_process=True)
     result = run.result
     _say_result(result, out)
     if control["json"]:

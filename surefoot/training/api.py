@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+import torch
 
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import load_object, make_env
@@ -92,9 +95,12 @@ def train_config(
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
     to_stderr: bool = False,
-    announce: bool = False,
+    own_process: bool = False,
 ) -> Run:
-    """Train a resolved config; everything is checked and the directory made before the first env step."""
+    """Train a resolved config; everything is checked and the directory made before the first env step.
+
+    `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
+    """
     seed = secrets.randbelow(2**31) if config.run.seed is None else config.run.seed
     vector = env if isinstance(env, gym.vector.VectorEnv) else None
     factory = env if callable(env) and vector is None and not isinstance(env, str) else None
@@ -123,7 +129,8 @@ def train_config(
         trainer.envs.close()
         raise
     directory.note(greeting(trainer, directory))
-    if announce:
+    if own_process:
+        seed_globals(seed)
         print(greeting(trainer, directory), file=sys.stderr if to_stderr else sys.stdout, flush=True)
     _train(trainer, directory)
     evaluation = None
@@ -163,6 +170,13 @@ def _train(trainer: Trainer, directory: RunDirectory) -> None:
         directory.set_status("failed", step=trainer.step, error=f"{type(error).__name__}: {error}")
         directory.note(f"failed at step {trainer.step}: {type(error).__name__}: {error}")
         raise
+
+
+def seed_globals(seed: int) -> None:
+    """For environments that draw from Python's, NumPy's or PyTorch's global generator instead of their own."""
+    random.seed(derive_seed(seed, "python"))
+    np.random.seed(derive_seed(seed, "numpy"))
+    torch.manual_seed(derive_seed(seed, "torch"))
 
 
 def greeting(trainer: Trainer, directory: RunDirectory) -> str:

@@ -102,7 +102,7 @@ def resolve(
     def decide(key: str, default: Any) -> Any:
         return given.get(key, from_file.get(key, from_preset.get(key, default)))
 
-    algo_name, env_name = decide("algo", DEFAULT_ALGO), decide("env", "")
+    algo_name, env_name = str(decide("algo", DEFAULT_ALGO)), str(decide("env", ""))
     get_algorithm(algo_name)
     if preset == "auto":
         named = automatic_preset(env_name, algo_name)

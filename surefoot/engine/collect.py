@@ -48,9 +48,12 @@ class Collector:
         self.tracker = tracker or EpisodeTracker(envs.num_envs)
         self.timer = timer or PhaseTimer()
         self.device = next(policy.parameters()).device
-        self.rollout_length, self.length = rollout_length, rollout_length * (episodes_per_env or 1)
+        self.rollout_length = rollout_length
+        # Whole episodes: one more row each, for the fake step that NEXT_STEP autoreset puts between two of them.
+        self.length = rollout_length if episodes_per_env is None else (rollout_length + 1) * episodes_per_env
+        self.most_steps = rollout_length * (episodes_per_env or 1) * envs.num_envs
         self._allocate(self.length, envs.num_envs)
-        self._started = False
+        self._last: int | None = None  # where the last rollout's final observation stands
 
     def _allocate(self, length: int, num_envs: int) -> None:
         shape, actions = (length, num_envs), self.policy.actions
@@ -109,18 +112,15 @@ class Collector:
 
     def _begin(self, obs: Array) -> None:
         self._final = []
-        if not self._started or self.reset_each_rollout or self.episodes_per_env is not None:
-            # Whole episodes: our own envs stand at a fresh start already, but a vector env has run on.
-            if not self._started or self.reset_each_rollout or not self.envs.exact_seeds:
-                obs[0] = self.envs.reset()
-                self.tracker.cut(np.zeros(self.envs.num_envs, np.bool_))
-                if self.reward_normalizer is not None:
-                    self.reward_normalizer.restart()
-            else:
-                obs[0] = obs[self._last]
-            self._started = True
-        else:
-            obs[0] = obs[self.length]
+        # After whole episodes our own envs stand at a fresh start, but a vector env has run on.
+        ran_on = self.episodes_per_env is not None and not self.envs.exact_seeds
+        if self._last is not None and not self.reset_each_rollout and not ran_on:
+            obs[0] = obs[self._last]
+            return
+        obs[0] = self.envs.reset()
+        self.tracker.cut(np.zeros(self.envs.num_envs, np.bool_))
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.restart()
 
     def _end_open_episodes(self, used: int) -> None:
         """The horizon is the episode's end: open episodes are truncated at the last step and bootstrapped there."""

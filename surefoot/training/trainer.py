@@ -167,7 +167,7 @@ class Trainer:
 
     def _loop(self) -> None:
         total = self.config.run.total_steps
-        largest = self.collector.length * self.envs.num_envs
+        largest = self.collector.most_steps
         interval, next_log = self.config.run.log_interval, self.config.run.log_interval
         start = perf_counter()
         while self.step + largest <= total and self.stop_reason is None:

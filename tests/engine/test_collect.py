@@ -143,6 +143,17 @@ def test_whole_episodes_are_collected_from_every_env():
     assert again.valid.sum(0).tolist() == [2, 5]
 
 
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_whole_episodes_of_a_vector_env_in_any_mode(mode):
+    make = [lambda i=i: Counter(2 + i, "truncated") for i in range(2)]
+    collector = make_collector(VectorEnvs(SyncVectorEnv(make, autoreset_mode=mode), 0), 3, episodes_per_env=3)
+    for _ in range(2):
+        rollout = collector.collect()
+        assert rollout.valid.sum(0).tolist() == [6, 9]
+        assert rollout.obs[0].flatten().tolist() == [0, 0]
+        assert sorted(e.length for e in collector.tracker.take()) == [2, 2, 2, 3, 3, 3]
+
+
 def test_whole_episodes_stop_as_soon_as_all_envs_are_done():
     collector = make_collector(counters(3, length=2), 100, episodes_per_env=3)
     rollout = collector.collect()

@@ -65,6 +65,15 @@ def test_a_gradient_within_the_limit_is_left_alone():
     assert torch.equal(*found)
 
 
+def test_a_critics_fit_is_clipped_by_the_critics_own_gradient():
+    policy = make_policy(shared_trunk=True)
+    learner = make_learner(policy, train_actor=False, max_grad_norm=None)
+    norm = learner.descend(policy.value(torch.ones(8, 4)).square().mean())
+    own = torch.cat([p.grad.flatten() for p in policy.critic_parameters()])
+    assert norm.item() == pytest.approx(own.norm().item(), rel=1e-6)
+    assert learner.flat.gradient.norm().item() > 1.01 * norm.item()  # the trunk's gradient exists and does not count
+
+
 def test_the_logged_norm_is_that_before_clipping():
     learner = make_learner(max_grad_norm=0.001)
     norm = learner.descend(1000 * learner.policy.value(torch.randn(8, 4)).square().mean())

@@ -132,6 +132,30 @@ def test_a_ready_vector_env_trains_and_says_that_its_seeds_are_not_ours():
         evaluate_run(run.directory, episodes=1, seed=None, deterministic=True, max_steps=None)
 
 
+def test_the_normaliser_sees_every_transition_once_and_no_fake_step():
+    counts = []
+
+    class Count(surefoot.Callback):
+        def on_end(self, trainer):
+            counts.append((trainer.policy.normalizer.count.item(), trainer.step))
+
+    envs = SyncVectorEnv([Constant for _ in range(4)])  # NEXT_STEP: one step in six is fake
+    surefoot.train(envs, **{**SHORT, "normalize_observations": True, "callbacks": [Count()]})
+    ((seen, steps),) = counts
+    assert 0 < steps < 2048
+    assert seen == steps
+
+
+def test_seeds_reach_the_initial_weights():
+    from surefoot.training.config import resolve
+    from surefoot.training.trainer import Trainer
+
+    config = resolve("CartPole-v1", preset="none", overrides={"num_envs": 2})
+    vectors = [Trainer(config, seed).learner.flat.vector for seed in (0, 0, 1)]
+    assert torch.equal(vectors[0], vectors[1])
+    assert not torch.equal(vectors[0], vectors[2])
+
+
 def test_evaluation_may_use_another_env():
     run = short_run(eval_env="CartPole-v1", eval_env_kwargs={"sutton_barto_reward": True}, total_steps=1024)
     assert run.result["eval"]["mean_return"] == -1.0  # this variant pays only for the fall

@@ -26,6 +26,12 @@ class NonFiniteError(SurefootError):
     """A NaN or infinity appeared where training cannot go on."""
 
 
+class BusyError(SurefootError):
+    """Another process holds the run."""
+
+    exit_code = 3
+
+
 class CheckpointError(SurefootError):
     """A checkpoint is missing, damaged or of another kind."""
 

@@ -13,7 +13,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
 from numbers import Real
@@ -78,6 +78,10 @@ class Option:
     above: float | None = None
     flag: bool = True
 
+    @property
+    def optional(self) -> bool:
+        return unwrap_optional(self.type)[1]
+
     def check(self, value: Any) -> None:
         numbers = value if isinstance(value, tuple) else (value,)
         for number in numbers:
@@ -85,6 +89,8 @@ class Option:
                 continue
             if math.isnan(number):
                 raise UsageError(f"{self.name} is NaN; give a number")
+            if math.isinf(number):
+                raise UsageError(f"{self.name} is infinite; give a number" + (", or none" if self.optional else ""))
             if self.low is not None and number < self.low:
                 raise UsageError(f"{self.name}={value} is too small; it must be at least {self.low:g}")
             if self.above is not None and number <= self.above:
@@ -123,6 +129,8 @@ def unwrap_optional(hint: Any) -> tuple[Any, bool]:
 def coerce(name: str, value: Any, hint: Any) -> Any:
     """`value` as the type `hint`, from Python, TOML or a command-line string; UsageError naming the key otherwise."""
     inner, optional = unwrap_optional(hint)
+    if hasattr(value, "tolist"):  # a NumPy scalar or array
+        value = value.tolist()
     if optional and value in (None, "none", ["none"]):
         return None
     origin = get_origin(inner)
@@ -193,11 +201,3 @@ def _mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise UsageError(f"{name}={value!r} is not a table of keys and values")
     return dict(value)
-
-
-def changed(config: Settings) -> Iterator[tuple[str, Any]]:
-    """The settings that differ from their default."""
-    for option in options(type(config)):
-        value = getattr(config, option.name)
-        if value != option.default:
-            yield option.name, value

@@ -7,7 +7,7 @@ Tensors over time are time-major, `[T, N, ...]`. This module imports neither tor
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,6 +46,19 @@ class Envs(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Restorable(Protocol):
+    """Envs that can be brought back to where they stood."""
+
+    observations: Array
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+        """Returns the indices of the envs that could not be restored and stand at a fresh episode instead."""
+        ...
 
 
 class Distribution(Protocol):

@@ -4,7 +4,7 @@ from typing import Any, Literal
 import pytest
 
 from surefoot.errors import UsageError, did_you_mean
-from surefoot.settings import Settings, changed, coerce, options, setting, unwrap_optional
+from surefoot.settings import Settings, coerce, options, setting, unwrap_optional
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,10 +202,6 @@ def test_options_know_type_and_flag():
     assert found["table"].default == {}
     assert not found["text"].flag
     assert found["rate"].flag
-
-
-def test_changed_lists_what_differs_from_the_defaults():
-    assert dict(changed(Whole(steps="20", gamma=0.9, sizes=[64, 64], kind="tanh"))) == {"gamma": 0.9, "kind": "tanh"}
 
 
 def test_as_dict_holds_the_coerced_values():

@@ -3,8 +3,8 @@
     θ ← θ + √(2δ / xᵀFx) · x,    F x = ∇L(θ),    F = ∇² E[ KL(π_old(·|s) ‖ π_θ(·|s)) ] at θ = θ_old
 
 From A2C: the step no longer depends on how the policy is parametrised. Conjugate gradient solves for x with
-Fisher-vector products alone (Kakade 2001), and the step is as long as the quadratic model of the KL allows for δ. The
-critic is fitted by gradient descent on its own, for several passes.
+Fisher-vector products alone (Kakade 2001), and the step is as long as the quadratic model of the KL allows for δ (with
+the damping in F, so a little shorter). The critic is fitted by gradient descent on its own, for several passes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     ∇J(θ) = E[ Σ_t ∇ log π_θ(a_t|s_t) · R_t ],    R_t = Σ_{k ≥ t} γ^{k−t} r_k
 
 First rung: no critic. Every action is credited with the discounted reward from then on, so whole episodes are needed.
-The factor γ^t of the exact gradient is left out, as everybody does (Nota & Thomas 2020): late states count in full.
+The factor γ^t of the exact gradient is left out, as everybody does (Nota & Thomas 2020): late states count in full. The
+loss is a mean over steps rather than a sum; Adam does not see the difference.
 """
 
 from __future__ import annotations

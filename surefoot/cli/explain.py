@@ -23,7 +23,7 @@ def explain(name: str) -> str:
     algorithm = get_algorithm(name)
     module = sys.modules[algorithm.__module__]
     ladder = " → ".join(f"[{rung}]" if rung == name else rung for rung in ALGORITHMS)
-    lines = [ladder, "", (module.__doc__ or "").strip(), "", f"settings of {name} (default in brackets)"]
+    lines = [ladder, "", (module.__doc__ or "").strip(), "", "settings (default in brackets)"]
     title = ""
     for option in options(algorithm.config_type):
         group = (option.owner.__doc__ or "").strip().splitlines()[0].rstrip(".").lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin
 
@@ -21,12 +22,21 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
         self._explain_unknown = explain_unknown
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but `--flag -5e-1` is a number and not another flag."""
+        words = list(args)
+        for index, word in reversed(list(enumerate(words))[1:]):
+            if re.fullmatch(r"-[0-9.]+[eE][-+]?[0-9]+", word) and words[index - 1].startswith("--"):
+                words[index - 1 : index + 1] = [f"{words[index - 1]}={word}"]
+        return super().parse_args(words, namespace)
+
     def error(self, message: str) -> Any:
         prefix = "unrecognized arguments: "
         if message.startswith(prefix):
             wrong = message.removeprefix(prefix).split()[0].split("=")[0]
             known = self._explain_unknown(wrong) if self._explain_unknown else None
-            message = known or f"unknown flag {wrong}{did_you_mean(wrong, self._option_string_actions)}"
+            flags = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
+            message = known or f"unknown flag {wrong}{did_you_mean(wrong, flags)}"
         raise UsageError(f"{message} (`{self.prog} --help` shows the flags)")
 
 

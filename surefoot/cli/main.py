@@ -12,6 +12,7 @@ from surefoot.errors import EnvError, SurefootError, UsageError, did_you_mean
 
 COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),
+    "resume": ("surefoot.cli.resume", "go on with an interrupted run, or give a finished one more steps"),
     "eval": ("surefoot.cli.eval", "evaluate a run's policy"),
     "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
     "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
@@ -43,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt as interrupt:
         print(f"surefoot: interrupted {interrupt}".rstrip(), file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of a pipe (head, say) has seen enough
+        return getattr(interrupt, "exit_code", 130)
+    except BrokenPipeError:  # the reader of a pipe (head, say) has seen enough of a listing
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -65,10 +66,13 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _show_cause(cause: BaseException) -> None:
-    """The traceback of the user's own code, without ours."""
+    """The traceback of the user's own code, without our frames before it."""
     import traceback
 
-    traceback.print_exception(cause, file=sys.stderr)
+    ours, trace = os.path.dirname(os.path.dirname(__file__)), cause.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
+        trace = trace.tb_next
+    traceback.print_exception(cause.with_traceback(trace), file=sys.stderr)
 
 
 if __name__ == "__main__":

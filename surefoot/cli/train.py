@@ -6,12 +6,31 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
 from surefoot.cli.flags import Parser, add_settings, format_value
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
 from surefoot.training.presets import load_preset
+
+ELSEWHERE = {  # what other libraries call it
+    "lr": "learning_rate",
+    "n_steps": "rollout_length",
+    "num_steps": "rollout_length",
+    "n_envs": "num_envs",
+    "n_epochs": "num_epochs",
+    "update_epochs": "num_epochs",
+    "batch_size": "num_minibatches",
+    "ent_coef": "entropy_coef",
+    "vf_coef": "value_coef",
+    "clip_range": "clip_ratio",
+    "clip_coef": "clip_ratio",
+    "total_timesteps": "total_steps",
+    "n_timesteps": "total_steps",
+    "timesteps": "total_steps",
+    "net_arch": "hidden_sizes",
+}
 
 EXAMPLES = """examples:
   surefoot train CartPole-v1                                 PPO, the tuned preset, a seed drawn and printed
@@ -30,7 +49,9 @@ def run(words: Sequence[str]) -> int:
     config = resolve(control["env"], typed_algo, control["preset"], control["config"], arguments)
     out = sys.stderr if control["json"] else sys.stdout
     if control["dry_run"]:
-        print(describe(config))
+        print(describe(config), file=out)
+        if control["json"]:
+            print(json.dumps(config.flat()))
         return 0
     return _train(config, control, out)
 
@@ -55,6 +76,8 @@ def _algorithm_of(words: Sequence[str]) -> str:
 def _parser(algo: str) -> Parser:
     def explain_unknown(flag: str) -> str | None:
         name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+        if name in ELSEWHERE:
+            return f"unknown flag {flag}; here it is --{ELSEWHERE[name].replace('_', '-')}"
         others = algorithms_with(name)
         return f"{flag} is no setting of {algo}; it belongs to {', '.join(others)}" if others else None
 
@@ -95,17 +118,19 @@ def describe(config: TrainConfig) -> str:
 
 
 def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
+    if sys.stderr.isatty():
+        print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
     from surefoot.training.api import train_config
 
     run = train_config(config, run_dir=control["run_dir"], to_stderr=control["json"], own_process=True)
     result = run.result
-    _say_result(result, out)
+    say_result(result, out)
     if control["json"]:
         print(json.dumps(result))
     return 0
 
 
-def _say_result(result: dict[str, Any], out: Any) -> None:
+def say_result(result: dict[str, Any], out: Any) -> None:
     where = result["run_dir"]
     print(
         f"\ntrained {result['total_steps']:,} steps in {result['seconds']:.1f} s "
@@ -123,7 +148,8 @@ def _say_result(result: dict[str, Any], out: Any) -> None:
         )
     print(
         f"run:     {where}\n"
-        f"curves:  tensorboard --logdir {where}/tensorboard\n"
-        f"next:    surefoot eval {where} --stochastic",
+        f"curves:  tensorboard --logdir {where}/tensorboard"
+        + ("" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")')
+        + f"\nnext:    surefoot eval {where} --stochastic",
         file=out,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.timing import PhaseTimer
 from surefoot.errors import EnvError
-from surefoot.types import Rollout
+from surefoot.types import Restorable, Rollout
 
 if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
@@ -110,6 +110,39 @@ class Collector:
         with self.timer.phase("act"):
             return self._finish(used, remaining)
 
+    def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
+        """Everything that the next rollout depends on, the policy apart. `mid_rollout`: the envs have moved on."""
+        normalizer = self.reward_normalizer
+        restorable = isinstance(self.envs, Restorable) and self._last is not None and not mid_rollout
+        return {
+            "noise": self.generator.get_state(),
+            "tracker": self.tracker.state_dict(),
+            "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
+            "last_obs": None if self._last is None else self._obs[self._last].clone(),
+            "envs": self.envs.state_dict() if restorable and isinstance(self.envs, Restorable) else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> list[int]:
+        """Returns the envs whose open episode could not be restored; they stand at a fresh one."""
+        self.generator.set_state(state["noise"])
+        self.tracker.load_state_dict(state["tracker"])
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+        if state["last_obs"] is None:
+            return []
+        if state["envs"] is None or not isinstance(self.envs, Restorable):
+            return list(range(self.envs.num_envs))  # `_begin` will reset them
+        last_obs = state["last_obs"].numpy()
+        lost = self.envs.load_state_dict(state["envs"], last_obs)
+        self._last = 0
+        self._obs[0] = state["last_obs"]
+        for index in lost:
+            self._obs[0, index] = torch.from_numpy(np.asarray(self.envs.observations[index]))
+            self.tracker.forget(index)
+            if self.reward_normalizer is not None:
+                self.reward_normalizer.running[index] = 0.0
+        return lost
+
     def _begin(self, obs: Array) -> None:
         self._final = []
         # After whole episodes our own envs stand at a fresh start, but a vector env has run on.
@@ -129,8 +162,10 @@ class Collector:
         for index in np.flatnonzero(open_):
             self._truncated[last, int(index)] = True
             self._final.append((last * self.envs.num_envs + int(index), self._obs[used, int(index)].numpy().copy()))
-        # Only those that began with the rollout ran the full horizon; later ones were cut short by it.
+        # The episode that an env began the rollout with is whole; one that began later was perhaps cut short, and
+        # counting it only when it was not would prefer short ones.
         self.tracker.cut(open_ & (self.tracker.length == used))
+        self.tracker.keep_first()
 
     def _finish(self, used: int, remaining: float) -> Rollout:
         self._last = used

@@ -20,10 +20,6 @@ class CollectConfig(Settings):
         "Reset all envs before each rollout, whose end is then the end of every open episode (a truncation).",
     )
 
-    @property
-    def batch_size(self) -> int:
-        return self.num_envs * self.rollout_length
-
 
 @dataclass(frozen=True, kw_only=True)
 class GradientConfig(Settings):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from surefoot.errors import UsageError
 
 if TYPE_CHECKING:
     from surefoot.types import Array, Step
@@ -36,7 +38,14 @@ class EpisodeTracker:
         self.length += step.valid
         for index, info in step.final_info.items():
             if step.valid[index]:
-                self.finish(index, {k: float(info[k]) for k in self.info_keys if k in info})
+                self.finish(index, {k: self._number(k, info[k]) for k in self.info_keys if k in info})
+
+    @staticmethod
+    def _number(key: str, value: Any) -> float:
+        array = np.asarray(value)
+        if array.size != 1 or array.dtype.kind not in "fiub":
+            raise UsageError(f"log_info: {key!r} of the env's info is {value!r}, which is not one number")
+        return float(array.reshape(()))
 
     def finish(self, index: int, info: dict[str, float] | None = None) -> None:
         self.finished.append(Episode(index, float(self.ret[index]), int(self.length[index]), info or {}))
@@ -47,6 +56,21 @@ class EpisodeTracker:
         for index in np.flatnonzero(whole & (self.length > 0)):
             self.finish(int(index))
         self.ret[:], self.length[:] = 0.0, 0
+
+    def forget(self, index: int) -> None:
+        """The open episode of one env is gone."""
+        self.ret[index], self.length[index] = 0.0, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ret": self.ret.copy(), "length": self.length.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.ret, self.length = (np.asarray(state[name]).copy() for name in ("ret", "length"))
+
+    def keep_first(self) -> None:
+        """Of the finished episodes not yet taken, keep the first of each env."""
+        first = {episode.env: episode for episode in reversed(self.finished)}
+        self.finished = [episode for episode in self.finished if first[episode.env] is episode]
 
     def take(self) -> list[Episode]:
         """The episodes finished since the last call."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from surefoot.engine.collect import fill_values
 from surefoot.engine.flat import FlatParameters
 from surefoot.engine.natural import Objective, natural_step
-from surefoot.errors import NonFiniteError
+from surefoot.errors import NonFiniteError, SurefootError
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.types import Batch, Outputs
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Loss: TypeAlias = "Callable[[Outputs, Batch], tuple[Tensor, Metrics]]"
 RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
-RATIO_TOLERANCE = 1e-2  # a broken invariant (dropout, a drifting normaliser), not rounding
+RATIO_TOLERANCE = 1e-3  # above rounding, also that of a GPU: a broken invariant (dropout, a drifting normaliser)
+MOST_QUANTILES = 1_000_000  # values that torch.quantile takes
 CHUNK = 65_536  # samples per pass where no gradient is needed
 
 
@@ -131,6 +132,10 @@ class Learner:
                     outputs = self.policy.evaluate(part.obs, part.action)
                     if not first:
                         first = {"ratio_error": max_ratio_error(outputs, part)}
+                        if self.policy.has_critic:  # of the critic that collected the rollout
+                            first["explained_variance"] = explained_variance(
+                                batch.value, batch.value_target, batch.weight
+                            )
                     total, metrics = loss(outputs, part)
                     metrics["grad_norm"] = self.descend(total)
                     history.append(metrics)
@@ -205,19 +210,19 @@ class Learner:
     def summarize(self, batch: Batch, history: list[Metrics], once: Metrics) -> dict[str, float]:
         """Read everything on the host, once per update, and refuse the update if a number is not finite."""
         kl = self.kl_from(batch)
-        if batch.weight is not None:
-            kl = kl * batch.weight
+        valid = kl if batch.weight is None else kl[batch.weight > 0]
+        stride = 1 + len(valid) // MOST_QUANTILES
         names = list(history[0]) if history else []
         means = [torch.stack([entry[name] for entry in history]).mean() for name in names]
         last = {
-            **once,
             "kl": batch.mean(kl),
-            "kl_p95": torch.quantile(kl[:CHUNK].float(), 0.95),
-            "kl_max": kl.max(),
+            "kl_p95": torch.quantile(valid[::stride], 0.95),
+            "kl_max": valid.max(),
             "parameters_finite": self.flat.vector.isfinite().all(),
         }
         if self.policy.has_critic:
-            last["explained_variance"] = explained_variance(batch.value, batch.value_target, batch.weight)
+            once.setdefault("explained_variance", explained_variance(batch.value, batch.value_target, batch.weight))
+        last.update(once)
         numbers = torch.stack([x.float() for x in (*means, *last.values())]).tolist()
         metrics = dict(zip([*names, *last], numbers, strict=True))
         broken = [name for name, x in metrics.items() if x != x or x in (float("inf"), float("-inf"))]
@@ -230,7 +235,7 @@ class Learner:
                 "(try --normalize-rewards or a smaller --reward-scale)"
             )
         if metrics.get("ratio_error", 0.0) > RATIO_TOLERANCE:
-            raise NonFiniteError(
+            raise SurefootError(
                 f"the policy disagrees with itself: the update's first ratio is off by {metrics['ratio_error']:.2g} "
                 "(it must be 1). Something in it changes between rollout and update: dropout, batch statistics, noise"
             )
@@ -253,7 +258,21 @@ class Learner:
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "rate_scale": self.rate_scale}
+        groups = self.optimizer.param_groups
+        return {
+            "optimizer": [dict(self.optimizer.state.get(group["params"][0], {})) for group in groups],
+            "rate_scale": self.rate_scale,
+            "shuffle": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for group, saved in zip(self.optimizer.param_groups, state["optimizer"], strict=True):
+            leaf = group["params"][0]
+            self.optimizer.state[leaf] = {
+                k: v.to(leaf.device if v.dim() else v.device) if torch.is_tensor(v) else v for k, v in saved.items()
+            }
+        self.rate_scale = state["rate_scale"]
+        self.generator.set_state(state["shuffle"])
 
 
 def normalized(batch: Batch) -> Batch:

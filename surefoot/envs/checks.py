@@ -23,6 +23,14 @@ def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:
     raise NonFiniteError(f"{what} of {envs[index]} is not finite: {values[index]}")
 
 
+def as_number(value: Any, what: str, env: object) -> float:
+    """One number from whatever an env returned as such; EnvError naming it otherwise."""
+    array = np.asarray(value)
+    if array.ndim or array.dtype.kind not in "fiub":
+        raise EnvError(f"{env} returned the {what} {value!r}; it must be one number")
+    return float(array)
+
+
 def check_first_observation(env: object, space: spaces.Space[Any], obs: Any) -> None:
     """The first observation must be of the declared type (shapes are checked at every step)."""
     array = np.asarray(obs)

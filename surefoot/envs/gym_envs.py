@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from surefoot.envs.checks import check_action_space, check_first_observation, require_finite
+from surefoot.envs.checks import as_number, check_action_space, check_first_observation, require_finite
 from surefoot.envs.seeds import episode_seed
-from surefoot.errors import EnvError
+from surefoot.errors import EnvError, UsageError
 from surefoot.types import Step
 
 if TYPE_CHECKING:
     from surefoot.types import Array
+
+
+LONGEST_REPLAY = 200_000  # steps of an open episode that are remembered for a resume
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
@@ -23,15 +26,27 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], run_seed: int, env_index: int) -> None:
         super().__init__(env)
         self.run_seed, self.env_index, self.episode, self.steps = run_seed, env_index, -1, 0
+        self.actions: list[Any] = []  # of the open episode: with its seed, they are its whole state
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.episode += 1
         self.steps = 0
+        self.actions.clear()
         return self.env.reset(seed=self.seed, options=options)
 
     def step(self, action: Any) -> Any:
         self.steps += 1
+        if self.steps <= LONGEST_REPLAY:
+            self.actions.append(action.copy())
         return self.env.step(action)
+
+    def replay(self, episode: int, actions: Array) -> Any:
+        """Bring the env to where `episode` stood after `actions`; the observation there."""
+        self.episode = episode - 1
+        obs, _ = self.reset()
+        for action in actions:
+            obs, *_ = self.step(action)
+        return obs
 
     @property
     def seed(self) -> int:
@@ -68,6 +83,11 @@ class GymEnvs:
         except BaseException:
             self.close()
             raise
+        if len({id(env.unwrapped) for env in self.envs}) < num_envs:
+            self.close()
+            raise UsageError(
+                "the function that makes the env returned the same env twice; it must make a new one each time"
+            )
         first = self.envs[0]
         self.observation_space, self.action_space = first.observation_space, first.action_space
         check_action_space(self.action_space)
@@ -96,10 +116,7 @@ class GymEnvs:
                 obs, pay, ended, cut, info = env.step(action[index])
             except Exception as error:
                 raise EnvError(f"step of {env} raised {type(error).__name__}: {error}") from error
-            try:
-                reward[index] = pay
-            except (TypeError, ValueError):
-                raise EnvError(f"{env} returned the reward {pay!r}; it must be one number") from None
+            reward[index] = pay if isinstance(pay, float) else as_number(pay, "reward", env)
             if ended or cut:
                 terminated[index], truncated[index] = ended, cut
                 final_obs[index] = self._checked_obs(env, obs).copy()
@@ -132,6 +149,38 @@ class GymEnvs:
     def _store(self, index: int, obs: Any) -> None:
         # Assigning a wrong shape would broadcast silently.
         self._obs[index] = self._checked_obs(self.envs[index], obs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The open episodes: number, steps and actions so far. (An episode too long to remember has fewer actions.)"""
+        return {
+            "episode": [env.episode for env in self.envs],
+            "steps": [env.steps for env in self.envs],
+            "actions": [np.stack(env.actions) if env.actions else None for env in self.envs],
+        }
+
+    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+        """Replay the open episodes; returns the envs that did not come back as `last_obs` says.
+
+        Those have been reset to a fresh episode: their first observation is in `observations`.
+        """
+        lost = []
+        for index, env in enumerate(self.envs):
+            episode, steps, actions = (state[name][index] for name in ("episode", "steps", "actions"))
+            replayable = 0 if actions is None else len(actions)
+            obs = (
+                env.replay(episode, np.asarray(actions) if replayable else np.zeros(0)) if replayable == steps else None
+            )
+            if obs is None or not np.array_equal(np.asarray(obs, last_obs.dtype), last_obs[index]):
+                lost.append(index)
+                env.episode = episode
+                obs = self._reset(env)
+            self._store(index, obs)
+        return lost
+
+    @property
+    def observations(self) -> Array:
+        """What every env shows now."""
+        return self._obs.copy()
 
     def close(self) -> None:
         for env in self.envs:

@@ -52,7 +52,7 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
     if config.env.count(":") > 1:
         raise UsageError(f"'{config.env}' is not an environment; write an id, module:Id or file.py:Factory")
     if not config.env:
-        raise UsageError("no environment given; name one, for example: surefoot train CartPole-v1")
+        raise UsageError("no environment given; name one, before the flags: surefoot train CartPole-v1 --seed 0")
     _import_plugins(config.env)
     try:
         # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.

@@ -22,9 +22,13 @@ def standardize(x: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def explained_variance(value: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """1 − Var(target − value) / Var(target): 1 is a perfect critic, 0 a constant, below 0 is worse than that."""
+    """1 − Var(target − value) / Var(target): 1 is a perfect critic, 0 a constant, below 0 is worse than that.
+
+    Where the targets do not vary there is nothing to explain: 0.
+    """
 
     def variance(x: Tensor) -> Tensor:
         return weighted_mean((x - weighted_mean(x, weight)) ** 2, weight)
 
-    return 1.0 - variance(target - value) / variance(target).clamp(min=1e-12)
+    spread = variance(target)
+    return (1.0 - variance(target - value) / spread.clamp(min=1e-12)).where(spread > 1e-12, 0.0)

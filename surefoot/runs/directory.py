@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
+import socket
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import UsageError
+from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs.files import read_json, read_json_lines, write_atomic, write_json
 
 ROOT = Path("runs")
@@ -46,6 +49,25 @@ class RunDirectory:
             ) from None
         return run
 
+    def lock(self) -> None:
+        """Hold the run for this process until it ends, however it ends; BusyError if another one has it."""
+        self._lock = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open: closing it frees the run)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.seek(0)
+            holder = self._lock.read().strip() or "another process"
+            self._lock.close()
+            raise BusyError(
+                f"{self.path} is in use by {holder}; wait for it, or train into another --run-dir"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"pid {os.getpid()} on {socket.gethostname()}")
+        self._lock.flush()
+
+    def unlock(self) -> None:
+        self._lock.close()
+
     def set_status(self, state: str, **facts: Any) -> None:
         """state: running, done, interrupted or failed."""
         write_json(self.status, {"state": state, **facts})
@@ -61,9 +83,18 @@ class RunDirectory:
     def read_metrics(self) -> list[dict[str, Any]]:
         return list(read_json_lines(self.metrics))
 
-    def latest_checkpoint(self) -> Path | None:
-        steps = [p for p in self.checkpoints.glob("*") if p.name.isdigit()]
-        return max(steps, key=lambda p: int(p.name), default=None)
+    def log_sizes(self) -> dict[str, int]:
+        """Bytes of the appended files: what a checkpoint remembers, and a resume cuts them back to."""
+        return {log.name: log.stat().st_size if log.exists() else 0 for log in (self.metrics, self.timings)}
+
+    def cut_logs(self, sizes: dict[str, int]) -> None:
+        """Drop the rows that were written after a checkpoint."""
+        for log in (self.metrics, self.timings):
+            size, wanted = log.stat().st_size if log.exists() else 0, sizes[log.name]
+            if size < wanted:
+                raise CheckpointError(f"{log} has {size} bytes, but the checkpoint knows of {wanted}; rows are missing")
+            if log.exists():
+                os.truncate(log, wanted)
 
 
 def _make_new(base: Path) -> Path:

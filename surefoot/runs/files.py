@@ -19,8 +19,18 @@ def write_atomic(path: Path, data: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+        fsync_directory(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def fsync_directory(path: Path) -> None:
+    """Make renames inside a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:

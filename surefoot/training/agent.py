@@ -30,7 +30,7 @@ class Agent:
         deterministic: bool = True,
     ) -> tuple[Array, None]:
         """(action, state) for one observation or a batch of them; the action lies inside the action space."""
-        obs = np.asarray(observation)
+        obs = np.array(observation)  # a copy: PyTorch takes neither read-only arrays nor negative strides
         shape = self.policy.obs_shape
         single = obs.shape == shape
         if not single and obs.shape[1:] != shape:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import secrets
-import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,18 @@ import torch
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import load_object, make_env
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import CheckpointError, UsageError
+from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory, find_run
+from surefoot.runs.checkpoints import find_checkpoint
 from surefoot.runs.files import read_json, write_atomic, write_json
 from surefoot.runs.manifest import build_manifest
-from surefoot.settings import options
+from surefoot.settings import coerce, options
 from surefoot.training.agent import Agent
 from surefoot.training.callbacks import Callback
 from surefoot.training.config import TrainConfig, read_toml, resolve, to_toml
 from surefoot.training.evaluate import Evaluation, evaluate_agent
-from surefoot.training.loggers import FileLog, TensorBoardLog
-from surefoot.training.progress import make_progress
-from surefoot.training.state import load_policy
+from surefoot.training.session import Session, evaluation_factory, greeting, say
+from surefoot.training.state import load_policy, restore
 from surefoot.training.trainer import Trainer
 
 EnvLike = str | Callable[..., "gym.Env[Any, Any]"] | gym.vector.VectorEnv[Any, Any, Any]
@@ -76,6 +76,8 @@ def train(
     objects, or `file.py:Class` as on the command line.
     """
     name = env if isinstance(env, str) or env is None else env_name(env)
+    if isinstance(env, gym.vector.VectorEnv):
+        settings = for_vector_env(env, settings)
     named = tuple(callback for callback in callbacks if isinstance(callback, str))
     resolved = resolve(name, algo, preset, config, settings | ({"callbacks": named} if named else {}))
     own = [callback for callback in callbacks if not isinstance(callback, str)]
@@ -83,8 +85,24 @@ def train(
 
 
 def env_name(env: Any) -> str:
+    """What to call an env that was made in Python."""
+    if isinstance(env, gym.Env):
+        raise UsageError(
+            "pass a function that makes the env (its class, or lambda: ...), not the env itself: "
+            "a run needs several of them, and an env cannot be copied"
+        )
     spec = getattr(env, "spec", None)
     return str(spec.id) if spec else getattr(env, "__name__", type(env).__name__)
+
+
+def for_vector_env(env: gym.vector.VectorEnv[Any, Any, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """A ready vector env is as it is: settings that would have to build it anew are refused, not ignored."""
+    for name in ("env_kwargs", "wrappers"):
+        if settings.get(name):
+            raise UsageError(f"{name} cannot be applied to a ready-made vector env; apply it when you make the env")
+    if settings.get("num_envs", env.num_envs) != env.num_envs:
+        raise UsageError(f"num_envs={settings['num_envs']}, but the vector env has {env.num_envs}; drop num_envs")
+    return {**settings, "num_envs": env.num_envs}
 
 
 def train_config(
@@ -102,17 +120,20 @@ def train_config(
     `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
     """
     seed = secrets.randbelow(2**31) if config.run.seed is None else config.run.seed
+    config = replace(config, run=replace(config.run, seed=seed))  # written down, so that config.toml repeats the run
     vector = env if isinstance(env, gym.vector.VectorEnv) else None
     factory = env if callable(env) and vector is None and not isinstance(env, str) else None
     own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
     trainer = Trainer(config, seed, envs=vector, factory=factory)
     try:
-        evaluation_env = (
-            None if vector is not None and config.run.eval_env is None else evaluation_factory(config, factory)
-        )
+        spaces = (trainer.envs.observation_space, trainer.envs.action_space)
+        no_other = vector is not None and config.run.eval_env is None
+        evaluation_env = None if no_other else evaluation_factory(config, factory, spaces)
+        written = to_toml(config)
         directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, seed)
+        directory.lock()
         trainer.run = directory
-        write_atomic(directory.config, to_toml(config) if config.run.seed is not None else _with_seed(config, seed))
+        write_atomic(directory.config, written)
         manifest = build_manifest(
             env=config.env.env,
             env_from_python=vector is not None or factory is not None,
@@ -122,54 +143,76 @@ def train_config(
             engine="torch",
         )
         write_json(directory.manifest, manifest)
-        directory.set_status("running", step=0)
-        display = make_progress(enabled=progress, to_stderr=to_stderr)
-        trainer.callbacks = [*own, FileLog(directory), TensorBoardLog(directory), display]
     except BaseException:
         trainer.envs.close()
         raise
-    directory.note(greeting(trainer, directory))
+    return _run(Session(trainer, directory, evaluation_env, own, progress, to_stderr), own_process)
+
+
+def _run(session: Session, own_process: bool) -> Run:
     if own_process:
-        seed_globals(seed)
-        print(greeting(trainer, directory), file=sys.stderr if to_stderr else sys.stdout, flush=True)
-    _train(trainer, directory)
-    evaluation = None
-    if evaluation_env is not None and config.run.eval_episodes:
-        with display.evaluating(config.run.eval_episodes):
-            evaluation = evaluate_agent(
-                trainer.agent,
-                evaluation_env,
-                episodes=config.run.eval_episodes,
-                seed=seed,
-                max_steps=config.run.eval_max_steps,
-            )
-        for callback in trainer.callbacks:
-            callback.on_evaluation(trainer, evaluation)
-    write_json(directory.result, summarize(trainer, directory, evaluation))
-    directory.set_status(
-        "done",
-        step=trainer.step,
-        eval_return=evaluation.mean_return if evaluation else None,
-        why=trainer.stop_reason,
-    )
-    return Run(directory)
-
-
-def _train(trainer: Trainer, directory: RunDirectory) -> None:
+        seed_globals(session.trainer.seed)
+        say(greeting(session.trainer, session.directory), session.to_stderr)
     try:
-        trainer.train()
-    except KeyboardInterrupt:
-        directory.set_status("interrupted", step=trainer.step)
-        if not trainer.step:
-            raise KeyboardInterrupt("before the first update; nothing was learned") from None
-        trainer.save()
-        raise KeyboardInterrupt(
-            f"at step {trainer.step:,}; the policy is saved. Look at it: surefoot eval {directory.path}"
-        ) from None
-    except BaseException as error:
-        directory.set_status("failed", step=trainer.step, error=f"{type(error).__name__}: {error}")
-        directory.note(f"failed at step {trainer.step}: {type(error).__name__}: {error}")
+        session.run()
+    finally:
+        session.directory.unlock()
+    return Run(session.directory)
+
+
+def resume(
+    run: Run | str | Path,
+    *,
+    total_steps: int | str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+    **how: Any,
+) -> Run:
+    """Go on with an interrupted run as if nothing had happened, or with a finished one for more steps.
+
+    With a larger `total_steps` the schedules keep the horizon that the run began with.
+    """
+    directory = RunDirectory(run.path) if isinstance(run, Run) else find_run(run)
+    directory.lock()
+    try:
+        session = _resumed(directory, total_steps, callbacks, progress, how.pop("to_stderr", False))
+    except BaseException:
+        directory.unlock()
         raise
+    return _run(session, how.pop("own_process", False))
+
+
+def _resumed(
+    directory: RunDirectory, total_steps: Any, callbacks: Sequence[Callback], progress: bool, to_stderr: bool
+) -> Session:
+    if read_json(directory.manifest).get("env_from_python"):
+        raise UsageError(
+            f"{directory.path} was trained on an env that was made in Python; only runs by id can be resumed"
+        )
+    config = resolve(preset=None, config_file=directory.config)
+    budget = coerce("total_steps", total_steps, int | None)
+    folder, passed_over = find_checkpoint(directory.checkpoints)
+    assert config.run.seed is not None
+    own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
+    trainer = Trainer(config, config.run.seed, directory, budget=budget)
+    try:
+        restored = restore(trainer, folder)
+        directory.cut_logs(restored.log_sizes)
+        notes = [f"resuming {directory.path} at step {trainer.step:,}"]
+        notes += [f"passed over: {reason}" for reason in passed_over]
+        if restored.lost_envs:
+            lost = ", ".join(map(str, restored.lost_envs))
+            notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
+        if budget is not None and budget > config.run.total_steps:
+            notes.append(f"schedules keep their horizon of {config.run.total_steps:,} steps")
+        for note in notes:
+            directory.note(note)
+            say(note, to_stderr) if progress else None
+        evaluation_env = evaluation_factory(config, None)
+    except BaseException:
+        trainer.envs.close()
+        raise
+    return Session(trainer, directory, evaluation_env, own, progress, to_stderr)
 
 
 def seed_globals(seed: int) -> None:
@@ -177,65 +220,6 @@ def seed_globals(seed: int) -> None:
     random.seed(derive_seed(seed, "python"))
     np.random.seed(derive_seed(seed, "numpy"))
     torch.manual_seed(derive_seed(seed, "torch"))
-
-
-def greeting(trainer: Trainer, directory: RunDirectory) -> str:
-    """What is about to run, in three lines."""
-    config = trainer.config
-    size = sum(p.numel() for p in trainer.policy.parameters())
-    changed = ", ".join(
-        f"{name}={config.flat()[name]}"
-        for name, origin in config.origins.items()
-        if origin == "given" and name != "env"
-    )
-    note = "" if trainer.envs.exact_seeds else "\nnote: a ready-made vector env has one seed for all its episodes"
-    return (
-        f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
-        f"{f' ({changed})' if changed else ''}\n"
-        f"engine torch on {trainer.device} ({trainer.device_reason}), {size:,} parameters, "
-        f"{trainer.envs.num_envs} envs\nrun {directory.path}{note}"
-    )
-
-
-def _with_seed(config: TrainConfig, seed: int) -> str:
-    """config.toml with the seed that was drawn, so that it repeats the run."""
-    from dataclasses import replace
-
-    return to_toml(replace(config, run=replace(config.run, seed=seed)))
-
-
-def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation | None) -> dict[str, Any]:
-    short = None
-    if evaluation is not None:
-        short = {k: v for k, v in evaluation.as_dict().items() if k != "returns"}
-    return {
-        "run_dir": str(directory.path),
-        "algo": trainer.config.run.algo,
-        "env": trainer.config.env.env,
-        "seed": trainer.seed,
-        "preset": trainer.config.preset,
-        "total_steps": trainer.step,
-        "updates": trainer.update,
-        "episodes": trainer.episodes,
-        "seconds": trainer.seconds,
-        "steps_per_second": trainer.steps_per_second,
-        "time_split": trainer.timer.shares(),
-        "engine": "torch",
-        "train_return": trainer.recent_return,
-        "stopped": trainer.stop_reason,
-        "eval": short,
-    }
-
-
-def evaluation_factory(config: TrainConfig, factory: Any) -> Callable[[], gym.Env[Any, Any]]:
-    """Makes the env to evaluate in: the training one, or `eval_env` with the same wrappers."""
-    if config.run.eval_env is None:
-        return lambda: make_env(config.env, factory)
-    from dataclasses import replace
-
-    other = replace(config.env, env=config.run.eval_env, env_kwargs=config.run.eval_env_kwargs)
-    make_env(other).close()  # a wrong name is an error now, not after the training
-    return lambda: make_env(other)
 
 
 def load_callback(path: str) -> Callback:
@@ -248,16 +232,10 @@ def load_callback(path: str) -> Callback:
 
 def load(run: Run | RunDirectory | str | Path) -> Agent:
     """The agent of a run (or of one checkpoint's directory). Executes nothing of the run and needs no env."""
-    if isinstance(run, (Run, RunDirectory)):
-        path = run.path
-    else:
-        path = Path(run)
-        if (path / "checkpoint.json").exists():
-            return Agent(load_policy(path))
-        path = find_run(run).path
-    folder = RunDirectory(path).latest_checkpoint()
-    if folder is None:
-        raise CheckpointError(f"the run {path} has no checkpoint yet")
+    if isinstance(run, (str, Path)) and (Path(run) / "MANIFEST.json").exists():
+        return Agent(load_policy(Path(run)))
+    directory = RunDirectory(run.path) if isinstance(run, (Run, RunDirectory)) else find_run(run)
+    folder, _ = find_checkpoint(directory.checkpoints)
     return Agent(load_policy(folder))
 
 
@@ -280,6 +258,8 @@ def evaluate(
         )
     if episodes < 1:
         raise UsageError(f"episodes={episodes} is too small; it must be at least 1")
+    if isinstance(env, gym.vector.VectorEnv):
+        raise UsageError("evaluate() plays whole episodes on envs of its own; pass an id or a function that makes one")
     name = env if isinstance(env, str) else env_name(env)
     config = EnvConfig(env=name, **env_settings)
     factory = None if isinstance(env, str) else env

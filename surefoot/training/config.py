@@ -5,6 +5,7 @@ Precedence: defaults < preset < config file < flags (or keywords).
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ class RunConfig(Settings):
     )
     threads: int = setting(1, "PyTorch threads. Small networks are fastest with one.", low=1)
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
+    checkpoint_every: int | None = setting(
+        None, "Steps between checkpoints, besides the one at the end; none: ten per run.", low=1
+    )
     log_info: tuple[str, ...] = setting((), "Numbers of the env's info at episode ends to log, by name (is_success).")
     callbacks: tuple[str, ...] = setting((), "Your own callbacks: `file.py:Class` or `module:Class`.")
     eval_episodes: int = setting(100, "Episodes of the final greedy evaluation; 0: none.", low=0)
@@ -47,6 +51,10 @@ class RunConfig(Settings):
         super().__post_init__()
         if self.eval_env_kwargs and self.eval_env is None:
             raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
+
+    @property
+    def checkpoint_interval(self) -> int:
+        return self.checkpoint_every or max(1, self.total_steps // 10)
 
     @property
     def log_interval(self) -> int:
@@ -63,6 +71,7 @@ class TrainConfig:
     algorithm: Any
     origins: dict[str, str] = field(default_factory=dict)
     preset: str | None = None
+    preset_env: str | None = None  # the env that the preset was made for
 
     @property
     def groups(self) -> tuple[Settings, ...]:
@@ -109,7 +118,7 @@ def resolve(
         from_preset = load_preset(named) if named else {}
     _check_preset_algo(named, from_preset, algo_name)
     layers = [(f"preset {named}", from_preset), (str(config_file), from_file), ("given", given)]
-    return _build(algo_name, layers, named)
+    return _build(algo_name, layers, named, from_preset.get("env"))
 
 
 def _check_preset_algo(named: str | None, values: Mapping[str, Any], algo: str) -> None:
@@ -120,7 +129,9 @@ def _check_preset_algo(named: str | None, values: Mapping[str, Any], algo: str) 
         )
 
 
-def _build(algo: str, layers: Sequence[tuple[str, Mapping[str, Any]]], preset: str | None) -> TrainConfig:
+def _build(
+    algo: str, layers: Sequence[tuple[str, Mapping[str, Any]]], preset: str | None, preset_env: str | None
+) -> TrainConfig:
     known = all_options(algo)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(known, "default")
@@ -141,6 +152,7 @@ def _build(algo: str, layers: Sequence[tuple[str, Mapping[str, Any]]], preset: s
         algorithm=make(get_algorithm(algo).config_type),
         origins=origins,
         preset=preset,
+        preset_env=preset_env,
     )
     check_together(config)
     return config
@@ -184,7 +196,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 
@@ -196,5 +208,12 @@ def to_toml(config: TrainConfig) -> str:
         name: "none" if value is None else list(value) if isinstance(value, tuple) else value
         for name, value in config.flat().items()
     }
-    tables = {name: value for name, value in plain.items() if isinstance(value, dict)}
-    return tomli_w.dumps({name: value for name, value in plain.items() if name not in tables} | tables)
+    for name, value in plain.items():
+        if isinstance(value, dict):  # as JSON text, which holds what TOML cannot (null)
+            try:
+                plain[name] = json.dumps(value)
+            except TypeError as error:
+                raise UsageError(
+                    f"{name} cannot be written down ({error}); pass a function that makes the env"
+                ) from None
+    return tomli_w.dumps(plain)

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from surefoot.envs.checks import require_finite
-from surefoot.envs.gym_envs import SeededEpisodes
+from surefoot.envs.checks import as_number, require_finite
+from surefoot.envs.gym_envs import SeededEpisodes, time_limit
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError
+from surefoot.training.agent import Agent
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from surefoot.training.agent import Agent
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """So many PyTorch threads inside; small networks are fastest, and on a busy machine far fastest, with one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 NO_LIMIT = 10_000  # steps of an episode whose env has no time limit of its own
 
@@ -61,13 +74,13 @@ def evaluate_agent(
     Env k plays episodes k, k + n, k + 2n, …, all of them to their end: no episode is preferred for being short.
     """
     size = min(episodes, num_envs or 32)
+    agent = Agent(agent.policy, derive_seed(seed, "eval actions"))  # its own noise, so that an evaluation repeats
     envs: list[EvaluationEpisode] = []
-    try:
-        envs.extend(EvaluationEpisode(make(), seed, index) for index in range(size))
+    with torch_threads(1), ExitStack() as leaving:
+        for index in range(size):
+            envs.append(EvaluationEpisode(make(), seed, index))
+            leaving.callback(envs[-1].close)
         returns, lengths, cut = _play(agent, envs, episodes, deterministic, max_steps)
-    finally:
-        for env in envs:
-            env.close()
     return Evaluation(
         mean_return=float(np.mean(returns)),
         std_return=float(np.std(returns)),
@@ -82,9 +95,7 @@ def evaluate_agent(
 def _play(
     agent: Agent, envs: list[EvaluationEpisode], episodes: int, deterministic: bool, max_steps: int | None
 ) -> tuple[list[float], list[int], int]:
-    spec = envs[0].spec
-    own = spec.max_episode_steps if spec else None
-    limit = max_steps or own or NO_LIMIT
+    limit = max_steps or time_limit(envs[0]) or NO_LIMIT
     returns, lengths, cut = [0.0] * episodes, [0] * episodes, 0
     obs: dict[int, Any] = {}  # env index -> observation of its open episode
     for index, env in enumerate(envs):
@@ -99,7 +110,7 @@ def _play(
             env = envs[index]
             obs[index], reward, terminated, truncated, _ = _call(env, partial(env.step, action))
             episode = env.episode
-            returns[episode] += float(reward)
+            returns[episode] += as_number(reward, "reward", env)
             lengths[episode] += 1
             if not (terminated or truncated):
                 if lengths[episode] < limit:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from surefoot.errors import UsageError
 from surefoot.runs.files import JsonLines
 from surefoot.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from surefoot.runs import RunDirectory
     from surefoot.training.trainer import Trainer
+
+
+def json_number(name: str, value: Any) -> float | int | None:
+    """A row's value as JSON can hold it: a number, or null for what is missing or not finite."""
+    if value is None or isinstance(value, int):
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"the row's {name!r} is {value!r}; a callback may add numbers only") from None
+    return number if math.isfinite(number) else None
 
 
 class FileLog(Callback):
@@ -19,6 +32,8 @@ class FileLog(Callback):
         self._metrics, self._timings = JsonLines(run.metrics), JsonLines(run.timings)
 
     def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+        for name, value in row.items():
+            row[name] = json_number(name, value)
         self._metrics.append(row)
         self._timings.append({"step": row["step"], **timing})
 
@@ -30,10 +45,11 @@ class FileLog(Callback):
 class TensorBoardLog(Callback):
     """Event files that TensorBoard reads, one scalar per metric under its own name."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, step: int = 0) -> None:
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(str(run.tensorboard), max_queue=1000)
+        # A resumed run writes another file and disowns what the last one wrote beyond its checkpoint.
+        self._writer = SummaryWriter(str(run.tensorboard), max_queue=1000, purge_step=step + 1 if step else None)
 
     def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
         for name, value in {**row, "steps_per_second": timing["steps_per_second"]}.items():

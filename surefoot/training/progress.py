@@ -27,8 +27,8 @@ COLUMNS = (  # metric, heading, format
 
 def make_progress(*, enabled: bool, to_stderr: bool) -> Progress:
     """Live on a terminal, plain where output is piped, recorded (CI) or uncoloured (NO_COLOR), silent if not wanted."""
-    stream = sys.stderr if to_stderr else sys.stdout
-    if not enabled:
+    stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
+    if not enabled or stream is None or stream.closed:
         return Progress()
     plain = not stream.isatty() or "CI" in os.environ or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return LineProgress(stream) if plain else LiveProgress(stream)
@@ -71,11 +71,18 @@ class LineProgress(Progress):
             f"return {_number(trainer.recent_return)}",
             *(f"{heading} {form.format(row[name])}" for name, heading, form in COLUMNS if row.get(name) is not None),
         ]
-        print("  ".join(cells), file=self.stream, flush=True)
+        self._say("  ".join(cells))
+
+    def _say(self, line: str) -> None:
+        """A reader that went away (a closed pipe, a full disk) is no reason to end a run."""
+        try:
+            print(line, file=self.stream, flush=True)
+        except OSError:
+            self.stream = open(os.devnull, "w")  # noqa: SIM115
 
     @contextmanager
     def evaluating(self, episodes: int) -> Iterator[None]:
-        print(f"evaluating greedily over {episodes} episodes", file=self.stream, flush=True)
+        self._say(f"evaluating greedily over {episodes} episodes")
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -25,19 +26,20 @@ from surefoot.policies.actor_critic import ActorCritic
 from surefoot.settings import options
 from surefoot.training.agent import Agent
 from surefoot.training.config import TrainConfig, check_together
+from surefoot.training.evaluate import torch_threads
+from surefoot.training.journal import Journal
 from surefoot.training.state import save_checkpoint, seeded
+from surefoot.types import weighted_mean
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from surefoot.engine.episodes import Episode
     from surefoot.runs import RunDirectory
     from surefoot.training.callbacks import Callback
     from surefoot.types import Envs, Rollout
 
 BOX_ONLY = ("std", "log_std_init", "tanh_mean")
 LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
-MAXIMA = ("kl_max", "ratio_error")  # metrics whose extreme matters; the others are averaged between rows
 
 
 class Trainer:
@@ -52,8 +54,12 @@ class Trainer:
         envs: gym.vector.VectorEnv[Any, Any, Any] | None = None,
         factory: Callable[..., gym.Env[Any, Any]] | None = None,
         callbacks: Sequence[Callback] = (),
+        budget: int | None = None,
     ) -> None:
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
+        self.budget = budget or config.run.total_steps  # a resumed run may get more; its schedules keep their horizon
+        self.saved_step = -1  # of the last checkpoint
+        self._next_checkpoint = config.run.checkpoint_interval
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
         self.envs = self._build_envs(envs, factory)
         try:
@@ -61,12 +67,11 @@ class Trainer:
         except BaseException:
             self.envs.close()
             raise
-        self.step = self.update = self.episodes = 0
+        self.step = 0
+        self.journal = Journal(config.run.log_interval, config.run.log_info)
         self.stop_reason: str | None = None
-        self.recent: list[float] = []  # returns of the last 100 episodes
+        self.suspended = False
         self.seconds = 0.0  # of training: from the first env step to the last update
-        self._metrics: list[dict[str, float]] = []
-        self._finished: list[Episode] = []
 
     def _build_envs(self, envs: Any, factory: Any) -> Envs:
         if envs is not None:
@@ -146,6 +151,23 @@ class Trainer:
         """End the run after the update in progress."""
         self.stop_reason = reason
 
+    def suspend(self, reason: str) -> None:
+        """Leave after the update in progress, to be resumed: no last row, which an uninterrupted run would not have."""
+        self.stop_reason, self.suspended = reason, True
+
+    @property
+    def update(self) -> int:
+        return self.journal.updates
+
+    @property
+    def episodes(self) -> int:
+        return self.journal.episodes
+
+    @property
+    def recent(self) -> list[float]:
+        """Returns of the last 100 training episodes."""
+        return self.journal.recent
+
     @property
     def recent_return(self) -> float | None:
         """Mean return of the last 100 training episodes."""
@@ -153,45 +175,43 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.config.run.threads)
-        try:
+        with torch_threads(self.config.run.threads), ExitStack() as leaving:
+            leaving.callback(self.envs.close)
+            for callback in reversed(self.callbacks):  # each is told of the end, also when another one raises
+                leaving.callback(callback.on_end, self)
             for callback in self.callbacks:
                 callback.on_start(self)
             self._loop()
-        finally:
-            torch.set_num_threads(threads)
-            for callback in self.callbacks:
-                callback.on_end(self)
-            self.envs.close()
 
     def _loop(self) -> None:
-        total = self.config.run.total_steps
-        largest = self.collector.most_steps
-        interval, next_log = self.config.run.log_interval, self.config.run.log_interval
-        start = perf_counter()
-        while self.step + largest <= total and self.stop_reason is None:
-            remaining = 1.0 - self.step / total
+        horizon = self.config.run.total_steps
+        start = perf_counter() - self.seconds
+        while not self.over:
+            remaining = max(0.0, 1.0 - self.step / horizon)
             rollout = self.collector.collect(remaining)
+            if not rollout.num_steps:  # nothing but resets (a vector env, one step): there is nothing to learn from
+                continue
             for callback in self.callbacks:
                 callback.on_rollout(self, rollout)
             with self.timer.phase("learn"):
                 metrics = self._learn(rollout, remaining)
             self.step += rollout.num_steps
-            self.update += 1
-            self._take_episodes()
-            self._metrics.append(metrics)
+            self.journal.add(metrics, self.collector.tracker.take())
             for callback in self.callbacks:
                 callback.on_update(self, metrics)
             self.seconds = perf_counter() - start
-            over = self.step + largest > total or self.stop_reason is not None
-            if self.step >= next_log or over:
-                next_log = self.step - self.step % interval + interval
+            if self.journal.due(self.step) or (self.over and not self.suspended):
                 with self.timer.phase("log"):
                     self._log()
-        if self.run is not None:
-            self.save()
+            if self.run is not None and (self.over or self.step >= self._next_checkpoint):
+                with self.timer.phase("save"):
+                    self.save()
         self.seconds = perf_counter() - start
+
+    @property
+    def over(self) -> bool:
+        """The next rollout would exceed the step budget, or somebody asked to stop."""
+        return self.step + self.collector.most_steps > self.budget or self.stop_reason is not None
 
     def _learn(self, rollout: Rollout, remaining: float) -> dict[str, float]:
         self.learner.set_rates(remaining)
@@ -200,32 +220,15 @@ class Trainer:
         self.learner.adapt_rate(metrics["kl"])
         clipped = self.policy.actions.clip_fraction(rollout.action)
         if clipped is not None:
-            metrics["action_clip_fraction"] = float(clipped[rollout.valid].mean())
+            metrics["action_clip_fraction"] = float(weighted_mean(clipped, rollout.valid.float()))
         if self.policy.normalizer is not None:
             self.policy.normalizer.merge(valid_observations(rollout))
         return metrics
 
-    def _take_episodes(self) -> None:
-        finished = self.collector.tracker.take()
-        self.episodes += len(finished)
-        self._finished += finished
-        self.recent = (self.recent + [episode.ret for episode in finished])[-100:]
-
     def _log(self) -> None:
-        """One row: means over the updates and episodes since the last one."""
-        row: dict[str, Any] = {"step": self.step, "update": self.update, "episodes": self.episodes}
-        finished = self._finished
-        row["episode_return"] = float(np.mean([e.ret for e in finished])) if finished else None
-        row["episode_length"] = float(np.mean([e.length for e in finished])) if finished else None
-        for key in self.config.run.log_info:
-            found = [e.info[key] for e in finished if key in e.info]
-            row[f"info/{key}"] = float(np.mean(found)) if found else None
-        for name in self._metrics[-1]:
-            column = [metrics[name] for metrics in self._metrics if name in metrics]
-            row[name] = max(column) if name in MAXIMA else float(np.mean(column))
+        row = self.journal.row(self.step)
         timing = {"seconds": self.seconds, "steps_per_second": self.steps_per_second}
         timing |= {f"seconds_{name}": seconds for name, seconds in self.timer.seconds.items()}
-        self._metrics, self._finished = [], []
         for callback in self.callbacks:
             callback.on_log(self, row, timing)
 
@@ -233,18 +236,34 @@ class Trainer:
     def steps_per_second(self) -> float:
         return self.step / self.seconds if self.seconds else 0.0
 
-    def save(self) -> None:
-        """Write a checkpoint of the policy as it is now."""
+    def save(self, *, mid_rollout: bool = False) -> None:
+        """Write a checkpoint of the whole run as it is now; `mid_rollout`: the open episodes cannot be restored."""
         assert self.run is not None
-        spaces = (self.envs.observation_space, self.envs.action_space)
-        save_checkpoint(
-            self.run.checkpoints / str(self.step),
-            self.policy,
-            spaces,
-            self.config.flat(),
-            step=self.step,
-            seed=self.seed,
-        )
+        save_checkpoint(self.run.checkpoints, self, mid_rollout)
+        self.saved_step = self.step
+        self._next_checkpoint = self.step + self.config.run.checkpoint_interval
+
+    def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
+        """Everything that the rest of the run depends on, apart from the policy's own tensors."""
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "log_sizes": self.run.log_sizes() if self.run is not None else {},
+            "algorithm": dict(self.algorithm.state),
+            "learner": self.learner.state_dict(),
+            "collector": self.collector.state_dict(mid_rollout=mid_rollout),
+            "journal": self.journal.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> list[int]:
+        """Go on from there; returns the envs whose open episode could not be restored."""
+        self.step, self.seconds = state["step"], state["seconds"]
+        self.saved_step = self.step
+        self._next_checkpoint = self.step + self.config.run.checkpoint_interval
+        self.algorithm.state.update(state["algorithm"])
+        self.learner.load_state_dict(state["learner"])
+        self.journal.load_state_dict(state["journal"])
+        return self.collector.load_state_dict(state["collector"])
 
     @property
     def agent(self) -> Agent:

@@ -103,6 +103,7 @@ def test_flags_follow_the_algorithm(capsys):
         (["train", "CartPole-v1", "--preset", "none", "--tanh-mean"], "tanh_mean is for continuous actions"),
         (["train", "Pendulum-v1", "--preset", "homework/nothing"], "unknown preset"),
         (["train"], "no environment given"),
+        (["train", "CartPole-v1", "--lr", "1"], "unknown flag --lr; here it is --learning-rate"),
         (["train", "CartPole-v1", "--env-kwargs", "{broken"], "env_kwargs='{broken' is not JSON"),
         (["train", "missing.py:Env"], "the file missing.py does not exist"),
         (["trian"], "unknown command 'trian'; did you mean 'train'?"),

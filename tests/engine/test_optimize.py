@@ -6,7 +6,7 @@ import torch
 from surefoot.algorithms import npg, ppo_clip, ppo_penalty, trpo
 from surefoot.engine.config import GradientConfig, check_minibatches
 from surefoot.engine.optimize import Learner
-from surefoot.errors import NonFiniteError, UsageError
+from surefoot.errors import SurefootError, UsageError
 from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
 
 
@@ -202,7 +202,7 @@ def test_a_policy_that_changes_between_rollout_and_update_is_caught():
     learner = make_learner()
     rollout = make_rollout(learner.policy, steps=8)
     rollout.log_prob += 0.1
-    with pytest.raises(NonFiniteError, match="disagrees with itself"):
+    with pytest.raises(SurefootError, match="disagrees with itself"):
         ppo().update(learner, rollout)
 
 

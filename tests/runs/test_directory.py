@@ -131,14 +131,6 @@ def test_metrics_without_the_torn_last_line(tmp_path):
     assert run.read_metrics() == [{"step": 1}, {"step": 2}]
 
 
-def test_the_latest_checkpoint_is_the_largest_number(tmp_path):
-    run = RunDirectory.create(tmp_path, "E-v0", "ppo", 0)
-    assert run.latest_checkpoint() is None
-    for name in ("900", "1000", ".tmp-2000-1", "best"):
-        (run.checkpoints / name).mkdir()
-    assert run.latest_checkpoint() == run.checkpoints / "1000"
-
-
 def test_runs_are_listed_oldest_first(tmp_path):
     old, new = add_run(tmp_path, "z/ppo/old", age=100), add_run(tmp_path, "a/ppo/new")
     assert [run.path for run in list_runs(tmp_path)] == [old, new]

@@ -35,7 +35,7 @@ def test_a_reader_sees_the_old_file_until_the_new_one_is_on_the_disk(tmp_path, m
     write_atomic(file, "old")
     monkeypatch.setattr(os, "fsync", lambda _: seen.append(file.read_text()))
     write_atomic(file, "new")
-    assert seen == ["old"]
+    assert seen == ["old", "new"]  # the file, then its directory
     assert file.read_text() == "new"
 
 

@@ -14,6 +14,8 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.errors import CheckpointError, EnvError, NonFiniteError, UsageError
 from surefoot.runs import list_runs
 from surefoot.training.api import evaluate_run
+from surefoot.training.config import resolve, to_toml
+from surefoot.training.trainer import Trainer
 from tests.envs_for_learning import Bandit, Constant
 
 QUIET = {"progress": False, "eval_episodes": 5}
@@ -124,7 +126,9 @@ def test_numbers_of_info_are_logged_by_name():
 
 def test_a_ready_vector_env_trains_and_says_that_its_seeds_are_not_ours():
     envs = SyncVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(3)])
-    run = surefoot.train(envs, **{**SHORT, "rollout_length": 32})
+    settings = {name: value for name, value in SHORT.items() if name != "num_envs"}
+    run = surefoot.train(envs, **{**settings, "rollout_length": 32})
+    assert run.config["num_envs"] == 3
     assert run.result["total_steps"] <= 2048
     assert run.result["eval"] is None  # there is no way to make another one
     assert sum(row["episodes"] for row in run.metrics) > 0
@@ -147,9 +151,6 @@ def test_the_normaliser_sees_every_transition_once_and_no_fake_step():
 
 
 def test_seeds_reach_the_initial_weights():
-    from surefoot.training.config import resolve
-    from surefoot.training.trainer import Trainer
-
     config = resolve("CartPole-v1", preset="none", overrides={"num_envs": 2})
     vectors = [Trainer(config, seed).learner.flat.vector for seed in (0, 0, 1)]
     assert torch.equal(vectors[0], vectors[1])
@@ -179,7 +180,7 @@ def test_an_interrupt_saves_the_policy_and_says_where():
             if trainer.update == 3:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=r"at step 768; the policy is saved. Look at it: surefoot eval runs/"):
+    with pytest.raises(KeyboardInterrupt, match=r"at step 768; everything is saved. Go on: surefoot resume runs/"):
         short_run(callbacks=[Interrupt()])
     (run,) = list_runs()
     assert run.read_status() == {"state": "interrupted", "step": 768}
@@ -259,11 +260,97 @@ def test_odd_run_directories_work(tmp_path):
 
 
 def test_a_damaged_checkpoint_is_an_error_not_a_crash():
-    run = short_run(total_steps=512)
-    file = next(run.path.glob("checkpoints/*/policy.safetensors"))
-    file.write_bytes(b"not tensors")
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    run = short_run(total_steps=1024)
+    *_, newest = sorted(run.path.glob("checkpoints/*/policy.safetensors"), key=lambda p: int(p.parent.name))
+    newest.write_bytes(b"not tensors")
+    surefoot.load(run)  # the one before it serves
+    for file in run.path.glob("checkpoints/*/policy.safetensors"):
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match="no checkpoint of this run is whole"):
         surefoot.load(run)
+
+
+def test_an_env_itself_is_refused_because_it_cannot_be_copied():
+    env = gym.make("CartPole-v1")
+    with pytest.raises(UsageError, match="pass a function that makes the env"):
+        surefoot.train(env, **SHORT)
+    with pytest.raises(UsageError, match="pass a function that makes the env"):
+        surefoot.evaluate(surefoot.load(short_run(total_steps=512)), env)
+    with pytest.raises(UsageError, match="same env twice"):
+        surefoot.train(lambda: env, **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"num_envs": 2}, "num_envs=2, but the vector env has 3"), ({"wrappers": ["TimeLimit"]}, "ready-made vector env")],
+)
+def test_settings_that_a_ready_vector_env_cannot_follow_are_refused(settings, message):
+    envs = SyncVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(3)])
+    with pytest.raises(UsageError, match=message):
+        surefoot.train(envs, **settings)
+
+
+def test_an_eval_env_of_other_spaces_is_refused_before_training():
+    with pytest.raises(UsageError, match="eval_env=Pendulum-v1 has"):
+        short_run(eval_env="Pendulum-v1")
+
+
+def test_env_kwargs_that_toml_cannot_hold_are_written_all_the_same():
+    run = short_run(total_steps=512, env_kwargs={"render_mode": None})
+    assert json.loads(run.config["env_kwargs"]) == {"render_mode": None}
+    with pytest.raises(UsageError, match="cannot be written down"):
+        to_toml(resolve("CartPole-v1", overrides={"env_kwargs": {"render_mode": object()}}))
+
+
+def test_a_run_that_fails_keeps_its_policy():
+    class Breaks(surefoot.Callback):
+        def on_rollout(self, trainer, rollout):
+            if trainer.update == 3:
+                raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        short_run(callbacks=[Breaks()], checkpoint_every=10**6)
+    (run,) = list_runs()
+    assert run.read_status()["state"] == "failed"
+    assert surefoot.load(run.path).predict(np.zeros(4))[0] in (0, 1)
+
+
+def test_a_callback_that_raises_at_the_end_leaves_nothing_open():
+    closed = []
+
+    class Env(Constant):
+        def close(self):
+            closed.append(self)
+
+    class Breaks(surefoot.Callback):
+        def on_end(self, trainer):
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        surefoot.train(Env, **{**SHORT, "callbacks": [Breaks()]})
+    assert len(closed) == 4
+
+
+def test_rows_hold_numbers_and_null_for_what_is_not_finite():
+    class Adds(surefoot.Callback):
+        def on_log(self, trainer, row, timing):
+            row["mine"], row["broken"] = np.float32(1.5), float("nan")
+
+    row = short_run(total_steps=512, callbacks=[Adds()]).metrics[-1]
+    assert (row["mine"], row["broken"]) == (1.5, None)
+
+
+def test_stochastic_evaluation_repeats():
+    agent = surefoot.load(short_run(total_steps=512))
+    found = [surefoot.evaluate(agent, "CartPole-v1", episodes=5, deterministic=False).returns for _ in range(2)]
+    assert found[0] == found[1]
+
+
+def test_training_leaves_torchs_threads_and_generator_alone():
+    torch.manual_seed(0)
+    before = (torch.get_num_threads(), torch.get_rng_state().tolist())
+    short_run(total_steps=512, threads=2)
+    assert (torch.get_num_threads(), torch.get_rng_state().tolist()) == before
 
 
 def test_tensorboard_reads_the_curves():

@@ -1,0 +1,32 @@
+"""`surefoot resume RUN`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from surefoot.cli.flags import Parser
+from surefoot.cli.train import say_result
+
+
+def run(words: Sequence[str]) -> int:
+    parser = Parser(
+        prog="surefoot resume",
+        description="Go on with an interrupted run as if nothing had happened, or give a finished one more steps.",
+    )
+    parser.add_argument("run", metavar="RUN", help="a run's directory, a unique prefix of it, or latest")
+    parser.add_argument(
+        "--total-steps", metavar="N", help="a new step budget; schedules keep their horizon [the run's own]"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="the last line on stdout is one JSON object; the rest: stderr"
+    )
+    arguments = parser.parse_args(words)
+    from surefoot.training.api import resume
+
+    found = resume(arguments.run, total_steps=arguments.total_steps, to_stderr=arguments.json, own_process=True)
+    say_result(found.result, sys.stderr if arguments.json else sys.stdout)
+    if arguments.json:
+        print(json.dumps(found.result))
+    return 0

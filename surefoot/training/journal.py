@@ -1,0 +1,67 @@
+"""What happened since the last row of metrics, and the row that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from surefoot.engine.episodes import Episode
+
+MAXIMA = ("kl_max", "ratio_error")  # metrics whose extreme matters; the others are averaged
+
+
+class Journal:
+    """Counts, recent returns, and the updates and episodes that the next row will sum up."""
+
+    def __init__(self, interval: int, info_keys: Sequence[str] = ()) -> None:
+        self.interval, self.info_keys = interval, tuple(info_keys)
+        self.next_row = interval
+        self.updates = self.episodes = 0
+        self.recent: list[float] = []  # returns of the last 100 episodes
+        self._metrics: list[dict[str, float]] = []
+        self._finished: list[Episode] = []
+
+    def add(self, metrics: dict[str, float], finished: list[Episode]) -> None:
+        """Take in one update and the episodes that ended in its rollout."""
+        self.updates += 1
+        self.episodes += len(finished)
+        self._metrics.append(metrics)
+        self._finished += finished
+        self.recent = (self.recent + [episode.ret for episode in finished])[-100:]
+
+    def due(self, step: int) -> bool:
+        return step >= self.next_row
+
+    def row(self, step: int) -> dict[str, Any]:
+        """Means over the updates and episodes since the last row."""
+        finished = self._finished
+        row: dict[str, Any] = {"step": step, "update": self.updates, "episodes": self.episodes}
+        row["episode_return"] = float(np.mean([e.ret for e in finished])) if finished else None
+        row["episode_length"] = float(np.mean([e.length for e in finished])) if finished else None
+        for key in self.info_keys:
+            found = [e.info[key] for e in finished if key in e.info]
+            row[f"info/{key}"] = float(np.mean(found)) if found else None
+        for name in self._metrics[-1]:
+            column = [metrics[name] for metrics in self._metrics if name in metrics]
+            row[name] = max(column) if name in MAXIMA else float(np.mean(column))
+        self._metrics, self._finished = [], []
+        self.next_row = step - step % self.interval + self.interval
+        return row
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "next_row": self.next_row,
+            "updates": self.updates,
+            "episodes": self.episodes,
+            "recent": list(self.recent),
+            "metrics": [dict(metrics) for metrics in self._metrics],
+            "finished": [asdict(episode) for episode in self._finished],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.next_row, self.updates, self.episodes = state["next_row"], state["updates"], state["episodes"]
+        self.recent, self._metrics = list(state["recent"]), [dict(metrics) for metrics in state["metrics"]]
+        self._finished = [Episode(**episode) for episode in state["finished"]]

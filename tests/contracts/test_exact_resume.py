@@ -1,0 +1,137 @@
+"""Train 2k steps = train k, be stopped, resume k: the same rows and weights, byte for byte."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import surefoot
+from surefoot.algorithms import ALGORITHMS
+from surefoot.errors import BusyError, CheckpointError
+from surefoot.runs import RunDirectory
+from surefoot.training.api import resume
+from surefoot.training.session import Interrupted
+
+EXTRAS = {"normalize_observations": True, "normalize_rewards": True, "learning_rate_schedule": "linear", "num_envs": 3}
+
+
+def settings(algo):
+    common = {**EXTRAS, "preset": "none", "progress": False, "seed": 3, "eval_episodes": 2}
+    if algo == "reinforce":
+        return {**common, "total_steps": 9000, "max_episode_steps": 100, "log_every": 1500, "checkpoint_every": 1800}
+    length = 6 if algo == "a2c" else 36
+    return {**common, "total_steps": 1800, "rollout_length": length, "log_every": 250, "checkpoint_every": 400}
+
+
+class Die(surefoot.Callback):
+    """Ends the run the hard way in the middle of a rollout, some time after a checkpoint."""
+
+    def __init__(self, update):
+        self.update = update
+
+    def on_rollout(self, trainer, rollout):
+        if trainer.update == self.update:
+            trainer.run.set_status("running", step=0)
+            trainer.save = lambda **_: None  # a killed process saves nothing
+            raise KeyboardInterrupt
+
+
+def weights(run):
+    return max(run.path.glob("checkpoints/*"), key=lambda p: int(p.name) if p.name.isdigit() else -1)
+
+
+def same(left, right):
+    assert (left.path / "metrics.jsonl").read_bytes() == (right.path / "metrics.jsonl").read_bytes()
+    for name in ("policy.safetensors", "policy.json"):
+        assert (weights(left) / name).read_bytes() == (weights(right) / name).read_bytes()
+    assert left.result["eval"] == right.result["eval"]
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tmp_path):
+    whole = surefoot.train(env, algo, run_dir=tmp_path / "whole", **settings(algo))
+    updates = whole.result["updates"]
+    with pytest.raises(KeyboardInterrupt):
+        surefoot.train(env, algo, run_dir=tmp_path / "killed", callbacks=[Die(updates * 2 // 3)], **settings(algo))
+    resumed = resume(tmp_path / "killed", progress=False)
+    same(resumed, whole)
+
+
+def test_a_signal_finishes_the_update_and_saves_an_exact_checkpoint(tmp_path):
+    class Term(surefoot.Callback):
+        def on_rollout(self, trainer, rollout):
+            if trainer.update == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    whole = surefoot.train("CartPole-v1", run_dir=tmp_path / "whole", **settings("ppo"))
+    with pytest.raises(Interrupted, match="everything is saved") as caught:
+        surefoot.train("CartPole-v1", run_dir=tmp_path / "stopped", callbacks=[Term()], **settings("ppo"))
+    assert caught.value.exit_code == 143
+    assert RunDirectory(tmp_path / "stopped").read_status()["state"] == "interrupted"
+    same(resume(tmp_path / "stopped", progress=False), whole)
+
+
+def test_more_steps_keep_the_schedules_horizon(tmp_path, capsys):
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
+    longer = resume(run, total_steps="3k")
+    assert 1800 < longer.result["total_steps"] <= 3000
+    assert "schedules keep their horizon of 1,800 steps" in capsys.readouterr().out
+    assert longer.metrics[-1]["learning_rate"] == 0.0
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_said(tmp_path, capsys):
+    whole = surefoot.train("CartPole-v1", run_dir=tmp_path / "whole", **settings("ppo"))
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "hurt", **settings("ppo"))
+    file = weights(run) / "state.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    resumed = resume(run)
+    assert "passed over" in capsys.readouterr().out
+    same(resumed, whole)
+
+
+def test_an_env_that_does_not_come_back_starts_afresh_and_is_named(tmp_path, capsys):
+    (tmp_path / "wild.py").write_text(
+        "import gymnasium as gym, numpy as np\n"
+        "class Wild(gym.Wrapper):\n"
+        "    made = 0\n"
+        "    def __init__(self):\n"
+        "        super().__init__(gym.make('CartPole-v1'))\n"
+        "        Wild.made += 1\n"
+        "        self.shift = Wild.made\n"
+        "    def step(self, action):\n"
+        "        obs, *rest = self.env.step(action)\n"
+        "        return (obs + np.float32(1e-3 * self.shift), *rest)\n"
+    )
+    run = surefoot.train(f"{tmp_path}/wild.py:Wild", run_dir=tmp_path / "run", **settings("ppo"))
+    resume(run, total_steps=2400)
+    assert "could not be restored; they start afresh" in capsys.readouterr().out
+
+
+def test_two_processes_cannot_hold_one_run(tmp_path):
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
+    holder = RunDirectory(run.path)
+    holder.lock()
+    with pytest.raises(BusyError, match=r"is in use by pid \d+ on "):
+        resume(run)
+    holder.unlock()
+    resume(run, total_steps=2400, progress=False)
+
+
+def test_changed_spaces_are_refused(tmp_path):
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
+    config = run.path / "config.toml"
+    config.write_text(config.read_text().replace('env = "CartPole-v1"', 'env = "Acrobot-v1"'))
+    with pytest.raises(CheckpointError, match="observation_space has changed"):
+        resume(run)
+
+
+def test_a_resumed_finished_run_changes_nothing(tmp_path):
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
+    before = (run.path / "metrics.jsonl").read_bytes()
+    again = resume(run, progress=False)
+    assert (again.path / "metrics.jsonl").read_bytes() == before
+    assert np.isclose(again.result["eval"]["mean_return"], run.result["eval"]["mean_return"])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
@@ -34,12 +34,6 @@ class FlatParameters:
     @property
     def actor(self) -> Tensor:
         return self.vector[: self.actor_size]
-
-    def leaf(self, start: int, end: int) -> nn.Parameter:
-        """A slice of the vector as one parameter for an optimizer, sharing storage and gradient."""
-        leaf = nn.Parameter(self.vector[start:end])
-        leaf.grad = self.gradient[start:end]
-        return leaf
 
 
 def _numel(parameters: Sequence[Tensor]) -> int:

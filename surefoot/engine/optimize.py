@@ -13,6 +13,7 @@ from torch import Tensor
 from surefoot.engine.collect import fill_values
 from surefoot.engine.flat import FlatParameters
 from surefoot.engine.natural import Objective, natural_step
+from surefoot.engine.optimizers import FlatOptimizer
 from surefoot.errors import NonFiniteError, SurefootError
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.types import Batch, Outputs
@@ -48,8 +49,8 @@ class Learner:
         self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
         self.rate_scale = 1.0  # moved by adaptive_kl
 
-    def _build_optimizer(self, train_actor: bool, critic_rate: float) -> torch.optim.Optimizer:
-        config, flat, rate = self.config, self.flat, self.config.learning_rate
+    def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
+        flat, rate = self.flat, self.config.learning_rate
         split, end = flat.actor_size, len(flat.vector)
         if not train_actor:
             slices = [(split, end, critic_rate)]
@@ -57,18 +58,12 @@ class Learner:
             slices = [(0, end, rate)]
         else:
             slices = [(0, split, rate), (split, end, critic_rate)]
-        groups: list[dict[str, Any]] = [
-            {"params": [flat.leaf(a, b)], "lr": r, "initial_lr": r} for a, b, r in slices if b > a
-        ]
-        if config.optimizer == "adam":
-            return torch.optim.Adam(groups, eps=1e-5, fused=True)
-        return torch.optim.RMSprop(groups, alpha=0.99, eps=1e-5)
+        return FlatOptimizer(self.config.optimizer, flat.vector, flat.gradient, slices)
 
     def set_rates(self, remaining: float) -> None:
         """Learning rates for the coming update: schedule × adaptive scale."""
-        factor = self.rate_scale * (remaining if self.config.learning_rate_schedule == "linear" else 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * factor
+        scheduled = remaining if self.config.learning_rate_schedule == "linear" else 1.0
+        self.optimizer.rate_factor = self.rate_scale * scheduled
 
     def adapt_rate(self, kl: float) -> None:
         """÷1.5 when the update's KL was over twice `adaptive_kl`, ×1.5 when under half of it."""
@@ -84,7 +79,7 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        return self.optimizer.learning_rate
 
     def descend(self, loss: Tensor) -> Tensor:
         """One gradient step on `loss`; returns the gradient's norm before clipping, unread."""
@@ -244,33 +239,23 @@ class Learner:
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Weights and optimizer come back as they were if anything inside raises."""
-        vector = self.flat.vector.clone()
-        state = {
-            p: {k: v.clone() if torch.is_tensor(v) else v for k, v in s.items()}
-            for p, s in self.optimizer.state.items()
-        }
+        vector, state = self.flat.vector.clone(), self.optimizer.state_dict()
         try:
             yield
         except BaseException:
             self.flat.vector.copy_(vector)
-            self.optimizer.state.clear()
-            self.optimizer.state.update(state)
+            self.optimizer.load_state_dict(state)
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        groups = self.optimizer.param_groups
         return {
-            "optimizer": [dict(self.optimizer.state.get(group["params"][0], {})) for group in groups],
+            "optimizer": self.optimizer.state_dict(),
             "rate_scale": self.rate_scale,
             "shuffle": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for group, saved in zip(self.optimizer.param_groups, state["optimizer"], strict=True):
-            leaf = group["params"][0]
-            self.optimizer.state[leaf] = {
-                k: v.to(leaf.device if v.dim() else v.device) if torch.is_tensor(v) else v for k, v in saved.items()
-            }
+        self.optimizer.load_state_dict(state["optimizer"])
         self.rate_scale = state["rate_scale"]
         self.generator.set_state(state["shuffle"])
 

@@ -36,7 +36,7 @@ class RunConfig(Settings):
     threads: int = setting(1, "PyTorch threads. Small networks are fastest with one.", low=1)
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
     checkpoint_every: int | None = setting(
-        None, "Steps between checkpoints, besides the one at the end; none: ten per run.", low=1
+        None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
     )
     log_info: tuple[str, ...] = setting((), "Numbers of the env's info at episode ends to log, by name (is_success).")
     callbacks: tuple[str, ...] = setting((), "Your own callbacks: `file.py:Class` or `module:Class`.")
@@ -51,10 +51,6 @@ class RunConfig(Settings):
         super().__post_init__()
         if self.eval_env_kwargs and self.eval_env is None:
             raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
-
-    @property
-    def checkpoint_interval(self) -> int:
-        return self.checkpoint_every or max(1, self.total_steps // 10)
 
     @property
     def log_interval(self) -> int:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from surefoot.types import Envs, Rollout
 
 BOX_ONLY = ("std", "log_std_init", "tanh_mean")
+CHECKPOINT_SECONDS = 60.0
 LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
 
 
@@ -58,8 +59,8 @@ class Trainer:
     ) -> None:
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
         self.budget = budget or config.run.total_steps  # a resumed run may get more; its schedules keep their horizon
-        self.saved_step = -1  # of the last checkpoint
-        self._next_checkpoint = config.run.checkpoint_interval
+        self.saved_step = -1  # of the last checkpoint; none yet
+        self._saved_at = perf_counter()
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
         self.envs = self._build_envs(envs, factory)
         try:
@@ -203,10 +204,17 @@ class Trainer:
             if self.journal.due(self.step) or (self.over and not self.suspended):
                 with self.timer.phase("log"):
                     self._log()
-            if self.run is not None and (self.over or self.step >= self._next_checkpoint):
+            if self.run is not None and (self.over or self._checkpoint_due()):
                 with self.timer.phase("save"):
                     self.save()
         self.seconds = perf_counter() - start
+
+    def _checkpoint_due(self) -> bool:
+        """By steps if asked for, else by the clock: when a checkpoint is written changes nothing else in the run."""
+        every = self.config.run.checkpoint_every
+        if every is None:
+            return perf_counter() - self._saved_at >= CHECKPOINT_SECONDS
+        return self.step - max(self.saved_step, 0) >= every
 
     @property
     def over(self) -> bool:
@@ -240,8 +248,7 @@ class Trainer:
         """Write a checkpoint of the whole run as it is now; `mid_rollout`: the open episodes cannot be restored."""
         assert self.run is not None
         save_checkpoint(self.run.checkpoints, self, mid_rollout)
-        self.saved_step = self.step
-        self._next_checkpoint = self.step + self.config.run.checkpoint_interval
+        self.saved_step, self._saved_at = self.step, perf_counter()
 
     def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
         """Everything that the rest of the run depends on, apart from the policy's own tensors."""
@@ -258,8 +265,7 @@ class Trainer:
     def load_state_dict(self, state: dict[str, Any]) -> list[int]:
         """Go on from there; returns the envs whose open episode could not be restored."""
         self.step, self.seconds = state["step"], state["seconds"]
-        self.saved_step = self.step
-        self._next_checkpoint = self.step + self.config.run.checkpoint_interval
+        self.saved_step, self._saved_at = self.step, perf_counter()
         self.algorithm.state.update(state["algorithm"])
         self.learner.load_state_dict(state["learner"])
         self.journal.load_state_dict(state["journal"])

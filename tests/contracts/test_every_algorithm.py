@@ -65,8 +65,7 @@ def test_an_update_that_is_not_finite_leaves_weights_and_optimizer_as_they_were(
 
 
 def snapshot(learner):
-    states = learner.optimizer.state.values()
-    return [{k: v.tolist() if torch.is_tensor(v) else v for k, v in state.items()} for state in states]
+    return {k: v.tolist() if torch.is_tensor(v) else v for k, v in learner.optimizer.state_dict().items()}
 
 
 def test_a_hopeless_learning_rate_is_rejected_not_saved():

@@ -1,0 +1,251 @@
+"""Train every preset, play 100 greedy episodes with its final weights, and write down what they scored.
+
+    python benchmarks/presets.py                                  # all presets, seeds 0 1 2
+    python benchmarks/presets.py --preset CartPole-v1/ppo --seeds 0 1 2 3 4
+    python benchmarks/presets.py --page-only                      # rewrite the page from the stored results
+
+Results are merged into benchmarks/results/presets.json as they arrive; docs/presets.md is written from that
+file. Every run is a process of its own with one thread: runs share no state and do not compete for cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from surefoot.algorithms import ALGORITHMS
+from surefoot.training.presets import list_presets, load_preset
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "presets.json"
+PAGE = ROOT / "docs" / "presets.md"
+EPISODES = 100
+ENVS = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+
+# Pairs without a preset: what was tried, and what came of it. The page lists them below the table.
+NOT_LEARNED: dict[tuple[str, str], str] = {
+    (
+        "MountainCar-v0",
+        "reinforce",
+    ): "−200 throughout: no episode reaches the flag by chance, so all returns are alike.",
+    ("Pendulum-v1", "reinforce"): "−1183 and −1027 in two settings (seed 0).",
+    ("Pendulum-v1", "vpg"): "−179, −1083, −994 with short rollouts and a million steps: one seed of three.",
+    ("Pendulum-v1", "a2c"): "−202 at 800k on seed 0, −264 at 1M on seed 1; the zoo's numbers without gSDE: −1013.",
+}
+
+INTRODUCTION = """\
+# Presets and what they reach
+
+A preset is a file of settings that is known to learn its environment. Each number below comes from training
+with the preset as it is and then playing 100 greedy episodes with the final weights: not the best checkpoint,
+not the training curve. The tuned settings were chosen by their scores on these same seeds, so expect a little
+less of others. Cells read *mean over the seeds / worst seed / environment steps*.
+"""
+
+Results: TypeAlias = dict[str, Any]  # {"presets": {name: {seed: measurement}}, "random": {env: measurement}}
+
+
+def measure(preset: str, seed: int) -> dict[str, float]:
+    """Train a preset from one seed and evaluate the final weights."""
+    from surefoot.envs.make import make_env
+    from surefoot.training.config import resolve
+    from surefoot.training.evaluate import evaluate_agent
+    from surefoot.training.trainer import Trainer
+
+    config = resolve(preset=preset)
+    trainer = Trainer(config, seed)
+    trainer.train()
+    evaluation = evaluate_agent(trainer.agent, lambda: make_env(config.env), episodes=EPISODES, seed=seed)
+    return {
+        "mean_return": evaluation.mean_return,
+        "std_return": evaluation.std_return,
+        "steps": trainer.step,
+        "seconds": round(trainer.seconds, 2),
+        "steps_per_second": round(trainer.steps_per_second),
+    }
+
+
+def measure_random(env_id: str) -> dict[str, float]:
+    """What uniformly random actions score."""
+    import gymnasium as gym
+    import numpy as np
+
+    env = gym.make(env_id, disable_env_checker=True)
+    env.action_space.seed(0)
+    returns = []
+    for episode in range(EPISODES):
+        env.reset(seed=episode)
+        total, over = 0.0, False
+        while not over:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            total, over = total + float(reward), terminated or truncated
+        returns.append(total)
+    env.close()
+    return {"mean_return": float(np.mean(returns)), "std_return": float(np.std(returns))}
+
+
+def measure_apart(preset: str, seed: int) -> dict[str, float]:
+    """`measure` in a process of its own, with one thread."""
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", preset, str(seed)],
+        env={**os.environ, **threads, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    measurement: dict[str, float] = json.loads(done.stdout)
+    return measurement
+
+
+def read_results() -> Results:
+    """What earlier runs measured."""
+    if not RESULTS.exists():
+        return {"presets": {}, "random": {}}
+    results: Results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return results
+
+
+def write_results(results: Results) -> None:
+    """Replace the file in one step: an interrupted run loses nothing."""
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    partial = RESULTS.with_suffix(".partial")
+    partial.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    partial.replace(RESULTS)
+
+
+def measure_all(presets: Iterable[str], seeds: Iterable[int], jobs: int, results: Results) -> list[str]:
+    """Run every preset with every seed, `jobs` at a time; returns what went wrong, a line each."""
+    wanted = [(preset, seed) for preset in presets for seed in seeds]
+    for env_id in sorted({str(load_preset(preset)["env"]) for preset, _ in wanted} - set(results["random"])):
+        results["random"][env_id] = measure_random(env_id)
+    failures = []
+    with ThreadPoolExecutor(jobs) as pool:
+        running: dict[Future[dict[str, float]], tuple[str, int]] = {
+            pool.submit(measure_apart, preset, seed): (preset, seed) for preset, seed in wanted
+        }
+        for future in as_completed(running):
+            preset, seed = running[future]
+            try:
+                measurement = future.result()
+            except subprocess.CalledProcessError as error:
+                failures.append(f"{preset}, seed {seed}: exit status {error.returncode}")
+                continue
+            results["presets"].setdefault(preset, {})[str(seed)] = measurement
+            write_results(results)
+            score, seconds = measurement["mean_return"], measurement["seconds"]
+            print(f"{preset:40} seed {seed} {score:9.1f} {seconds:8.1f} s", flush=True)
+    return failures
+
+
+def short_count(steps: float) -> str:
+    """100000 → 100k, 1_500_000 → 1.5M."""
+    return f"{steps / 1e6:.3g}M" if steps >= 1e6 else f"{steps / 1e3:.0f}k"
+
+
+def cell(measured: Mapping[str, Mapping[str, float]], total_steps: float) -> str:
+    """Mean over the seeds / worst seed / steps."""
+    means = [one["mean_return"] for one in measured.values()]
+    return f"{sum(means) / len(means):.1f} / {min(means):.1f} / {short_count(total_steps)}"
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """A Markdown table whose first column is text and whose others are numbers."""
+    header = list(header)
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return ["| " + " | ".join(row) + " |" for row in (header, rule, *rows)]
+
+
+def tuned_table(results: Results) -> list[str]:
+    """A row per algorithm, a column per env, and a first row of what random play scores."""
+    names, measured, random = set(list_presets()), results["presets"], results["random"]
+
+    def entry(env_id: str, algo: str) -> str:
+        name = f"{env_id}/{algo}"
+        if name not in names:
+            return "–"
+        return cell(measured[name], load_preset(name)["total_steps"]) if name in measured else "not measured"
+
+    first = ["*random play*", *(f"{random[e]['mean_return']:.1f}" if e in random else "" for e in ENVS)]
+    rows = [[algo, *(entry(env_id, algo) for env_id in ENVS)] for algo in ALGORITHMS]
+    return table(["", *ENVS], [first, *rows])
+
+
+def given_table(results: Results) -> list[str]:
+    """A row for each preset whose numbers somebody else gave, and remarks on some of them."""
+    rows = []
+    for name in list_presets():
+        settings, measured = load_preset(name), results["presets"].get(name)
+        if name.split("/")[0] not in ENVS and measured:
+            seeds = ", ".join(f"{one['mean_return']:.1f}" for _, one in sorted(measured.items()))
+            reached = cell(measured, settings["total_steps"])
+            rows.append([name, settings["env"], settings["algo"], reached, seeds])
+    remarks = [f"- **{name}**: {remark}" for name, remark in REMARKS.items()]
+    return [*table(["", "Environment", "Algorithm", "Mean / worst / steps", "Each seed"], rows), "", *remarks]
+
+
+def failures_list() -> list[str]:
+    """What the en dashes of the table stand for."""
+    if not NOT_LEARNED:
+        return []
+    tried = [f"- **{algo} on {env_id}**: {what}" for (env_id, algo), what in NOT_LEARNED.items()]
+    return ["", "An en dash stands where no setting was found that learns reliably:", "", *tried]
+
+
+def page(results: Results) -> str:
+    """docs/presets.md."""
+    parts = [
+        INTRODUCTION,
+        "```\npython benchmarks/presets.py\n```\n",
+        "One cell alone: `surefoot train CartPole-v1 --algo trpo --seed 0`, or for the presets of the second table\n"
+        "`surefoot train --preset homework/vpg --seed 0`.\n",
+        "## Tuned presets\n",
+        "`surefoot train CartPole-v1 --algo ppo` uses them without being asked.\n",
+        *tuned_table(results),
+        *failures_list(),
+        "",
+        "## Presets with given numbers\n",
+        "Their settings are those of a homework sheet and of a lecture's programs; [lecture.md](lecture.md) says what\n"
+        "was done otherwise, and why. The number of steps was chosen here.\n",
+        *given_table(results),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train presets, evaluate them, write the table of results.")
+    parser.add_argument("--preset", nargs="+", metavar="NAME", default=None, help="only these (default: all)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="S")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--page-only", action="store_true", help="train nothing, rewrite the page")
+    # How the script calls itself for one run:
+    parser.add_argument("--measure", nargs=2, metavar=("NAME", "SEED"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    if arguments.measure:
+        preset, seed = arguments.measure
+        print(json.dumps(measure(preset, int(seed))))
+        return 0
+    results, failures = read_results(), []
+    if not arguments.page_only:
+        failures = measure_all(arguments.preset or list_presets(), arguments.seeds, arguments.jobs, results)
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page(results), encoding="utf-8")
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Adam and RMSprop on slices of one flat vector: a handful of operations per step, and a state that is two tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Slice:
+    """Parameters that share a learning rate, with views of their gradient and of the moments."""
+
+    parameters: Tensor
+    gradient: Tensor
+    first: Tensor
+    second: Tensor
+    base_rate: float
+
+
+class FlatOptimizer:
+    """Adam (β 0.9, 0.999; eps 1e-5) or RMSprop (α 0.99; eps 1e-5), equal to `torch.optim`'s to rounding.
+
+    Adam:     m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  θ ← θ − α·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)
+    RMSprop:  v ← αv + (1−α)g²,  θ ← θ − α·g / (√v + ε)
+    """
+
+    eps = 1e-5
+
+    def __init__(self, kind: str, vector: Tensor, gradient: Tensor, slices: Sequence[tuple[int, int, float]]) -> None:
+        self.kind, self.steps, self.rate_factor = kind, 0, 1.0
+        self.first, self.second = torch.zeros_like(vector), torch.zeros_like(vector)
+        self.slices = [
+            Slice(vector[a:b], gradient[a:b], self.first[a:b], self.second[a:b], rate) for a, b, rate in slices if b > a
+        ]
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the first slice, as the next step will use it."""
+        return self.slices[0].base_rate * self.rate_factor
+
+    def step(self) -> None:
+        self.steps += 1
+        for part in self.slices:
+            if self.kind == "adam":
+                self._adam(part, part.base_rate * self.rate_factor)
+            else:
+                self._rmsprop(part, part.base_rate * self.rate_factor)
+
+    def _adam(self, part: Slice, rate: float) -> None:
+        part.first.lerp_(part.gradient, 0.1)
+        part.second.mul_(0.999).addcmul_(part.gradient, part.gradient, value=0.001)
+        denominator = part.second.sqrt().mul_(1.0 / math.sqrt(1.0 - 0.999**self.steps)).add_(self.eps)
+        part.parameters.addcdiv_(part.first, denominator, value=-rate / (1.0 - 0.9**self.steps))
+
+    def _rmsprop(self, part: Slice, rate: float) -> None:
+        part.second.mul_(0.99).addcmul_(part.gradient, part.gradient, value=0.01)
+        part.parameters.addcdiv_(part.gradient, part.second.sqrt().add_(self.eps), value=-rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "first": self.first.clone(), "second": self.second.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.first.copy_(state["first"])
+        self.second.copy_(state["second"])

@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surefoot.errors import CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
+    from surefoot.errors import BusyError, CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
     from surefoot.training.agent import Agent
-    from surefoot.training.api import Run, evaluate, load, train
+    from surefoot.training.api import Run, evaluate, load, resume, train
     from surefoot.training.callbacks import Callback
     from surefoot.training.evaluate import Evaluation
 
@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Agent": "surefoot.training.agent",
+    "BusyError": "surefoot.errors",
     "Callback": "surefoot.training.callbacks",
     "CheckpointError": "surefoot.errors",
     "EnvError": "surefoot.errors",
@@ -34,11 +35,13 @@ _HOME = {
     "UsageError": "surefoot.errors",
     "evaluate": "surefoot.training.api",
     "load": "surefoot.training.api",
+    "resume": "surefoot.training.api",
     "train": "surefoot.training.api",
 }
 
 __all__ = [
     "Agent",
+    "BusyError",
     "Callback",
     "CheckpointError",
     "EnvError",
@@ -50,6 +53,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "load",
+    "resume",
     "train",
 ]
 

@@ -9,6 +9,7 @@ import pytest
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
+from surefoot.training.presets import load_preset
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,8 +45,9 @@ def test_readme_and_ci_run_the_same_test_command():
 def test_every_command_in_the_docs_works(words, capsys):
     if words[0] == "train":
         words = [*words, "--dry-run"]
-    elif words[0] == "eval":
-        surefoot.train("CartPole-v1", preset="none", total_steps=1024, progress=False, eval_episodes=0)
+    elif words[0] in ("eval", "resume"):
+        surefoot.train("CartPole-v1", preset="none", total_steps=1024, progress=False, eval_episodes=1)
+        words = ["2k" if word == "200k" else word for word in words]
     assert main(words) == 0
 
 
@@ -77,6 +79,11 @@ def test_every_page_is_linked_from_the_readme():
     text = (ROOT / "README.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):
         assert f"docs/{page.name}" in text
+
+
+def test_what_the_lecture_page_says_of_a_preset_is_in_it():
+    assert "`reward_scale = 0.01`" in (ROOT / "docs" / "lecture.md").read_text()
+    assert load_preset("homework/ppo-gae")["reward_scale"] == 0.01
 
 
 def test_links_point_at_files_that_exist():

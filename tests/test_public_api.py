@@ -8,6 +8,7 @@ import surefoot
 
 PUBLIC = [
     "Agent",
+    "BusyError",
     "Callback",
     "CheckpointError",
     "EnvError",
@@ -19,6 +20,7 @@ PUBLIC = [
     "__version__",
     "evaluate",
     "load",
+    "resume",
     "train",
 ]
 
@@ -37,10 +39,12 @@ def test_everything_public_is_documented():
 
 def test_signatures_are_these():
     parameters = {
-        name: list(inspect.signature(getattr(surefoot, name)).parameters) for name in ("train", "load", "evaluate")
+        name: list(inspect.signature(getattr(surefoot, name)).parameters)
+        for name in ("train", "resume", "load", "evaluate")
     }
     assert parameters == {
         "train": ["env", "algo", "preset", "config", "run_dir", "callbacks", "progress", "settings"],
+        "resume": ["run", "total_steps", "callbacks", "progress", "how"],
         "load": ["run"],
         "evaluate": ["agent", "env", "episodes", "seed", "deterministic", "max_steps", "env_settings"],
     }

@@ -44,7 +44,7 @@ def test_signatures_are_these():
     }
     assert parameters == {
         "train": ["env", "algo", "preset", "config", "run_dir", "callbacks", "progress", "settings"],
-        "resume": ["run", "total_steps", "callbacks", "progress", "how"],
+        "resume": ["run", "total_steps", "callbacks", "progress"],
         "load": ["run"],
         "evaluate": ["agent", "env", "episodes", "seed", "deterministic", "max_steps", "env_settings"],
     }

@@ -23,10 +23,14 @@ def run(words: Sequence[str]) -> int:
         "--json", action="store_true", help="the last line on stdout is one JSON object; the rest: stderr"
     )
     arguments = parser.parse_args(words)
-    from surefoot.training.api import resume
+    from surefoot.runs import find_run
+    from surefoot.runs.files import read_json
+    from surefoot.training.launch import resume_directory
 
-    found = resume(arguments.run, total_steps=arguments.total_steps, to_stderr=arguments.json, own_process=True)
-    say_result(found.result, sys.stderr if arguments.json else sys.stdout)
+    found = find_run(arguments.run)
+    resume_directory(found, total_steps=arguments.total_steps, to_stderr=arguments.json, own_process=True)
+    result = read_json(found.result)
+    say_result(result, sys.stderr if arguments.json else sys.stdout)
     if arguments.json:
-        print(json.dumps(found.result))
+        print(json.dumps(result))
     return 0

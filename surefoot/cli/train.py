@@ -120,10 +120,11 @@ def describe(config: TrainConfig) -> str:
 def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
     if sys.stderr.isatty():
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
-    from surefoot.training.api import train_config
+    from surefoot.runs.files import read_json
+    from surefoot.training.launch import train_config
 
     run = train_config(config, run_dir=control["run_dir"], to_stderr=control["json"], own_process=True)
-    result = run.result
+    result = read_json(run.result)
     say_result(result, out)
     if control["json"]:
         print(json.dumps(result))

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import random
-import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-import torch
 
 from surefoot.envs.config import EnvConfig
-from surefoot.envs.make import load_object, make_env
+from surefoot.envs.make import make_env
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory, find_run
 from surefoot.runs.checkpoints import find_checkpoint
-from surefoot.runs.files import read_json, write_atomic, write_json
-from surefoot.runs.manifest import build_manifest
-from surefoot.settings import coerce, options
+from surefoot.runs.files import read_json
+from surefoot.settings import options
 from surefoot.training.agent import Agent
 from surefoot.training.callbacks import Callback
-from surefoot.training.config import TrainConfig, read_toml, resolve, to_toml
+from surefoot.training.config import read_toml, resolve
 from surefoot.training.evaluate import Evaluation, evaluate_agent
-from surefoot.training.session import Session, evaluation_factory, greeting, say
-from surefoot.training.state import load_policy, restore
-from surefoot.training.trainer import Trainer
-
-EnvLike = str | Callable[..., "gym.Env[Any, Any]"] | gym.vector.VectorEnv[Any, Any, Any]
+from surefoot.training.launch import EnvLike, resume_directory, train_config
+from surefoot.training.session import evaluation_factory
+from surefoot.training.state import load_policy
 
 
 class Run:
@@ -81,7 +73,7 @@ def train(
     named = tuple(callback for callback in callbacks if isinstance(callback, str))
     resolved = resolve(name, algo, preset, config, settings | ({"callbacks": named} if named else {}))
     own = [callback for callback in callbacks if not isinstance(callback, str)]
-    return train_config(resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress)
+    return Run(train_config(resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress))
 
 
 def env_name(env: Any) -> str:
@@ -105,129 +97,20 @@ def for_vector_env(env: gym.vector.VectorEnv[Any, Any, Any], settings: dict[str,
     return {**settings, "num_envs": env.num_envs}
 
 
-def train_config(
-    config: TrainConfig,
-    *,
-    env: EnvLike | None = None,
-    run_dir: str | Path | None = None,
-    callbacks: Sequence[Callback] = (),
-    progress: bool = True,
-    to_stderr: bool = False,
-    own_process: bool = False,
-) -> Run:
-    """Train a resolved config; everything is checked and the directory made before the first env step.
-
-    `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
-    """
-    seed = secrets.randbelow(2**31) if config.run.seed is None else config.run.seed
-    config = replace(config, run=replace(config.run, seed=seed))  # written down, so that config.toml repeats the run
-    vector = env if isinstance(env, gym.vector.VectorEnv) else None
-    factory = env if callable(env) and vector is None and not isinstance(env, str) else None
-    own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
-    trainer = Trainer(config, seed, envs=vector, factory=factory)
-    try:
-        spaces = (trainer.envs.observation_space, trainer.envs.action_space)
-        no_other = vector is not None and config.run.eval_env is None
-        evaluation_env = None if no_other else evaluation_factory(config, factory, spaces)
-        written = to_toml(config)
-        directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, seed)
-        directory.lock()
-        trainer.run = directory
-        write_atomic(directory.config, written)
-        manifest = build_manifest(
-            env=config.env.env,
-            env_from_python=vector is not None or factory is not None,
-            algo=config.run.algo,
-            seed=seed,
-            preset=config.preset,
-            engine="torch",
-        )
-        write_json(directory.manifest, manifest)
-    except BaseException:
-        trainer.envs.close()
-        raise
-    return _run(Session(trainer, directory, evaluation_env, own, progress, to_stderr), own_process)
-
-
-def _run(session: Session, own_process: bool) -> Run:
-    if own_process:
-        seed_globals(session.trainer.seed)
-        say(greeting(session.trainer, session.directory), session.to_stderr)
-    try:
-        session.run()
-    finally:
-        session.directory.unlock()
-    return Run(session.directory)
-
-
 def resume(
     run: Run | str | Path,
     *,
     total_steps: int | str | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
-    **how: Any,
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or with a finished one for more steps.
 
     With a larger `total_steps` the schedules keep the horizon that the run began with.
     """
     directory = RunDirectory(run.path) if isinstance(run, Run) else find_run(run)
-    directory.lock()
-    try:
-        session = _resumed(directory, total_steps, callbacks, progress, how.pop("to_stderr", False))
-    except BaseException:
-        directory.unlock()
-        raise
-    return _run(session, how.pop("own_process", False))
-
-
-def _resumed(
-    directory: RunDirectory, total_steps: Any, callbacks: Sequence[Callback], progress: bool, to_stderr: bool
-) -> Session:
-    if read_json(directory.manifest).get("env_from_python"):
-        raise UsageError(
-            f"{directory.path} was trained on an env that was made in Python; only runs by id can be resumed"
-        )
-    config = resolve(preset=None, config_file=directory.config)
-    budget = coerce("total_steps", total_steps, int | None)
-    folder, passed_over = find_checkpoint(directory.checkpoints)
-    assert config.run.seed is not None
-    own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
-    trainer = Trainer(config, config.run.seed, directory, budget=budget)
-    try:
-        restored = restore(trainer, folder)
-        directory.cut_logs(restored.log_sizes)
-        notes = [f"resuming {directory.path} at step {trainer.step:,}"]
-        notes += [f"passed over: {reason}" for reason in passed_over]
-        if restored.lost_envs:
-            lost = ", ".join(map(str, restored.lost_envs))
-            notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
-        if budget is not None and budget > config.run.total_steps:
-            notes.append(f"schedules keep their horizon of {config.run.total_steps:,} steps")
-        for note in notes:
-            directory.note(note)
-            say(note, to_stderr) if progress else None
-        evaluation_env = evaluation_factory(config, None)
-    except BaseException:
-        trainer.envs.close()
-        raise
-    return Session(trainer, directory, evaluation_env, own, progress, to_stderr)
-
-
-def seed_globals(seed: int) -> None:
-    """For environments that draw from Python's, NumPy's or PyTorch's global generator instead of their own."""
-    random.seed(derive_seed(seed, "python"))
-    np.random.seed(derive_seed(seed, "numpy"))
-    torch.manual_seed(derive_seed(seed, "torch"))
-
-
-def load_callback(path: str) -> Callback:
-    made = load_object(path, "callbacks")
-    callback = made() if isinstance(made, type) else made
-    if not isinstance(callback, Callback):
-        raise UsageError(f"callbacks={path!r} is not a surefoot.Callback; derive your class from it")
-    return callback
+    resume_directory(directory, total_steps=total_steps, callbacks=callbacks, progress=progress)
+    return Run(directory)
 
 
 def load(run: Run | RunDirectory | str | Path) -> Agent:

@@ -46,6 +46,7 @@ class Session:
     callbacks: Sequence[Callback] = ()
     progress: bool = True
     to_stderr: bool = False
+    resumable: bool = True  # the env can be made again from the run's directory
 
     def run(self) -> dict[str, Any]:
         """Train to the end, evaluate, write the result. Whatever ends it, `status.json` says so."""
@@ -99,7 +100,10 @@ class Session:
         return self._saved_message()
 
     def _saved_message(self) -> str:
-        return f"at step {self.trainer.step:,}; everything is saved. Go on: surefoot resume {self.directory.path}"
+        where = self.directory.path
+        if self.resumable:
+            return f"at step {self.trainer.step:,}; everything is saved. Go on: surefoot resume {where}"
+        return f"at step {self.trainer.step:,}; the policy is saved. Load it: surefoot.load('{where}')"
 
 
 class Signals:

@@ -8,7 +8,7 @@ import pytest
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
-from surefoot.errors import BusyError, CheckpointError
+from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.training.api import resume
 from surefoot.training.session import Interrupted
@@ -79,6 +79,12 @@ def test_more_steps_keep_the_schedules_horizon(tmp_path, capsys):
     assert 1800 < longer.result["total_steps"] <= 3000
     assert "schedules keep their horizon of 1,800 steps" in capsys.readouterr().out
     assert longer.metrics[-1]["learning_rate"] == 0.0
+
+
+def test_a_budget_below_the_present_step_is_refused(tmp_path):
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
+    with pytest.raises(UsageError, match="already at step 1,728"):
+        resume(run, total_steps=1000)
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_said(tmp_path, capsys):

@@ -260,7 +260,7 @@ def test_odd_run_directories_work(tmp_path):
 
 
 def test_a_damaged_checkpoint_is_an_error_not_a_crash():
-    run = short_run(total_steps=1024)
+    run = short_run(total_steps=1024, checkpoint_every=256)
     *_, newest = sorted(run.path.glob("checkpoints/*/policy.safetensors"), key=lambda p: int(p.parent.name))
     newest.write_bytes(b"not tensors")
     surefoot.load(run)  # the one before it serves

@@ -256,3 +256,28 @@ def test_an_action_space_with_crossed_bounds_is_refused():
     space.low, space.high = space.high, space.low
     with pytest.raises(UsageError, match="lower bound above"):
         GymEnvs(lambda: ScriptedEnv(action_space=space), 1, 0)
+
+
+def test_open_episodes_come_back_by_replaying_their_actions():
+    rng = np.random.default_rng(0)
+    first = GymEnvs(lambda: gym.make("CartPole-v1"), 3, 5)
+    first.reset()
+    for _ in range(40):
+        obs = first.step(rng.integers(2, size=3)).obs
+    again = GymEnvs(lambda: gym.make("CartPole-v1"), 3, 5)
+    assert again.load_state_dict(first.state_dict(), obs) == []
+    for _ in range(40):
+        action = rng.integers(2, size=3)
+        np.testing.assert_array_equal(first.step(action).obs, again.step(action).obs)
+
+
+def test_an_episode_that_does_not_come_back_is_started_afresh():
+    first = GymEnvs(lambda: gym.make("CartPole-v1"), 2, 5)
+    first.reset()
+    obs = first.step(np.array([0, 1])).obs
+    obs[1] += 1.0
+    again = GymEnvs(lambda: gym.make("CartPole-v1"), 2, 5)
+    assert again.load_state_dict(first.state_dict(), obs) == [1]
+    assert again.envs[1].steps == 0
+    assert again.envs[1].episode == first.envs[1].episode + 1
+    np.testing.assert_array_equal(again.observations[0], obs[0])

@@ -64,7 +64,8 @@ class Trainer:
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
         self.envs = self._build_envs(envs, factory)
         try:
-            self._build()
+            with torch_threads(config.run.threads):  # the first weights, too, must not depend on how many there are
+                self._build()
         except BaseException:
             self.envs.close()
             raise

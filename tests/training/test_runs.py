@@ -361,3 +361,10 @@ def test_tensorboard_reads_the_curves():
     events.Reload()
     assert {"episode_return", "kl", "entropy", "explained_variance"} <= set(events.Tags()["scalars"])
     assert [e.step for e in events.Scalars("kl")] == [512, 1024, 1536, 2048]
+
+
+def test_schedules_and_adaptive_rates_reach_the_optimizer():
+    linear = short_run(learning_rate=1e-3, learning_rate_schedule="linear", log_every=256).metrics
+    assert [row["learning_rate"] for row in linear[:3]] == pytest.approx([1e-3, 1e-3 * 7 / 8, 1e-3 * 6 / 8])
+    adaptive = short_run(learning_rate=1e-3, adaptive_kl=1e-9, log_every=256).metrics
+    assert [row["learning_rate"] for row in adaptive[:3]] == pytest.approx([1e-3, 1e-3 / 1.5, 1e-3 / 1.5**2])

@@ -96,7 +96,13 @@ class Session:
         if not self.trainer.step:
             return "before the first update; nothing was learned"
         if self.trainer.saved_step != self.trainer.step:
-            self.trainer.save(mid_rollout=True)
+            try:
+                self.trainer.save(mid_rollout=True)
+            except OSError as error:  # a full disk must not hide what went wrong in the first place
+                message = f"at step {self.trainer.step:,}, which could not be saved ({error}); older checkpoints stand"
+                with suppress(OSError):
+                    self.directory.note(message)
+                return message
         return self._saved_message()
 
     def _saved_message(self) -> str:

@@ -202,7 +202,7 @@ class Trainer:
             for callback in self.callbacks:
                 callback.on_update(self, metrics)
             self.seconds = perf_counter() - start
-            if self.journal.due(self.step) or (self.over and not self.suspended):
+            if self.journal.due(self.step) or self.spent or (self.over and not self.suspended):
                 with self.timer.phase("log"):
                     self._log()
             if self.run is not None and (self.over or self._checkpoint_due()):
@@ -218,9 +218,14 @@ class Trainer:
         return self.step - max(self.saved_step, 0) >= every
 
     @property
+    def spent(self) -> bool:
+        """The next rollout would exceed the step budget."""
+        return self.step + self.collector.most_steps > self.budget
+
+    @property
     def over(self) -> bool:
-        """The next rollout would exceed the step budget, or somebody asked to stop."""
-        return self.step + self.collector.most_steps > self.budget or self.stop_reason is not None
+        """The budget is spent, or somebody asked to stop."""
+        return self.spent or self.stop_reason is not None
 
     def _learn(self, rollout: Rollout, remaining: float) -> dict[str, float]:
         self.learner.set_rates(remaining)

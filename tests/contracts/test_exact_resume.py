@@ -59,10 +59,11 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tm
     same(resumed, whole)
 
 
-def test_a_signal_finishes_the_update_and_saves_an_exact_checkpoint(tmp_path):
+@pytest.mark.parametrize("update", [5, 15], ids=["midway", "last"])
+def test_a_signal_finishes_the_update_and_saves_an_exact_checkpoint(tmp_path, update):
     class Term(surefoot.Callback):
         def on_rollout(self, trainer, rollout):
-            if trainer.update == 5:
+            if trainer.update == update:
                 os.kill(os.getpid(), signal.SIGTERM)
 
     whole = surefoot.train("CartPole-v1", run_dir=tmp_path / "whole", **settings("ppo"))

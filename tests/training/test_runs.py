@@ -315,6 +315,23 @@ def test_a_run_that_fails_keeps_its_policy():
     assert surefoot.load(run.path).predict(np.zeros(4))[0] in (0, 1)
 
 
+def test_a_full_disk_while_rescuing_does_not_hide_the_error(monkeypatch):
+    class Breaks(surefoot.Callback):
+        def on_rollout(self, trainer, rollout):
+            if trainer.update == 3:
+                raise RuntimeError("mine")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("surefoot.training.trainer.save_checkpoint", full)
+    with pytest.raises(RuntimeError, match="mine"):
+        short_run(callbacks=[Breaks()])
+    (run,) = list_runs()
+    assert run.read_status()["state"] == "failed"
+    assert "could not be saved" in run.log.read_text()
+
+
 def test_a_callback_that_raises_at_the_end_leaves_nothing_open():
     closed = []
 

@@ -66,7 +66,7 @@ def test_an_env_that_raises_is_named(agent):
             raise RuntimeError("wheel came off")
 
     with pytest.raises(
-        EnvError, match=r"evaluation: Broken \(env 0, seed \d+, episode 0, step 1\) raised RuntimeError"
+        EnvError, match=r"evaluation: step of Broken \(env 0, seed \d+, episode 0, step 1\) raised RuntimeError"
     ):
         evaluate_agent(agent, Broken, episodes=2)
 

@@ -1,0 +1,36 @@
+"""Statistics of a few noisy returns: a mean without the tails, and how far chance alone could move a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = Sequence[float] | NDArray[np.float64]
+RESAMPLES = 5_000
+
+
+def interquartile_mean(values: Values) -> float:
+    """Mean of the middle half: the ⌊n/4⌋ smallest and the ⌊n/4⌋ largest values are left out."""
+    ordered = np.sort(np.asarray(values, np.float64))
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def bootstrap_interval(
+    values: Values,
+    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda resampled: resampled.mean(1),
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile bootstrap: the range of `statistic` over samples drawn from `values` with replacement.
+
+    `statistic` maps `[resamples, n]` to `[resamples]`. The same values and seed give the same interval.
+    """
+    sample = np.asarray(values, np.float64)
+    draws = np.random.default_rng(seed).integers(len(sample), size=(RESAMPLES, len(sample)))
+    tail = 100.0 * (1.0 - level) / 2.0
+    low, high = np.percentile(statistic(sample[draws]), [tail, 100.0 - tail])
+    return float(low), float(high)

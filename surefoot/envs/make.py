@@ -45,6 +45,10 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
         try:
             env = factory(**kwargs)
         except Exception as error:
+            if isinstance(error, TypeError) and "render_mode" in str(error):
+                raise UsageError(
+                    "to be filmed, the environment's factory must take render_mode and hand it on to the env"
+                ) from None
             raise EnvError(f"the environment's factory raised {type(error).__name__}: {error}") from error
         if not isinstance(env, gym.Env):
             raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")

@@ -1,0 +1,108 @@
+"""Pictures into an mp4 that every player opens: H.264, even sizes, whole or not there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from subprocess import DEVNULL, PIPE
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from surefoot.errors import SurefootError, UsageError
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+UNFINISHED = ".tmp-"
+# Players differ in what they take unmarked colours for, so they are marked; +faststart plays before all is loaded.
+ENCODING = (
+    "-vf scale=out_color_matrix=bt709:out_range=tv -colorspace bt709 -color_primaries bt709 -color_trc bt709 "
+    "-c:v libx264 -preset veryfast -crf 18 -pix_fmt yuv420p -movflags +faststart -f mp4"
+)
+
+
+class Mp4:
+    """A pipe of pictures into ffmpeg. The file is at `path`, whole, once `finish` has returned; else nothing is."""
+
+    def __init__(self, path: Path, fps: float, like: Array) -> None:
+        self.path, self.frames = path, 0
+        self.height, self.width = (size + size % 2 for size in like.shape[:2])  # yuv420p halves both
+        self._beside = path.absolute().with_name(f"{UNFINISHED}{os.getpid()}-{token_hex(4)}.mp4")
+        source = f"-f rawvideo -pix_fmt rgb24 -s {self.width}x{self.height} -framerate {fps} -i pipe:0 -an"
+        command = [_ffmpeg(), *f"-y -loglevel error {source} {ENCODING}".split(), f"file:{self._beside}"]
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (no pipe: nobody would empty it)
+        try:
+            # In a session of its own it gets no Ctrl-C of ours; if we are killed, its input ends, and then it does.
+            self._process = subprocess.Popen(
+                command, stdin=PIPE, stdout=DEVNULL, stderr=self._said, start_new_session=True
+            )
+        except OSError as error:
+            self._said.close()
+            raise SurefootError(f"{path} cannot be recorded: ffmpeg did not start: {error}") from error
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin
+
+    def __enter__(self) -> Mp4:
+        return self
+
+    def write(self, picture: Array) -> None:
+        """One frame; an odd height or width gets its last row or column twice."""
+        below, beside = self.height - picture.shape[0], self.width - picture.shape[1]
+        even = np.pad(picture, ((0, below), (0, beside), (0, 0)), mode="edge")
+        try:
+            self._pipe.write(even.tobytes())  # row by row, however the env keeps it
+        except OSError:
+            raise self._failure() from None
+        self.frames += 1
+
+    def finish(self) -> None:
+        try:
+            self._pipe.close()
+        except OSError:
+            raise self._failure() from None
+        if self._process.wait():
+            raise self._failure()
+        try:
+            os.replace(self._beside, self.path)
+        except OSError as error:
+            raise SurefootError(f"{self.path} cannot be written: {error}") from error
+
+    def _failure(self) -> SurefootError:
+        """ffmpeg's last words, without the address of the part that says them."""
+        status = self._process.wait()
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines() or [f"exit status {status}"]
+        last = re.sub(r"^\[.*?] ", "", lines[-1])
+        return SurefootError(f"{self.path} could not be recorded, ffmpeg failed: {last}")
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._said.close()
+        with suppress(OSError):  # what is still in the pipe has nowhere to go
+            self._pipe.close()
+        with suppress(OSError):  # renamed, or never there
+            self._beside.unlink()
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes left that were killed while they recorded."""
+    for rest in folder.glob(f"{UNFINISHED}*.mp4"):
+        pid = rest.name.removeprefix(UNFINISHED).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            rest.unlink(missing_ok=True)
+
+
+def _ffmpeg() -> str:
+    try:
+        import imageio_ffmpeg
+
+        return str(imageio_ffmpeg.get_ffmpeg_exe())
+    except (ImportError, RuntimeError) as error:  # the latter: a package without its binary
+        raise UsageError(f"recording needs ffmpeg: pip install imageio-ffmpeg ({error})") from None

@@ -1,12 +1,13 @@
 """Checkpoint directories: whole, hashed and durable, or not there at all.
 
 A checkpoint is written as `.tmp-…`: every file fsynced, `MANIFEST.json` with sizes and hashes last, the directory
-fsynced, renamed to its step, the parent fsynced; only then does `LATEST` point at it, and only then are old ones
-removed. A kill at any point leaves the previous checkpoint, which verifies.
+fsynced, renamed to its step, the parent fsynced; only then does `LATEST` (and, where it is the best so far, `BEST`)
+point at it, and only then are old ones removed. A kill at any point leaves the previous checkpoint, which verifies.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -17,39 +18,92 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import CheckpointError
-from surefoot.runs.files import fsync_directory, read_json, write_atomic
+from surefoot.runs.files import fsync_directory, read_json, write_atomic, write_durable
 
 SCHEMA = 1
 KEEP = 3
-MANIFEST = "MANIFEST.json"
+MANIFEST, LATEST, BEST = "MANIFEST.json", "LATEST", "BEST"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def write_checkpoint(root: Path, step: int, files: Mapping[str, bytes], facts: Mapping[str, Any]) -> Path:
-    """Write `files` as `root/<step>` and make it the latest."""
+def write_checkpoint(
+    root: Path, step: int, files: Mapping[str, bytes], facts: Mapping[str, Any], *, best: bool = False
+) -> Path:
+    """Write `files` as `root/<step>` and make it the latest, and the best where it is.
+
+    On a full disk the spare checkpoints (all but the latest and the best) make room for the new one; if that is not
+    enough, the OSError names the bytes that are needed and free, and the older checkpoints stand.
+    """
     clean(root)
-    beside = root / f".tmp-{step}-{os.getpid()}"
-    beside.mkdir()
-    for name, data in files.items():
-        _write(beside / name, data)
     entries = {n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in files.items()}
     manifest = {"schema": SCHEMA, "step": step, "files": entries, **facts}
-    _write(beside / MANIFEST, (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode())
-    fsync_directory(beside)
-    target = root / str(step)
-    if target.exists():  # a run that was resumed from an older checkpoint comes by this step again
-        set_aside(target)
-    os.replace(beside, target)
-    fsync_directory(root)
-    write_atomic(root / "LATEST", f"{target.name}\n")
-    prune(root, keep=target)
+    whole = {**files, MANIFEST: (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()}
+    try:
+        try:
+            target = _write_all(root, step, whole)
+        except OSError as error:
+            if error.errno not in DISK_FULL or not _drop_spares(root):
+                raise
+            target = _write_all(root, step, whole)
+        write_atomic(root / LATEST, f"{target.name}\n")
+        if best:
+            point_best(root, step)
+    except OSError as error:
+        needed, free = sum(map(len, whole.values())), shutil.disk_usage(root).free
+        why = f"{error.strerror}; {needed:,} bytes are needed, {free:,} are free"
+        raise OSError(error.errno, why, str(root)) from error
+    prune(root)
     return target
 
 
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _write_all(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
+    beside = root / f".tmp-{step}-{os.getpid()}"
+    try:
+        beside.mkdir()
+        for name, data in files.items():
+            write_durable(beside / name, data)
+        fsync_directory(beside)
+        target = root / str(step)
+        if target.exists():  # a run that was resumed from an older checkpoint comes by this step again
+            set_aside(target)
+        os.replace(beside, target)
+    except OSError:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    fsync_directory(root)
+    return target
+
+
+def _drop_spares(root: Path) -> bool:
+    """Whether anything could be removed: all but the latest, if that one is sound, and the best."""
+    latest = pointed(root, LATEST)
+    if latest is None:
+        return False
+    try:
+        read_verified(latest)
+    except CheckpointError:
+        return False
+    aside = list(root.glob("aside-*"))
+    for folder in aside:
+        shutil.rmtree(folder, ignore_errors=True)
+    return bool(prune(root, keep=1) or aside)
+
+
+def point_best(root: Path, step: int | None) -> None:
+    """Say which checkpoint is the best by evaluation (or that none is, or that its directory is gone)."""
+    if step is not None and (root / str(step)).is_dir():
+        write_atomic(root / BEST, f"{step}\n")
+    else:
+        (root / BEST).unlink(missing_ok=True)
+
+
+def pointed(root: Path, pointer: str) -> Path | None:
+    """Where LATEST or BEST points; None where there is no such file or it holds no step."""
+    try:
+        name = (root / pointer).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return root / name if name.isdigit() else None
 
 
 def set_aside(folder: Path) -> Path:
@@ -68,11 +122,18 @@ def steps_of(root: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name))
 
 
-def prune(root: Path, keep: Path) -> None:
-    """Keep the newest three (and `keep`)."""
-    for old in steps_of(root)[:-KEEP]:
-        if old != keep:
-            shutil.rmtree(old, ignore_errors=True)
+def has_checkpoints(root: Path) -> bool:
+    """Whether any was ever finished here, sound or not."""
+    return bool(steps_of(root)) or (root / LATEST).exists() or any(root.glob("aside-*"))
+
+
+def prune(root: Path, keep: int = KEEP) -> list[Path]:
+    """Remove all but the newest few, the latest and the best; returns what was removed."""
+    precious = (pointed(root, LATEST), pointed(root, BEST))
+    old = [folder for folder in steps_of(root)[:-keep] if folder not in precious]
+    for folder in old:
+        shutil.rmtree(folder, ignore_errors=True)
+    return old
 
 
 def clean(root: Path) -> None:
@@ -91,46 +152,76 @@ def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         ) from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST} cannot be read: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        found = manifest.get("schema") if isinstance(manifest, dict) else None
-        raise CheckpointError(f"{folder} has schema {found}; this version of surefoot reads schema {SCHEMA}")
+    found = manifest.get("schema") if isinstance(manifest, dict) else None
+    if found != SCHEMA:
+        newer = isinstance(found, int) and found > SCHEMA
+        raise CheckpointError(
+            f"{folder} has schema {found}; this version of surefoot reads schema {SCHEMA}"
+            + (" (a newer surefoot wrote it: update yours)" if newer else "")
+        )
     if folder.name.isdigit() and manifest.get("step") != int(folder.name):
         raise CheckpointError(f"{folder} holds the checkpoint of step {manifest.get('step')}")
-    files = {name: _read_hashed(folder / name, entry) for name, entry in manifest["files"].items()}
-    return manifest, files
+    try:
+        entries = {plain_name(name): (int(e["bytes"]), str(e["sha256"])) for name, e in manifest["files"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{folder / MANIFEST} is not as we write it: {error!r}") from None
+    return manifest, {name: _read_hashed(folder / name, *entry) for name, entry in entries.items()}
 
 
-def _read_hashed(path: Path, entry: Mapping[str, Any]) -> bytes:
+def plain_name(name: str) -> str:
+    """A file of the checkpoint's own directory; a manifest may not point elsewhere."""
+    if name != os.path.basename(name) or name in ("", ".", ".."):
+        raise ValueError(f"{name!r} is no file name")
+    return name
+
+
+def _read_hashed(path: Path, size: int, sha256: str) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) != entry["bytes"]:
-        raise CheckpointError(f"{path} has {len(data)} bytes instead of {entry['bytes']}")
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+    if len(data) != size:
+        raise CheckpointError(f"{path} has {len(data)} bytes instead of {size}")
+    if hashlib.sha256(data).hexdigest() != sha256:
         raise CheckpointError(f"{path} is damaged: its hash is not the one in {MANIFEST}")
     return data
 
 
-def find_checkpoint(root: Path, which: str = "latest") -> tuple[Path, list[str]]:
-    """(a checkpoint that verifies, what had to be passed over and why). `which`: latest, or a step."""
-    if which != "latest":
-        folder = root / which
-        if not folder.is_dir():
-            known = ", ".join(path.name for path in steps_of(root)) or "none"
-            raise CheckpointError(f"there is no checkpoint '{which}' in {root} (there are: {known})")
-        read_verified(folder)
-        return folder, []
-    notes = []
-    pointed = root / (root / "LATEST").read_text().strip() if (root / "LATEST").exists() else None
-    candidates = ([pointed] if pointed else []) + [p for p in reversed(steps_of(root)) if p != pointed]
+def find_checkpoint(root: Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
+    """(a checkpoint that verifies, what had to be passed over and why). `which`: latest, best, or a step.
+
+    Only for `latest` may an older one serve, and with `strict` not even there.
+    """
+    if which == "latest":
+        first = pointed(root, LATEST)
+        candidates = ([first] if first else []) + [p for p in reversed(steps_of(root)) if p != first]
+    else:
+        candidates = [_named(root, which)]
+    notes: list[str] = []
     for folder in candidates:
         try:
             read_verified(folder)
         except CheckpointError as error:
+            if strict or which != "latest":
+                raise
             notes.append(str(error))
             continue
         return folder, notes
     if notes:
         raise CheckpointError("no checkpoint of this run is whole:\n  " + "\n  ".join(notes))
     raise CheckpointError(f"there is no checkpoint in {root} yet")
+
+
+def _named(root: Path, which: str) -> Path:
+    if which == "best":
+        best = pointed(root, BEST)
+        if best is None:
+            raise CheckpointError(
+                f"there is no best checkpoint in {root}: it is chosen by evaluations during training (--eval-every)"
+            )
+        return best
+    step = which.replace("_", "").replace(",", "")
+    if not (root / step).is_dir() or not step.isdigit():
+        known = ", ".join(path.name for path in steps_of(root)) or "none"
+        raise CheckpointError(f"there is no checkpoint '{which}' in {root} (there are: {known}; or latest, best)")
+    return root / step

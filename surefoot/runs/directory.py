@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import socket
@@ -11,10 +10,11 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from surefoot.errors import BusyError, CheckpointError, UsageError
-from surefoot.runs.files import read_json, read_json_lines, write_atomic, write_json
+from surefoot.runs.files import JsonLines, read_json, read_json_lines, write_atomic, write_json
 
 ROOT = Path("runs")
 
@@ -28,6 +28,8 @@ class RunDirectory:
         self.metrics, self.timings = path / "metrics.jsonl", path / "timings.jsonl"
         self.tensorboard, self.checkpoints = path / "tensorboard", path / "checkpoints"
         self.status, self.result, self.log = path / "status.json", path / "result.json", path / "log.txt"
+        self.videos, self.crash = path / "videos", path / "crash"
+        self._logs: dict[str, JsonLines] = {}
 
     @classmethod
     def create(cls, path: str | Path | None, env: str, algo: str, seed: int) -> RunDirectory:
@@ -51,41 +53,73 @@ class RunDirectory:
 
     def lock(self) -> None:
         """Hold the run for this process until it ends, however it ends; BusyError if another one has it."""
-        self._lock = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open: closing it frees the run)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            self._lock = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open: closing it frees the run)
+        except OSError as error:
+            raise UsageError(f"cannot write to the run {self.path}: {error.strerror}") from None
+        for patience in (0.05, 0.05, 0.05, 0.0):  # somebody who only looks (is_locked) holds it for microseconds
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                sleep(patience)
+        else:
             self._lock.seek(0)
             holder = self._lock.read().strip() or "another process"
             self._lock.close()
-            raise BusyError(
-                f"{self.path} is in use by {holder}; wait for it, or train into another --run-dir"
-            ) from None
-        self._lock.truncate(0)
-        self._lock.write(f"pid {os.getpid()} on {socket.gethostname()}")
-        self._lock.flush()
+            raise BusyError(f"{self.path} is in use by {holder}; wait for it, or train into another --run-dir")
+        with suppress(OSError):  # a full disk keeps nobody from holding the lock
+            self._lock.truncate(0)
+            self._lock.write(f"pid {os.getpid()} on {socket.gethostname()}")
+            self._lock.flush()
 
     def unlock(self) -> None:
         self._lock.close()
 
+    def is_locked(self) -> bool:
+        """Whether a living process holds the run."""
+        try:
+            with open(self.path / ".lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
     def set_status(self, state: str, **facts: Any) -> None:
-        """state: running, done, interrupted or failed."""
-        write_json(self.status, {"state": state, **facts})
+        """state: running, degraded (running, but the disk refuses files), done, interrupted or failed."""
+        with suppress(OSError):  # the run itself is worth more than its label
+            write_json(self.status, {"state": state, **facts})
 
     def read_status(self) -> dict[str, Any]:
+        """What the run said last; one that says it is running but has no process was interrupted (kill −9, power)."""
         status: dict[str, Any] = read_json(self.status) if self.status.exists() else {"state": "unknown"}
+        if status["state"] in ("running", "degraded") and not self.is_locked():
+            status["state"] = "interrupted"
         return status
 
     def note(self, line: str) -> None:
-        with open(self.log, "a", encoding="utf-8") as file:
+        with suppress(OSError), open(self.log, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         return list(read_json_lines(self.metrics))
 
-    def log_sizes(self) -> dict[str, int]:
-        """Bytes of the appended files: what a checkpoint remembers, and a resume cuts them back to."""
-        return {log.name: log.stat().st_size if log.exists() else 0 for log in (self.metrics, self.timings)}
+    def open_logs(self, unwritten: dict[str, list[str]] | None = None) -> tuple[JsonLines, JsonLines]:
+        """(metrics, timings), to append to. `unwritten`: rows that a full disk had refused, from the checkpoint."""
+        waiting = {name: [line.encode() for line in lines] for name, lines in (unwritten or {}).items()}
+        for log in (self.metrics, self.timings):
+            self._logs[log.name] = JsonLines(log, waiting.get(log.name, ()))
+        return self._logs[self.metrics.name], self._logs[self.timings.name]
+
+    def log_state(self) -> dict[str, Any]:
+        """What a checkpoint remembers of the logs: their bytes on the disk, and rows that are not there yet."""
+        for log in self._logs.values():
+            log.flush()
+        sizes = {log.name: log.stat().st_size if log.exists() else 0 for log in (self.metrics, self.timings)}
+        unwritten = {name: [line.decode() for line in log.pending] for name, log in self._logs.items() if log.pending}
+        return {"sizes": sizes, "unwritten": unwritten}
 
     def cut_logs(self, sizes: dict[str, int]) -> None:
         """Drop the rows that were written after a checkpoint."""
@@ -148,14 +182,18 @@ def describe(run: RunDirectory) -> dict[str, Any]:
     """What `surefoot list runs` shows of a run."""
     try:
         manifest, status = read_json(run.manifest), run.read_status()
-    except (OSError, json.JSONDecodeError):
+    except (OSError, ValueError, TypeError, KeyError):
         return {"run": str(run.path), "state": "unreadable"}
+    rows = run.read_metrics()
+    evaluated = [x for x in (*(row.get("eval_return") for row in rows), status.get("eval_return")) if x is not None]
+    trained = [x for x in (row.get("episode_return") for row in rows) if x is not None]
     return {
         "run": str(run.path),
         "env": manifest.get("env"),
         "algo": manifest.get("algo"),
         "seed": manifest.get("seed"),
-        "steps": status.get("step"),
+        "steps": max(status.get("step") or 0, rows[-1]["step"] if rows else 0),
         "return": status.get("eval_return"),
+        "best": max(evaluated or trained, default=None),
         "state": status.get("state"),
     }

@@ -1,10 +1,10 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and logs that outlive a full disk."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,19 @@ def write_atomic(path: Path, data: str | bytes) -> None:
     beside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     raw = data.encode() if isinstance(data, str) else data
     try:
-        with open(beside, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
+        write_durable(beside, raw)
         os.replace(beside, path)
         fsync_directory(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def fsync_directory(path: Path) -> None:
@@ -41,22 +46,65 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-class JsonLines:
-    """A log of one JSON object per line, flushed line by line. A torn last line of an earlier writer is cut off."""
+class AppendedFile:
+    """Whole records at the end of a file, each handed to the system at once.
 
-    def __init__(self, path: Path) -> None:
+    Appending never raises: what a full disk refuses waits in `pending`, in order, and goes out with a later record.
+    A record is in the file wholly or not at all, also when the disk took only a part of it.
+    """
+
+    def __init__(self, path: Path, pending: Iterable[bytes] = ()) -> None:
+        self.path, self.pending = path, list(pending)
+        self.error: OSError | None = None  # why the last attempt failed
+        self._handle: int | None = None
+
+    def append(self, record: bytes) -> bool:
+        """Whether everything up to this record is in the file."""
+        self.pending.append(record)
+        return self.flush()
+
+    def flush(self) -> bool:
+        if not self.pending:
+            return True
+        data = b"".join(self.pending)
+        try:
+            if self._handle is None:
+                self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            size = os.fstat(self._handle).st_size
+            try:
+                written = os.write(self._handle, data)
+                if written < len(data):  # the disk is full now: ask for the rest, to hear it say so
+                    os.write(self._handle, data[written:])
+                    raise OSError(28, "the disk took only a part of a record")
+            except OSError:
+                os.ftruncate(self._handle, size)
+                raise
+        except OSError as error:
+            self.error = error
+            return False
+        self.pending.clear()
+        self.error = None
+        return True
+
+    def close(self) -> None:
+        self.flush()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+class JsonLines(AppendedFile):
+    """A log of one JSON object per line. A torn last line of an earlier writer is cut off."""
+
+    def __init__(self, path: Path, pending: Iterable[bytes] = ()) -> None:
+        super().__init__(path, pending)
         if path.exists():
             data = path.read_bytes()
             if not data.endswith(b"\n"):
                 os.truncate(path, data.rfind(b"\n") + 1)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
 
-    def append(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
+    def write(self, row: dict[str, Any]) -> bool:
+        return self.append((json.dumps(row) + "\n").encode())
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from surefoot.runs.directory import RunDirectory
+from surefoot.runs.files import read_json
+
 PACKAGES = ("surefoot", "torch", "numpy", "gymnasium")
 
 
@@ -18,11 +21,26 @@ def build_manifest(**facts: Any) -> dict[str, Any]:
         "schema": 1,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
-        "versions": {name: _version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        "versions": _versions(),
         "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
         "git_commit": _git_commit(),
         **facts,
     }
+
+
+def different_versions(run: RunDirectory) -> list[str]:
+    """What this process has other versions of than the run was made with: the bytes may differ, too."""
+    then: dict[str, Any] = read_json(run.manifest).get("versions") or {}
+    now = _versions()
+    return [
+        f"note: {name} is {now[name]} now and was {then[name]}"
+        for name in now
+        if then.get(name, now[name]) != now[name]
+    ]
+
+
+def _versions() -> dict[str, str | None]:
+    return {name: _version(name) for name in PACKAGES} | {"python": platform.python_version()}
 
 
 def _version(package: str) -> str | None:

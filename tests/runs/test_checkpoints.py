@@ -151,7 +151,7 @@ def test_a_latest_that_points_nowhere_is_passed_over(root):
 def test_none_at_all_is_said(tmp_path):
     with pytest.raises(CheckpointError, match="no checkpoint in"):
         find_checkpoint(tmp_path)
-    with pytest.raises(CheckpointError, match=r"no checkpoint '7' in .* \(there are: none\)"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint '7' in .* \(there are: none; or latest, best\)"):
         find_checkpoint(tmp_path, "7")
 
 
@@ -163,3 +163,91 @@ def test_the_same_step_again_sets_the_older_one_aside(root):
 
 def test_schema_is_written(root):
     assert json.loads((root / "100" / "MANIFEST.json").read_text())["schema"] == checkpoints.SCHEMA
+
+
+def test_the_best_is_kept_however_old_it_gets(root):
+    write_checkpoint(root, 200, files(b"b"), {}, best=True)
+    for step in (300, 400, 500, 600):
+        write_checkpoint(root, step, files(b"c"), {})
+    assert sorted(p.name for p in root.iterdir() if p.is_dir()) == ["200", "400", "500", "600"]
+    assert find_checkpoint(root, "best")[0].name == "200"
+    write_checkpoint(root, 700, files(b"d"), {}, best=True)
+    assert find_checkpoint(root, "best")[0].name == "700"
+    assert not (root / "200").exists()
+
+
+def test_a_damaged_best_or_step_is_refused_and_nothing_else_serves(root):
+    write_checkpoint(root, 200, files(b"b"), {}, best=True)
+    (root / "200" / "state.json").write_bytes(b"{}")
+    for which in ("best", "200"):
+        with pytest.raises(CheckpointError, match=r"state\.json has 2 bytes"):
+            find_checkpoint(root, which)
+    assert find_checkpoint(root)[0].name == "100"
+    with pytest.raises(CheckpointError, match=r"state\.json has 2 bytes"):
+        find_checkpoint(root, strict=True)
+
+
+def test_no_best_is_said(root):
+    with pytest.raises(CheckpointError, match=r"no best checkpoint .*--eval-every"):
+        find_checkpoint(root, "best")
+
+
+@pytest.mark.parametrize("text", ["", "../100", "/etc", "100/..", "latest", "\x00"])
+def test_a_latest_that_holds_no_step_is_not_followed(root, text):
+    (root / "LATEST").write_text(text)
+    assert find_checkpoint(root)[0] == root / "100"
+
+
+@pytest.mark.parametrize("entry", ["../secret", "/etc/passwd", "a/b", "", ".."])
+def test_a_manifest_may_not_point_out_of_its_directory(root, entry):
+    manifest = json.loads((root / "100" / "MANIFEST.json").read_text())
+    manifest["files"][entry] = {"bytes": 1, "sha256": "0"}
+    (root / "100" / "MANIFEST.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="is no file name"):
+        find_checkpoint(root, "100")
+
+
+def test_a_newer_schema_says_what_to_do(root):
+    (root / "100" / "MANIFEST.json").write_text(json.dumps({"schema": checkpoints.SCHEMA + 1}))
+    with pytest.raises(CheckpointError, match="a newer surefoot wrote it"):
+        find_checkpoint(root, "100")
+
+
+class FullDisk:
+    """A disk on which so many checkpoints fit."""
+
+    def __init__(self, monkeypatch, root, room):
+        self.root, self.room, self.real = root, room, checkpoints.write_durable
+        monkeypatch.setattr(checkpoints, "write_durable", self.write)
+
+    def write(self, path, data):
+        used = sum(1 for p in self.root.glob("*/MANIFEST.json"))
+        if used >= self.room:
+            path.write_bytes(data[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+        self.real(path, data)
+
+
+def test_on_a_full_disk_the_spare_checkpoints_make_room(root, monkeypatch):
+    write_checkpoint(root, 200, files(b"b"), {}, best=True)
+    write_checkpoint(root, 300, files(b"c"), {})
+    FullDisk(monkeypatch, root, 3)
+    write_checkpoint(root, 400, files(b"d"), {})
+    assert sorted(p.name for p in root.iterdir() if p.is_dir()) == ["200", "300", "400"]
+
+
+def test_a_disk_that_stays_full_names_the_bytes_and_leaves_what_was_there(root, monkeypatch):
+    FullDisk(monkeypatch, root, 1)
+    with pytest.raises(OSError, match=r"No space left on device; [\d,]+ bytes are needed, [\d,]+ are free"):
+        write_checkpoint(root, 200, files(b"b"), {})
+    assert sorted(p.name for p in root.iterdir()) == ["100", "LATEST"]
+    assert find_checkpoint(root)[0].name == "100"
+
+
+def test_spares_are_not_given_up_for_a_latest_that_is_damaged(root, monkeypatch):
+    write_checkpoint(root, 200, files(b"b"), {})
+    (root / "200" / "state.json").write_bytes(b"{}")
+    FullDisk(monkeypatch, root, 2)
+    with pytest.raises(OSError, match="No space"):
+        write_checkpoint(root, 300, files(b"c"), {})
+    assert find_checkpoint(root)[0].name == "100"

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 from pathlib import Path
@@ -62,8 +63,11 @@ def test_runs_of_the_same_second_do_not_share_a_directory():
 def test_a_given_directory_of_any_name_is_made(tmp_path, name):
     run = RunDirectory.create(tmp_path / name, "E-v0", "ppo", 0)
     assert run.path == tmp_path / name
+    run.lock()
     run.set_status("running", step=5)
     assert run.read_status() == {"state": "running", "step": 5}
+    run.unlock()
+    assert run.read_status() == {"state": "interrupted", "step": 5}  # nobody is there to run it
     add_run(tmp_path, "other")
     write_json(run.manifest, {})
     assert find_run(run.path, tmp_path).path == run.path
@@ -188,8 +192,21 @@ def test_describe_says_what_a_run_is(tmp_path):
         "seed": 0,
         "steps": 100,
         "return": 9.5,
+        "best": 9.5,
         "state": "done",
     }
+
+
+def test_describe_knows_the_best_return_and_the_last_step_of_a_run_that_was_killed(tmp_path):
+    run = RunDirectory(add_run(tmp_path, "mine"))
+    run.set_status("running", step=0)
+    rows = [{"step": 10, "episode_return": 50.0}, {"step": 20, "episode_return": None}]
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = describe(run)
+    assert (found["steps"], found["best"], found["return"], found["state"]) == (20, 50.0, None, "interrupted")
+    with open(run.metrics, "a") as file:
+        file.write(json.dumps({"step": 30, "episode_return": 60.0, "eval_return": 7.0}) + "\n")
+    assert describe(run)["best"] == 7.0  # evaluations count, where there are any
 
 
 def test_describe_of_a_damaged_run_does_not_fail(tmp_path):

@@ -57,7 +57,7 @@ def test_json_round_trip_with_sorted_keys(tmp_path):
 def test_json_lines_are_readable_while_they_are_written(tmp_path):
     log = JsonLines(tmp_path / "log.jsonl")
     for step in range(3):
-        log.append({"step": step, "loss": 0.1})
+        assert log.write({"step": step, "loss": 0.1})
         assert [row["step"] for row in read_json_lines(tmp_path / "log.jsonl")] == list(range(step + 1))
     log.close()
 
@@ -65,7 +65,7 @@ def test_json_lines_are_readable_while_they_are_written(tmp_path):
 def test_json_lines_go_on_where_they_ended(tmp_path):
     for step in range(2):
         log = JsonLines(tmp_path / "log.jsonl")
-        log.append({"step": step})
+        log.write({"step": step})
         log.close()
     assert list(read_json_lines(tmp_path / "log.jsonl")) == [{"step": 0}, {"step": 1}]
 
@@ -93,6 +93,52 @@ def test_a_log_that_goes_on_after_a_torn_line_can_be_read(tmp_path):
     file = tmp_path / "log.jsonl"
     file.write_text('{"step": 0}\n{"st')
     log = JsonLines(file)
-    log.append({"step": 1})
+    log.write({"step": 1})
     log.close()
     assert list(read_json_lines(file)) == [{"step": 0}, {"step": 1}]
+
+
+class Disk:
+    """Stands for a disk with so many bytes left: os.write takes what fits and then refuses."""
+
+    def __init__(self, monkeypatch, free):
+        self.free, self.real = free, os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, handle, data):
+        if data and not self.free:
+            raise OSError(28, "No space left on device")
+        taken = min(len(data), self.free)
+        self.free -= taken
+        return self.real(handle, data[:taken])
+
+
+@pytest.mark.parametrize("free", range(0, 40, 3))
+def test_what_a_full_disk_refuses_waits_and_no_record_is_ever_torn(tmp_path, monkeypatch, free):
+    rows = [{"step": step} for step in range(5)]
+    log = JsonLines(tmp_path / "log.jsonl")
+    disk = Disk(monkeypatch, free)
+    written = [log.write(row) for row in rows[:4]]
+    assert not all(written)
+    assert "No space" in str(log.error)
+    found = list(read_json_lines(log.path))
+    assert found == rows[: len(found)]
+    assert log.path.read_bytes() in (b"", b"".join(json.dumps(row).encode() + b"\n" for row in found))
+    disk.free = 1000
+    assert log.write(rows[4])
+    assert (log.pending, log.error) == ([], None)
+    log.close()
+    assert list(read_json_lines(log.path)) == rows
+
+
+def test_rows_that_were_refused_can_be_handed_to_the_next_writer(tmp_path, monkeypatch):
+    log = JsonLines(tmp_path / "log.jsonl")
+    log.write({"step": 0})
+    disk = Disk(monkeypatch, 3)
+    log.write({"step": 1})
+    waiting = list(log.pending)
+    disk.free = 1000
+    other = JsonLines(tmp_path / "log.jsonl", waiting)
+    other.write({"step": 2})
+    assert [row["step"] for row in read_json_lines(other.path)] == [0, 1, 2]
+    other.close()

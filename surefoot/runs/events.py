@@ -1,0 +1,93 @@
+"""TensorBoard's event files, written by ourselves: no thread that can die, no queue that can block, no dependency.
+
+A file is a row of records, `length · crc(length) · data · crc(data)`; the data are protocol buffers of the four
+messages that scalars need (`Event`, `Summary`, its `Value`, `SessionLog`), put together by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from surefoot.runs.files import AppendedFile
+
+
+class EventFile(AppendedFile):
+    """A new event file in `folder`; `purge_step`: what earlier files say of this step and later ones does not count."""
+
+    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        with suppress(OSError):  # a full disk: the first record will say so
+            folder.mkdir(parents=True, exist_ok=True)
+        now, where = time.time(), f"{socket.gethostname()}.{os.getpid()}"
+        names = (folder / f"events.out.tfevents.{int(now):010d}.{where}.{number}" for number in count())
+        super().__init__(next(name for name in names if not name.exists()))
+        self.append(_record(_event(now) + _text(3, "brain.Event:2")))
+        if purge_step is not None:
+            start = _message(7, _varint(1, 1))  # SessionLog(status=START): TensorBoard drops what came after
+            self.append(_record(_event(now, purge_step) + start))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> bool:
+        values = b"".join(_message(1, _text(1, tag) + b"\x15" + struct.pack("<f", x)) for tag, x in scalars.items())
+        return self.append(_record(_event(time.time(), step) + _message(5, values)))
+
+
+def _record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + _masked_crc(length) + data + _masked_crc(data)
+
+
+def _event(wall_time: float, step: int = 0) -> bytes:
+    return b"\x09" + struct.pack("<d", wall_time) + _varint(2, step)
+
+
+def _varint(field: int, value: int) -> bytes:
+    return bytes([field << 3]) + _number(value)
+
+
+def _number(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; the eighth bit says that more follow."""
+    digits = bytearray()
+    while value > 0x7F:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
+
+
+def _message(field: int, data: bytes) -> bytes:
+    return bytes([field << 3 | 2]) + _number(len(data)) + data
+
+
+def _text(field: int, text: str) -> bytes:
+    return _message(field, text.encode())
+
+
+def _crc_table() -> list[int]:
+    """CRC-32C (Castagnoli), reflected."""
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+TABLE = _crc_table()
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc = crc32c(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

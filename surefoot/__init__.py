@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surefoot.errors import BusyError, CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
     from surefoot.training.agent import Agent
-    from surefoot.training.api import Run, evaluate, load, resume, train
+    from surefoot.training.api import Run, evaluate, load, resume, train, video
     from surefoot.training.callbacks import Callback
     from surefoot.training.evaluate import Evaluation
 
@@ -37,6 +37,7 @@ _HOME = {
     "load": "surefoot.training.api",
     "resume": "surefoot.training.api",
     "train": "surefoot.training.api",
+    "video": "surefoot.training.api",
 }
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "load",
     "resume",
     "train",
+    "video",
 ]
 
 

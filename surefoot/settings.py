@@ -17,12 +17,14 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
 from numbers import Real
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
 
 T = TypeVar("T")
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
+Seconds = NewType("Seconds", float)  # a duration; people write it as 2h, 90m, 1h30m, 45s
+UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 def setting(
@@ -146,6 +148,8 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
         return _mapping(name, value)
     if inner is bool:
         return _boolean(name, value)
+    if inner is Seconds:
+        return _duration(name, value)
     if inner in (int, float):
         return _number(name, value, whole=inner is int)
     if inner is str and not isinstance(value, str):
@@ -190,6 +194,16 @@ def _number(name: str, value: Any, whole: bool) -> int | float:
     if not math.isfinite(number) or number != int(number):
         raise UsageError(f"{name}={value!r} is not a whole number")
     return int(number)
+
+
+def _duration(name: str, value: Any) -> float:
+    """Seconds from `2h`, `90m`, `1h30m`, `1d12h`, `45s`, or a plain number of them."""
+    if not isinstance(value, str) or re.fullmatch(r"\s*[0-9._]+\s*", value):
+        return float(_number(name, value, whole=False))
+    parts = re.findall(r"([0-9.]+)\s*([dhms])", value)
+    if not parts or re.sub(r"([0-9.]+)\s*([dhms])", "", value).strip():
+        raise UsageError(f"{name}={value!r} is not a duration; write it as 2h, 90m, 1h30m or 45s")
+    return sum(float(_number(name, number, whole=False)) * UNITS[unit] for number, unit in parts)
 
 
 def _mapping(name: str, value: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ PUBLIC = [
     "load",
     "resume",
     "train",
+    "video",
 ]
 
 
@@ -43,9 +44,9 @@ def test_signatures_are_these():
         for name in ("train", "resume", "load", "evaluate")
     }
     assert parameters == {
-        "train": ["env", "algo", "preset", "config", "run_dir", "callbacks", "progress", "settings"],
-        "resume": ["run", "total_steps", "callbacks", "progress"],
-        "load": ["run"],
+        "train": ["env", "algo", "preset", "config", "run_dir", "callbacks", "progress", "trust", "settings"],
+        "resume": ["run", "total_steps", "max_time", "strict", "trust", "callbacks", "progress"],
+        "load": ["run", "checkpoint"],
         "evaluate": ["agent", "env", "episodes", "seed", "deterministic", "max_steps", "env_settings"],
     }
     predict = list(inspect.signature(surefoot.Agent.predict).parameters)

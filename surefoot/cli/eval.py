@@ -5,43 +5,63 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from surefoot.cli.flags import Parser
+from surefoot.cli.flags import Parser, add_run, trusting
 from surefoot.errors import UsageError
 from surefoot.settings import coerce
 
 
 def run(words: Sequence[str]) -> int:
     parser = Parser(prog="surefoot eval", description="Evaluate a run's policy over whole episodes with fixed seeds.")
-    parser.add_argument("run", metavar="RUN", help="a run's directory, a unique prefix of it, or latest")
+    add_run(parser)
+    parser.add_argument("--checkpoint", default="latest", metavar="{best,latest,STEP}", help="which one [latest]")
     parser.add_argument("--episodes", default="100", metavar="N", help="episodes to play [100]")
     parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the likeliest")
     parser.add_argument("--seed", metavar="N", help="other episodes than those of the run's own evaluation")
     parser.add_argument("--max-steps", metavar="N", help="longest episode [the env's own limit, else 10_000]")
     parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
     arguments = parser.parse_args(words)
-    episodes = coerce("episodes", arguments.episodes, int)
-    max_steps = coerce("max_steps", arguments.max_steps, int | None)
-    if episodes < 1 or (max_steps is not None and max_steps < 1):
-        raise UsageError("--episodes and --max-steps must be at least 1")
+    playing = playing_options(arguments)
     from surefoot.runs import find_run
     from surefoot.training.api import evaluate_run
 
     found = find_run(arguments.run)
-    evaluation = evaluate_run(
-        found,
-        episodes=episodes,
-        seed=coerce("seed", arguments.seed, int | None),
-        deterministic=not arguments.stochastic,
-        max_steps=max_steps,
-    )
+    evaluation, folder, passed_over = evaluate_run(found, **playing)
+    out = sys.stderr if arguments.json else sys.stdout
+    for reason in passed_over:
+        print(f"passed over: {reason}", file=sys.stderr)
     manner = "stochastic" if arguments.stochastic else "greedy"
-    print(
-        f"{found.path}\n{manner} return {evaluation.mean_return:.1f} ± {evaluation.std_return:.1f} over {episodes} "
-        f"episodes, mean length {evaluation.mean_length:.0f}"
-        + (f", {evaluation.cut} cut at the step budget" if evaluation.cut else ""),
-        file=sys.stderr if arguments.json else sys.stdout,
-    )
+    print(f"{folder}\n{manner} {describe(evaluation.summary())}", file=out)
     if arguments.json:
-        print(json.dumps({"run_dir": str(found.path), **evaluation.as_dict()}))
+        print(json.dumps({"run_dir": str(found.path), "checkpoint": folder.name, **evaluation.as_dict()}))
     return 0
+
+
+def playing_options(arguments: Any) -> dict[str, Any]:
+    """What `eval` and `video` have in common."""
+    episodes = coerce("episodes", arguments.episodes, int)
+    max_steps = coerce("max_steps", arguments.max_steps, int | None)
+    if episodes < 1 or (max_steps is not None and max_steps < 1):
+        raise UsageError("--episodes and --max-steps must be at least 1")
+    return {
+        "checkpoint": arguments.checkpoint,
+        "episodes": episodes,
+        "seed": coerce("seed", arguments.seed, int | None),
+        "deterministic": not arguments.stochastic,
+        "max_steps": max_steps,
+        "strict": arguments.strict,
+        "trust": trusting(arguments.trust),
+    }
+
+
+def describe(found: dict[str, Any]) -> str:
+    """An evaluation's summary in two lines."""
+    cut = f", {found['cut']} cut at the step budget" if found["cut"] else ""
+    return (
+        f"return {found['mean_return']:.1f} ± {found['std_return']:.1f} over {found['episodes']} episodes, "
+        f"95 % interval of the mean {found['mean_return_low']:.1f} to {found['mean_return_high']:.1f}\n"
+        f"median {found['median_return']:.1f}, IQM {found['iqm_return']:.1f}, "
+        f"range {found['min_return']:.1f} to {found['max_return']:.1f}, "
+        f"mean length {found['mean_length']:.0f} ({found['min_length']} to {found['max_length']}){cut}"
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
-from surefoot.settings import Option, unwrap_optional
+from surefoot.settings import Option, Seconds, unwrap_optional
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,6 +39,29 @@ class Parser(argparse.ArgumentParser):
             flags = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
             message = known or f"unknown flag {wrong}{did_you_mean(wrong, flags)}"
         raise UsageError(f"{message} (`{self.prog} --help` shows the flags)")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """What every command takes that reads a run and makes its env."""
+    parser.add_argument("run", metavar="RUN", help="a run's directory, a unique prefix of it, or latest")
+    parser.add_argument("--strict", action="store_true", help="refuse a damaged checkpoint (exit 4), use no older one")
+    add_trust(parser)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust", action="store_true", help="modules and files that a run or a config names may be executed"
+    )
+
+
+def trusting(flag: bool) -> bool | Callable[[str], bool]:
+    """`--trust`, or a question where somebody sits at a terminal."""
+    return flag or (_ask if sys.stdin.isatty() and sys.stderr.isatty() else False)
+
+
+def _ask(message: str) -> bool:
+    print(f"{message}Execute it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def add_settings(parser: argparse.ArgumentParser, settings: Iterable[Option]) -> None:
@@ -75,7 +99,7 @@ def _metavar(kind: Any) -> str:
         return "{" + ",".join(map(str, get_args(kind))) + "}"
     if get_origin(kind) is dict:
         return "JSON"
-    return {int: "N", float: "X"}.get(kind, "TEXT")
+    return {int: "N", float: "X", Seconds: "TIME"}.get(kind, "TEXT")
 
 
 def format_value(value: Any) -> str:

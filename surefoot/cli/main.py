@@ -14,6 +14,7 @@ COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),
     "resume": ("surefoot.cli.resume", "go on with an interrupted run, or give a finished one more steps"),
     "eval": ("surefoot.cli.eval", "evaluate a run's policy"),
+    "video": ("surefoot.cli.video", "film a run's policy, alone or beside the untrained one"),
     "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
     "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
 }
@@ -23,6 +24,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot train CartPole-v1                           PPO with the tuned preset
   surefoot train Pendulum-v1 --algo trpo --seed 3      another algorithm, a fixed seed
   surefoot eval latest                                 the newest run, 100 greedy episodes
+  surefoot video latest --untrained                    trained beside untrained, as an mp4
   surefoot explain trpo                                what TRPO is, and each of its settings
 
 commands:
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except SurefootError as error:
-        print(f"surefoot: {error}", file=sys.stderr)
+        print("\n".join([f"surefoot: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         if isinstance(error, EnvError) and error.__cause__ is not None:
             _show_cause(error.__cause__)
         return error.exit_code

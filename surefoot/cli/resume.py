@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from surefoot.cli.flags import Parser
+from surefoot.cli.flags import Parser, add_run, trusting
 from surefoot.cli.train import say_result
 
 
@@ -15,21 +15,30 @@ def run(words: Sequence[str]) -> int:
         prog="surefoot resume",
         description="Go on with an interrupted run as if nothing had happened, or give a finished one more steps.",
     )
-    parser.add_argument("run", metavar="RUN", help="a run's directory, a unique prefix of it, or latest")
+    add_run(parser)
     parser.add_argument(
         "--total-steps", metavar="N", help="a new step budget; schedules keep their horizon [the run's own]"
+    )
+    parser.add_argument(
+        "--max-time", metavar="TIME", help="save and leave within this wall time (2h, 90m) [the run's own]"
     )
     parser.add_argument(
         "--json", action="store_true", help="the last line on stdout is one JSON object; the rest: stderr"
     )
     arguments = parser.parse_args(words)
     from surefoot.runs import find_run
-    from surefoot.runs.files import read_json
     from surefoot.training.launch import resume_directory
 
     found = find_run(arguments.run)
-    resume_directory(found, total_steps=arguments.total_steps, to_stderr=arguments.json, own_process=True)
-    result = read_json(found.result)
+    result = resume_directory(
+        found,
+        total_steps=arguments.total_steps,
+        max_time=arguments.max_time,
+        strict=arguments.strict,
+        trust=trusting(arguments.trust),
+        to_stderr=arguments.json,
+        own_process=True,
+    )
     say_result(result, sys.stderr if arguments.json else sys.stdout)
     if arguments.json:
         print(json.dumps(result))

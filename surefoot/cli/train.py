@@ -7,10 +7,15 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from shlex import quote
 from typing import Any
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
-from surefoot.cli.flags import Parser, add_settings, format_value
+from surefoot.cli.eval import describe as describe_evaluation
+from surefoot.cli.flags import Parser, add_settings, add_trust, format_value, trusting
+from surefoot.errors import UsageError
+from surefoot.runs import find_run
+from surefoot.runs.files import read_json
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
 from surefoot.training.presets import load_preset
 
@@ -44,9 +49,13 @@ EXAMPLES = """examples:
 def run(words: Sequence[str]) -> int:
     algo = _algorithm_of(words)
     arguments = vars(_parser(algo).parse_args(words))
-    control = {key: arguments.pop(key) for key in ("env", "preset", "config", "run_dir", "dry_run", "json")}
+    names = ("env", "preset", "config", "like", "run_dir", "dry_run", "json", "trust")
+    control = {key: arguments.pop(key) for key in names}
     typed_algo = arguments.pop("algo")
-    config = resolve(control["env"], typed_algo, control["preset"], control["config"], arguments)
+    preset, source = control["preset"], control["config"]
+    if control["like"]:
+        source, preset = _config_of(control["like"]), "none"
+    config = resolve(control["env"], typed_algo, preset, source, arguments)
     out = sys.stderr if control["json"] else sys.stdout
     if control["dry_run"]:
         print(describe(config), file=out)
@@ -56,16 +65,33 @@ def run(words: Sequence[str]) -> int:
     return _train(config, control, out)
 
 
+def _config_of(run: str) -> str:
+    """The config file of a run to repeat; what it cannot repeat is said."""
+    from surefoot.runs.manifest import different_versions
+
+    found = find_run(run)
+    if read_json(found.manifest).get("env_from_python"):
+        raise UsageError(f"{found.path} was trained on an env that was made in Python, which is not written down")
+    for note in different_versions(found):
+        print(note, file=sys.stderr)
+    return str(found.config)
+
+
 def _algorithm_of(words: Sequence[str]) -> str:
     """The algorithm decides which flags exist, so it is found before they are parsed."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--algo")
     first.add_argument("--preset")
     first.add_argument("--config")
+    first.add_argument("--like")
     found, _ = first.parse_known_args(words)
     sources: list[dict[str, Any]] = [{"algo": found.algo} if found.algo else {}]
+    if found.config and found.like:
+        raise UsageError("--like takes its settings from a run, --config from a file; give one of the two")
     if found.config:
         sources.append(read_toml(found.config))
+    if found.like:
+        sources.append(read_toml(find_run(found.like).config))
     if found.preset and found.preset not in ("auto", "none"):
         sources.append(load_preset(found.preset))
     algo = str(next((source["algo"] for source in sources if "algo" in source), DEFAULT_ALGO))
@@ -93,11 +119,13 @@ def _parser(algo: str) -> Parser:
         "--preset", default="auto", help="a preset's name, or none [the tuned one of ENV and ALGO, if there is one]"
     )
     parser.add_argument("--config", metavar="FILE.toml", help="settings from a file, such as a run's config.toml")
+    parser.add_argument("--like", metavar="RUN", help="repeat a run: its settings and seed, apart from flags given")
     parser.add_argument("--run-dir", metavar="DIR", help="where to put the run [runs/ENV/ALGO/TIME-sSEED]")
     parser.add_argument("--dry-run", action="store_true", help="print every setting with its origin, and stop")
     parser.add_argument(
         "--json", action="store_true", help="the last line on stdout is one JSON object; the rest: stderr"
     )
+    add_trust(parser)
     add_settings(parser, all_options(algo).values())
     return parser
 
@@ -120,11 +148,15 @@ def describe(config: TrainConfig) -> str:
 def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
     if sys.stderr.isatty():
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
-    from surefoot.runs.files import read_json
     from surefoot.training.launch import train_config
 
-    run = train_config(config, run_dir=control["run_dir"], to_stderr=control["json"], own_process=True)
-    result = read_json(run.result)
+    result = train_config(
+        config,
+        run_dir=control["run_dir"],
+        to_stderr=control["json"],
+        own_process=True,
+        trust=trusting(control["trust"]),
+    )
     say_result(result, out)
     if control["json"]:
         print(json.dumps(result))
@@ -141,16 +173,14 @@ def say_result(result: dict[str, Any], out: Any) -> None:
     if result["stopped"]:
         print(f"stopped early: {result['stopped']}", file=out)
     if result["eval"]:
-        found = result["eval"]
-        print(
-            f"greedy return {found['mean_return']:.1f} ± {found['std_return']:.1f} over {found['episodes']} episodes"
-            + (f" ({found['cut']} cut at the step budget)" if found["cut"] else ""),
-            file=out,
-        )
+        print(f"greedy {describe_evaluation(result['eval'])}", file=out)
+    if result["best"]:
+        step, found = result["best"]["step"], result["best"]["selection_return"]
+        print(f"best by evaluation during training: step {step:,} ({found:.1f}); --checkpoint best", file=out)
     print(
         f"run:     {where}\n"
-        f"curves:  tensorboard --logdir {where}/tensorboard"
+        f"curves:  tensorboard --logdir {quote(where + '/tensorboard')}"
         + ("" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")')
-        + f"\nnext:    surefoot eval {where} --stochastic",
+        + f"\nnext:    {result['resume'] or f'surefoot video {quote(where)} --untrained'}",
         file=out,
     )

@@ -28,3 +28,21 @@ class PhaseTimer:
         """Each phase's share of the time measured so far."""
         total = sum(self.seconds.values()) or 1.0
         return {name: seconds / total for name, seconds in self.seconds.items()}
+
+
+class Deadline:
+    """A wall time to be done by: `near` once two more turns as long as the longest so far would not fit."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._turn_start = perf_counter()
+        self.end = None if seconds is None else self._turn_start + seconds
+        self.longest = 0.0
+
+    def turn(self) -> None:
+        """One turn of the loop is over."""
+        now = perf_counter()
+        self.longest, self._turn_start = max(self.longest, now - self._turn_start), now
+
+    @property
+    def near(self) -> bool:
+        return self.end is not None and perf_counter() + 2.0 * self.longest > self.end

@@ -183,5 +183,13 @@ class GymEnvs:
         return self._obs.copy()
 
     def close(self) -> None:
+        """Every env, also after one that raises; its error comes when all are closed."""
+        broken: EnvError | None = None
         for env in self.envs:
-            env.close()
+            try:
+                env.close()
+            except Exception as error:
+                broken = EnvError(f"close of {env} raised {type(error).__name__}: {error}")
+                broken.__cause__ = error
+        if broken is not None:
+            raise broken

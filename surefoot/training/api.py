@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from surefoot.runs.files import read_json
 from surefoot.settings import options
 from surefoot.training.agent import Agent
 from surefoot.training.callbacks import Callback
-from surefoot.training.config import read_toml, resolve
+from surefoot.training.config import TrainConfig, Trust, locate_checkpoint, read_toml, require_trust, resolve
 from surefoot.training.evaluate import Evaluation, evaluate_agent
 from surefoot.training.launch import EnvLike, resume_directory, train_config
 from surefoot.training.session import evaluation_factory
-from surefoot.training.state import load_policy
+from surefoot.training.state import load_policy, untrained_policy
+from surefoot.training.video import Recording, record
 
 
 class Run:
@@ -50,6 +52,10 @@ class Run:
         """The effective settings."""
         return read_toml(self.directory.config)
 
+    def video(self, out: str | Path | None = None, **how: Any) -> Recording:
+        """As `surefoot.video`."""
+        return video(self, out, **how)
+
 
 def train(
     env: EnvLike | None = None,
@@ -60,12 +66,13 @@ def train(
     run_dir: str | Path | None = None,
     callbacks: Sequence[Callback | str] = (),
     progress: bool = True,
+    trust: bool = False,
     **settings: Any,
 ) -> Run:
     """Train and return the run. `settings` are the command line's flags under the same names.
 
     `env` is an id, `module:Id`, `file.py:Factory`, a function that makes an env, or a ready VectorEnv. Callbacks are
-    objects, or `file.py:Class` as on the command line.
+    objects, or `file.py:Class` as on the command line. Code that only the `config` file names needs `trust=True`.
     """
     name = env if isinstance(env, str) or env is None else env_name(env)
     if isinstance(env, gym.vector.VectorEnv):
@@ -73,7 +80,8 @@ def train(
     named = tuple(callback for callback in callbacks if isinstance(callback, str))
     resolved = resolve(name, algo, preset, config, settings | ({"callbacks": named} if named else {}))
     own = [callback for callback in callbacks if not isinstance(callback, str)]
-    return Run(train_config(resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress))
+    result = train_config(resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress, trust=trust)
+    return Run(RunDirectory(Path(result["run_dir"])))
 
 
 def env_name(env: Any) -> str:
@@ -101,25 +109,41 @@ def resume(
     run: Run | str | Path,
     *,
     total_steps: int | str | None = None,
+    max_time: float | str | None = None,
+    strict: bool = False,
+    trust: bool = False,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or with a finished one for more steps.
 
-    With a larger `total_steps` the schedules keep the horizon that the run began with.
+    With a larger `total_steps` the schedules keep the horizon that the run began with. `strict`: a damaged checkpoint
+    is an error, even if an older one could serve. `trust`: the run's own modules and files may be executed.
     """
-    directory = RunDirectory(run.path) if isinstance(run, Run) else find_run(run)
-    resume_directory(directory, total_steps=total_steps, callbacks=callbacks, progress=progress)
+    directory = _directory(run)
+    resume_directory(
+        directory,
+        total_steps=total_steps,
+        max_time=max_time,
+        strict=strict,
+        trust=trust,
+        callbacks=callbacks,
+        progress=progress,
+    )
     return Run(directory)
 
 
-def load(run: Run | RunDirectory | str | Path) -> Agent:
-    """The agent of a run (or of one checkpoint's directory). Executes nothing of the run and needs no env."""
-    if isinstance(run, (str, Path)) and (Path(run) / "MANIFEST.json").exists():
-        return Agent(load_policy(Path(run)))
-    directory = RunDirectory(run.path) if isinstance(run, (Run, RunDirectory)) else find_run(run)
-    folder, _ = find_checkpoint(directory.checkpoints)
-    return Agent(load_policy(folder))
+def _directory(run: Run | RunDirectory | str | Path) -> RunDirectory:
+    return RunDirectory(run.path) if isinstance(run, (Run, RunDirectory)) else find_run(run)
+
+
+def load(run: Run | RunDirectory | str | Path, checkpoint: str | int = "latest") -> Agent:
+    """The agent of a run, of its `latest` checkpoint, its `best` or one of a step; or of one checkpoint's directory.
+
+    Executes nothing of the run and needs no env.
+    """
+    source = run.path if isinstance(run, (Run, RunDirectory)) else run
+    return Agent(load_policy(locate_checkpoint(source, str(checkpoint))[0]))
 
 
 def evaluate(
@@ -157,22 +181,89 @@ def evaluate(
 
 
 def evaluate_run(
-    run: RunDirectory, *, episodes: int, seed: int | None, deterministic: bool, max_steps: int | None
-) -> Evaluation:
-    """Evaluate a run's policy in the env it was trained (or is to be evaluated) in."""
-    agent = load(run)
-    config = resolve(preset=None, config_file=run.config)
-    if config.run.eval_env is None and read_json(run.manifest).get("env_from_python"):
-        raise UsageError(
-            f"{run.path} was trained on an env that was made in Python; evaluate it there: "
-            f"surefoot.evaluate(surefoot.load('{run.path}'), your_env)"
-        )
+    run: Run | RunDirectory | str | Path,
+    *,
+    checkpoint: str | int = "latest",
+    episodes: int = 100,
+    seed: int | None = None,
+    deterministic: bool = True,
+    max_steps: int | None = None,
+    strict: bool = False,
+    trust: Trust = False,
+) -> tuple[Evaluation, Path, list[str]]:
+    """(what was found, the checkpoint that played, what had to be passed over), in the env of the run."""
+    directory = _directory(run)
+    config = run_config(directory, trust)
+    folder, passed_over = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
     assert config.run.seed is not None  # drawn seeds are written down
-    return evaluate_agent(
-        agent,
+    evaluation = evaluate_agent(
+        Agent(load_policy(folder)),
         evaluation_factory(config, None),
         episodes=episodes,
         seed=config.run.seed if seed is None else derive_seed(seed, "asked"),
         deterministic=deterministic,
         max_steps=max_steps or config.run.eval_max_steps,
     )
+    return evaluation, folder, passed_over
+
+
+def run_config(directory: RunDirectory, trust: Trust) -> TrainConfig:
+    """The settings of a run whose env can be made again."""
+    config = resolve(preset=None, config_file=directory.config)
+    if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
+        raise UsageError(
+            f"{directory.path} was trained on an env that was made in Python; evaluate it there: "
+            f"surefoot.evaluate(surefoot.load('{directory.path}'), your_env)"
+        )
+    require_trust(config, trust, directory.path)
+    return config
+
+
+def video(
+    run: Run | RunDirectory | str | Path,
+    out: str | Path | None = None,
+    *,
+    env: str | Callable[..., gym.Env[Any, Any]] | None = None,
+    checkpoint: str | int = "latest",
+    episodes: int = 1,
+    untrained: bool = False,
+    seed: int | None = None,
+    deterministic: bool = True,
+    max_steps: int | None = None,
+    strict: bool = False,
+    trust: Trust = False,
+) -> Recording:
+    """An mp4 of the run's policy, alone or beside the `untrained` one, by default in the run's own `videos/`.
+
+    `env`: where it plays, if not in the env of the run.
+    """
+    directory = _directory(run)
+    if env is None:
+        config = run_config(directory, trust)
+        make = evaluation_factory(config, None, render_mode="rgb_array")
+    else:
+        config = resolve(preset=None, config_file=directory.config)
+        make = _maker(env, config, "rgb_array")
+    folder, _ = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
+    agents = {"trained": Agent(load_policy(folder))}
+    if untrained:
+        agents = {"untrained": Agent(untrained_policy(folder, config))} | agents
+    file = Path(out) if out else directory.videos / f"{folder.name}{'-beside-untrained' if untrained else ''}.mp4"
+    assert config.run.seed is not None
+    found = record(
+        agents,
+        make,
+        file,
+        episodes=episodes,
+        seed=config.run.seed if seed is None else derive_seed(seed, "asked"),
+        deterministic=deterministic,
+        max_steps=max_steps or config.run.eval_max_steps,
+    )
+    assert found is not None
+    return found
+
+
+def _maker(env: Any, config: TrainConfig, render_mode: str) -> Callable[[], gym.Env[Any, Any]]:
+    factory = None if isinstance(env, str) else env
+    other = replace(config.env, env=env if isinstance(env, str) else env_name(env))
+    return lambda: make_env(other, factory, render_mode)

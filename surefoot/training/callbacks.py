@@ -30,7 +30,10 @@ class Callback:
         """A row of metrics is written; whatever you add to `row` is written with it."""
 
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
-        """The policy was evaluated."""
+        """The policy was evaluated: during training (`--eval-every`), or at its end (`trainer.over`)."""
+
+    def on_warning(self, trainer: Trainer, message: str) -> None:
+        """Something around the run went wrong (a full disk, a tracker that is down), and the run goes on."""
 
     def on_end(self, trainer: Trainer) -> None:
         """Training is over (also after an error or an interrupt)."""

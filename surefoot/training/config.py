@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +17,13 @@ from surefoot.engine.config import check_minibatches
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
-from surefoot.settings import Option, Settings, options, setting
+from surefoot.runs import find_run
+from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
+from surefoot.settings import Option, Seconds, Settings, options, setting
 from surefoot.training.presets import automatic_preset, load_preset
 
 DEFAULT_ALGO = "ppo"
+Trust = bool | Callable[[str], bool]  # yes, no, or somebody to ask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +41,26 @@ class RunConfig(Settings):
     checkpoint_every: int | None = setting(
         None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
     )
+    max_time: Seconds | None = setting(
+        None, "Save and leave in time to be done within this wall time (2h, 90m, 45s); resume goes on.", above=0
+    )
+    init_from: str | None = setting(None, "Start from the policy (and normaliser) of this run or checkpoint.")
     log_info: tuple[str, ...] = setting((), "Numbers of the env's info at episode ends to log, by name (is_success).")
     callbacks: tuple[str, ...] = setting((), "Your own callbacks: `file.py:Class` or `module:Class`.")
+    trackers: tuple[str, ...] = setting((), "Mirror the metrics to wandb, mlflow or both; they cannot harm the run.")
+    eval_every: int | None = setting(
+        None, "Steps between evaluations during training, which choose the best checkpoint; none: no such.", low=1
+    )
+    selection_episodes: int = setting(
+        20, "Episodes of each of them; other seeds than those of the final evaluation.", low=1
+    )
     eval_episodes: int = setting(100, "Episodes of the final greedy evaluation; 0: none.", low=0)
     eval_max_steps: int | None = setting(
         None, "Longest evaluation episode; none: the env's own limit, else 10_000.", low=1
     )
     eval_env: str | None = setting(None, "Evaluate in this env instead of the training one.")
     eval_env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of eval_env, as JSON.")
+    video_every: int | None = setting(None, "Steps between videos of one greedy episode; none: no such.", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,7 +129,54 @@ def resolve(
         from_preset = load_preset(named) if named else {}
     _check_preset_algo(named, from_preset, algo_name)
     layers = [(f"preset {named}", from_preset), (str(config_file), from_file), ("given", given)]
+    source = given.get("init_from", from_file.get("init_from", "none"))
+    if source not in (None, "none") and not all(option.name in from_file for option in options(PolicyConfig)):
+        layers.insert(1, (f"init_from {source}", policy_settings(str(source))))
     return _build(algo_name, layers, named, from_preset.get("env"))
+
+
+def policy_settings(source: str) -> dict[str, Any]:
+    """How the policy of a run or of a checkpoint was built."""
+    folder, _ = locate_checkpoint(source)
+    _, files = read_verified(folder)
+    settings: dict[str, Any] = json.loads(files["policy.json"])["policy"]
+    return settings
+
+
+def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
+    """(a checkpoint that verifies, what was passed over) of a run by name, or the one at a path."""
+    if (Path(source) / MANIFEST).exists():
+        return Path(source), []
+    return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
+
+
+def foreign_code(config: TrainConfig) -> list[str]:
+    """Code that the settings would import or execute and that nobody typed: it was named in a file."""
+    named = {
+        "env": [config.env.env],
+        "wrappers": [wrapper.partition("{")[0].strip() for wrapper in config.env.wrappers],
+        "callbacks": list(config.run.callbacks),
+        "eval_env": [config.run.eval_env or ""],
+    }
+    typed = ("given", "default")
+    return [
+        f"{name} = {path}"
+        for name, paths in named.items()
+        if config.origins.get(name) not in typed
+        for path in paths
+        if ":" in path
+    ]
+
+
+def require_trust(config: TrainConfig, trust: Trust, source: str | Path) -> None:
+    """Nothing that only a file names is imported or executed without a word from the user."""
+    code = foreign_code(config)
+    if not code:
+        return
+    listed = "\n  ".join(code)
+    message = f"{source} names code that would be imported or executed here:\n  {listed}\n"
+    if not (trust(message) if callable(trust) else trust):
+        raise UsageError(f"{message}If you know where it comes from, say so: --trust (trust=True in Python)")
 
 
 def _check_preset_algo(named: str | None, values: Mapping[str, Any], algo: str) -> None:

@@ -32,6 +32,11 @@ class Journal:
         self._finished += finished
         self.recent = (self.recent + [episode.ret for episode in finished])[-100:]
 
+    @property
+    def open(self) -> bool:
+        """Whether anything happened since the last row."""
+        return bool(self._metrics)
+
     def due(self, step: int) -> bool:
         return step >= self.next_row
 

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-import torch
 
 from surefoot.envs.make import load_object
-from surefoot.envs.seeds import derive_seed
 from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory
-from surefoot.runs.checkpoints import find_checkpoint
+from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints
 from surefoot.runs.files import read_json, write_atomic, write_json
-from surefoot.runs.manifest import build_manifest
+from surefoot.runs.manifest import build_manifest, different_versions
 from surefoot.settings import coerce
 from surefoot.training.callbacks import Callback
-from surefoot.training.config import TrainConfig, resolve, to_toml
-from surefoot.training.session import Session, evaluation_factory, greeting, say
-from surefoot.training.state import restore
+from surefoot.training.config import (
+    TrainConfig,
+    Trust,
+    foreign_code,
+    locate_checkpoint,
+    require_trust,
+    resolve,
+    to_toml,
+)
+from surefoot.training.generators import restore_globals, seed_globals
+from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, say
+from surefoot.training.state import Restored, restore, start_from
+from surefoot.training.trackers import require_tracker
 from surefoot.training.trainer import Trainer
+from surefoot.training.video import go_headless
 
 EnvLike = str | Callable[..., "gym.Env[Any, Any]"] | gym.vector.VectorEnv[Any, Any, Any]
 
@@ -39,114 +47,175 @@ def train_config(
     progress: bool = True,
     to_stderr: bool = False,
     own_process: bool = False,
-) -> RunDirectory:
+    trust: Trust = False,
+) -> dict[str, Any]:
     """Train a resolved config; everything is checked and the directory made before the first env step.
 
     `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
     """
-    seed = secrets.randbelow(2**31) if config.run.seed is None else config.run.seed
-    config = replace(config, run=replace(config.run, seed=seed))  # written down, so that config.toml repeats the run
+    require_trust(config, trust, "the config file")
+    config = settled(config)
+    assert config.run.seed is not None
     vector = env if isinstance(env, gym.vector.VectorEnv) else None
     factory = env if callable(env) and vector is None and not isinstance(env, str) else None
+    for name in config.run.trackers:
+        require_tracker(name)
+    if own_process:
+        seed_globals(config.run.seed)
+    if config.run.video_every is not None:
+        go_headless()
     own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
-    trainer = Trainer(config, seed, envs=vector, factory=factory)
+    trainer = Trainer(config, config.run.seed, envs=vector, factory=factory)
+    trainer.own_process = own_process
     try:
-        spaces = (trainer.envs.observation_space, trainer.envs.action_space)
-        no_other = vector is not None and config.run.eval_env is None
-        evaluation_env = None if no_other else evaluation_factory(config, factory, spaces)
+        notes = start_from(trainer, Path(config.run.init_from)) if config.run.init_from else []
+        envs = other_envs(trainer, factory, ready_made=vector is not None)
         written = to_toml(config)
-        directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, seed)
+        directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, config.run.seed)
         directory.lock()
         trainer.run = directory
-        write_atomic(directory.config, written)
+        from_python = vector is not None or factory is not None
         manifest = build_manifest(
             env=config.env.env,
-            env_from_python=vector is not None or factory is not None,
+            env_from_python=from_python,
             algo=config.run.algo,
-            seed=seed,
+            seed=config.run.seed,
             preset=config.preset,
             engine="torch",
         )
-        write_json(directory.manifest, manifest)
+        try:
+            write_atomic(directory.config, written)
+            write_json(directory.manifest, manifest)
+        except OSError as error:
+            raise UsageError(f"cannot write the run directory {directory.path}: {error.strerror}") from None
     except BaseException:
         trainer.envs.close()
         raise
-    resumable = vector is None and factory is None
-    return _run(Session(trainer, directory, evaluation_env, own, progress, to_stderr, resumable), own_process)
+    command = None if from_python else resume_command(directory, config)
+    session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, command)
+    return _run(session, notes)
 
 
-def _run(session: Session, own_process: bool) -> RunDirectory:
-    if own_process:
-        seed_globals(session.trainer.seed)
+def settled(config: TrainConfig) -> TrainConfig:
+    """With everything that was left open written down, so that `config.toml` repeats the run."""
+    seed = secrets.randbelow(2**31) if config.run.seed is None else config.run.seed
+    source = config.run.init_from
+    folder = None if source is None else str(locate_checkpoint(source)[0])
+    return replace(config, run=replace(config.run, seed=seed, init_from=folder))
+
+
+def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[MakeEnv | None, MakeEnv | None]:
+    """(what evaluates, what is filmed). A ready-made vector env cannot be made once more."""
+    config, spaces = trainer.config, (trainer.envs.observation_space, trainer.envs.action_space)
+    if ready_made and config.run.eval_env is None:
+        for name in ("eval_every", "video_every"):
+            if getattr(config.run, name) is not None:
+                raise UsageError(f"{name} needs an env of its own beside the ready-made vector env; name an eval_env")
+        return None, None
+    film = None
+    if config.run.video_every is not None:
+        film = evaluation_factory(config, factory, spaces, render_mode="rgb_array")
+        film().close()
+    return evaluation_factory(config, factory, spaces), film
+
+
+def resume_command(directory: RunDirectory, config: TrainConfig) -> str:
+    """What to type to go on, ready to be pasted."""
+    as_resumed = replace(config, origins=dict.fromkeys(config.origins, str(directory.config)))
+    return f"surefoot resume {quote(str(directory.path))}" + (" --trust" if foreign_code(as_resumed) else "")
+
+
+def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
+    for note in notes:
+        session.directory.note(note)
+        if session.progress:
+            say(note, session.to_stderr)
+    if session.own_process:
         say(greeting(session.trainer, session.directory), session.to_stderr)
     try:
-        session.run()
+        return session.run()
     finally:
         session.directory.unlock()
-    return session.directory
 
 
 def resume_directory(
     directory: RunDirectory,
     *,
     total_steps: int | str | None = None,
+    max_time: float | str | None = None,
+    strict: bool = False,
+    trust: Trust = False,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
     to_stderr: bool = False,
     own_process: bool = False,
-) -> RunDirectory:
-    """Go on from the latest checkpoint that verifies."""
-    directory.lock()
-    try:
-        session = _resumed(directory, total_steps, callbacks, progress, to_stderr)
-    except BaseException:
-        directory.unlock()
-        raise
-    return _run(session, own_process)
-
-
-def _resumed(
-    directory: RunDirectory, total_steps: Any, callbacks: Sequence[Callback], progress: bool, to_stderr: bool
-) -> Session:
+) -> dict[str, Any]:
+    """Go on from the latest checkpoint that verifies (`strict`: from no other than the latest)."""
     if read_json(directory.manifest).get("env_from_python"):
         raise UsageError(
             f"{directory.path} was trained on an env that was made in Python, which is not written down; "
             "only runs on an env by id or by file can be resumed"
         )
-    config = resolve(preset=None, config_file=directory.config)
+    given = {} if max_time is None else {"max_time": max_time}
+    config = resolve(preset=None, config_file=directory.config, overrides=given)
+    require_trust(config, trust, directory.path)
     budget = coerce("total_steps", total_steps, int | None)
-    folder, passed_over = find_checkpoint(directory.checkpoints)
-    assert config.run.seed is not None
-    own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
-    trainer = Trainer(config, config.run.seed, directory, budget=budget)
+    directory.lock()
     try:
-        restored = restore(trainer, folder)
+        session, notes = _resumed(directory, config, budget, strict, own_process)
+    except BaseException:
+        directory.unlock()
+        raise
+    session.callbacks = [*callbacks, *session.callbacks]
+    session.progress, session.to_stderr = progress, to_stderr
+    return _run(session, notes)
+
+
+def _resumed(
+    directory: RunDirectory, config: TrainConfig, budget: int | None, strict: bool, own_process: bool
+) -> tuple[Session, list[str]]:
+    assert config.run.seed is not None  # drawn seeds are written down
+    if own_process:
+        seed_globals(config.run.seed)
+    if config.run.video_every is not None:
+        go_headless()
+    own = [load_callback(path) for path in config.run.callbacks]
+    trainer = Trainer(config, config.run.seed, directory, budget=budget)
+    trainer.own_process = own_process
+    try:
+        envs = other_envs(trainer, None, ready_made=False)
+        restored, notes = _restore(trainer, directory, strict)
         if budget is not None and budget < trainer.step:
             raise UsageError(f"total_steps={budget}, but the run is already at step {trainer.step:,}; give it more")
         directory.cut_logs(restored.log_sizes)
-        notes = [f"resuming {directory.path} at step {trainer.step:,}"]
-        notes += [f"passed over: {reason}" for reason in passed_over]
         if restored.lost_envs:
             lost = ", ".join(map(str, restored.lost_envs))
             notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
         if budget is not None and budget > config.run.total_steps:
             notes.append(f"schedules keep their horizon of {config.run.total_steps:,} steps")
-        for note in notes:
-            directory.note(note)
-            if progress:
-                say(note, to_stderr)
-        evaluation_env = evaluation_factory(config, None)
+        notes += different_versions(directory)
+        if own_process and restored.generators is not None:
+            restore_globals(restored.generators)
     except BaseException:
         trainer.envs.close()
         raise
-    return Session(trainer, directory, evaluation_env, own, progress, to_stderr)
+    command = resume_command(directory, config)
+    session = Session(trainer, directory, *envs, own, own_process=own_process, resume_command=command)
+    session.unwritten = restored.unwritten
+    return session, notes
 
 
-def seed_globals(seed: int) -> None:
-    """For environments that draw from Python's, NumPy's or PyTorch's global generator instead of their own."""
-    random.seed(derive_seed(seed, "python"))
-    np.random.seed(derive_seed(seed, "numpy"))
-    torch.manual_seed(derive_seed(seed, "torch"))
+def _restore(trainer: Trainer, directory: RunDirectory, strict: bool) -> tuple[Restored, list[str]]:
+    """From the checkpoint or, where the run was killed before it wrote its first, from the beginning."""
+    if has_checkpoints(directory.checkpoints):
+        folder, passed_over = find_checkpoint(directory.checkpoints, strict=strict)
+        restored = restore(trainer, folder)
+        notes = [f"resuming {directory.path} at step {trainer.step:,}"]
+        return restored, notes + [f"passed over: {reason}" for reason in passed_over]
+    notes = [f"{directory.path} has no checkpoint yet: starting from the beginning"]
+    if trainer.config.run.init_from:
+        notes += start_from(trainer, Path(trainer.config.run.init_from))
+    return Restored([], dict.fromkeys(directory.log_state()["sizes"], 0)), notes
 
 
 def load_callback(path: str) -> Callback:

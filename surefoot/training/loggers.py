@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import UsageError
-from surefoot.runs.files import JsonLines
+from surefoot.runs.events import EventFile
 from surefoot.training.callbacks import Callback
+from surefoot.training.video import record
 
 if TYPE_CHECKING:
     from surefoot.runs import RunDirectory
@@ -26,35 +29,78 @@ def json_number(name: str, value: Any) -> float | int | None:
 
 
 class FileLog(Callback):
-    """`metrics.jsonl`, the record, and `timings.jsonl`, kept apart so that equal runs have equal metrics."""
+    """`metrics.jsonl`, the record, `timings.jsonl`, kept apart so that equal runs have equal metrics, and `log.txt`."""
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._metrics, self._timings = JsonLines(run.metrics), JsonLines(run.timings)
+    def __init__(self, run: RunDirectory, unwritten: dict[str, list[str]] | None = None) -> None:
+        self._run = run
+        self._metrics, self._timings = run.open_logs(unwritten)
 
     def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
         for name, value in row.items():
             row[name] = json_number(name, value)
-        self._metrics.append(row)
-        self._timings.append({"step": row["step"], **timing})
+        written = self._metrics.write(row)
+        self._timings.write({"step": row["step"], **timing})
+        if written:
+            trainer.recovered("metrics")
+        else:
+            free = shutil.disk_usage(self._run.path).free
+            trainer.trouble(
+                "metrics",
+                f"metrics could not be written to {self._metrics.path}: {self._metrics.error} ({free:,} bytes are "
+                "free). They are kept in memory; training goes on",
+            )
+
+    def on_warning(self, trainer: Trainer, message: str) -> None:
+        self._run.note(f"step {trainer.step}: {message}")
+        self._run.set_status("degraded" if trainer.troubles else "running", step=trainer.step, **trainer.troubles)
 
     def on_end(self, trainer: Trainer) -> None:
         self._metrics.close()
         self._timings.close()
+        if lost := len(self._metrics.pending):
+            trainer.warn(f"the last {lost} rows of metrics are lost: {self._metrics.error}")
 
 
 class TensorBoardLog(Callback):
     """Event files that TensorBoard reads, one scalar per metric under its own name."""
 
     def __init__(self, run: RunDirectory, step: int = 0) -> None:
-        from tensorboardX import SummaryWriter
-
         # A resumed run writes another file and disowns what the last one wrote beyond its checkpoint.
-        self._writer = SummaryWriter(str(run.tensorboard), max_queue=1000, purge_step=step + 1 if step else None)
+        self._events = EventFile(run.tensorboard, purge_step=step + 1 if step else None)
 
     def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
-        for name, value in {**row, "steps_per_second": timing["steps_per_second"]}.items():
-            if name != "step" and value is not None:
-                self._writer.add_scalar(name, value, row["step"])
+        scalars = {**row, "steps_per_second": timing["steps_per_second"]}
+        del scalars["step"]
+        self._events.write(row["step"], {name: x for name, x in scalars.items() if x is not None})
 
     def on_end(self, trainer: Trainer) -> None:
-        self._writer.close()
+        self._events.close()
+
+
+class VideoLog(Callback):
+    """A video of one greedy episode every so many steps. One that fails is a trouble, not the end of a run."""
+
+    def __init__(self, run: RunDirectory, make: Callable[[], Any], every: int, step: int = 0) -> None:
+        self._folder, self._make, self._every = run.videos, make, every
+        self._next = step - step % every + every
+
+    def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        step, config = trainer.step, trainer.config.run
+        if step < self._next or trainer.abandon():
+            return
+        self._next = step - step % self._every + self._every
+        file = self._folder / f"{step}.mp4"
+        try:
+            with trainer.timer.phase("video"):
+                record(
+                    {"trained": trainer.agent},
+                    self._make,
+                    file,
+                    seed=trainer.seed,
+                    max_steps=config.eval_max_steps,
+                    abandon=trainer.abandon,
+                )
+        except Exception as error:
+            trainer.trouble("video", f"{file} could not be made: {error}. Training goes on and tries again")
+        else:
+            trainer.recovered("video")

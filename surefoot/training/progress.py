@@ -73,6 +73,9 @@ class LineProgress(Progress):
         ]
         self._say("  ".join(cells))
 
+    def on_warning(self, trainer: Trainer, message: str) -> None:
+        self._say(f"warning: {message}")
+
     def _say(self, line: str) -> None:
         """A reader that went away (a closed pipe, a full disk) is no reason to end a run."""
         try:
@@ -107,6 +110,9 @@ class LiveProgress(Progress):
             self._next = now + 0.125
             self._row = {**self._row, **metrics}
             self._live.update(self._table(trainer))
+
+    def on_warning(self, trainer: Trainer, message: str) -> None:
+        self._console.print(f"warning: {message}", style="yellow", markup=False, highlight=False)
 
     def on_end(self, trainer: Trainer) -> None:
         if self._row:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.make import make_env
-from surefoot.errors import UsageError
+from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.files import write_json
-from surefoot.training.evaluate import Evaluation, evaluate_agent
-from surefoot.training.loggers import FileLog, TensorBoardLog
+from surefoot.training.crash import write_crash
+from surefoot.training.evaluate import Abandoned, Evaluation, evaluate_agent
+from surefoot.training.loggers import FileLog, TensorBoardLog, VideoLog
 from surefoot.training.progress import make_progress
+from surefoot.training.signals import Interrupted, complain, stop_on_signals
+from surefoot.training.trackers import TrackerLog
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -25,15 +27,7 @@ if TYPE_CHECKING:
     from surefoot.training.config import TrainConfig
     from surefoot.training.trainer import Trainer
 
-    MakeEnv = Callable[[], gym.Env[Any, Any]]
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop by a signal, and has saved itself."""
-
-    def __init__(self, message: str, exit_code: int = 130) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+MakeEnv = Callable[[], "gym.Env[Any, Any]"]
 
 
 @dataclass
@@ -43,97 +37,110 @@ class Session:
     trainer: Trainer
     directory: RunDirectory
     evaluation_env: MakeEnv | None = None
+    video_env: MakeEnv | None = None
     callbacks: Sequence[Callback] = ()
     progress: bool = True
     to_stderr: bool = False
-    resumable: bool = True  # the env can be made again from the run's directory
+    own_process: bool = False
+    resume_command: str | None = None  # none: the env cannot be made again from the run's directory
+    unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
 
     def run(self) -> dict[str, Any]:
         """Train to the end, evaluate, write the result. Whatever ends it, `status.json` says so."""
         trainer, directory = self.trainer, self.directory
         display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
-        trainer.callbacks = [*self.callbacks, FileLog(directory), TensorBoardLog(directory, trainer.step), display]
+        trainer.selection.make = self.evaluation_env
+        trainer.callbacks = [*self.callbacks, *self._loggers(), display]
         directory.note(greeting(trainer, directory))
         directory.set_status("running", step=trainer.step)
         try:
-            with stop_on_signals(trainer) as signals:
+            with stop_on_signals(trainer.suspend, self._last_words if self.own_process else None) as signals:
                 trainer.train()
+                evaluation = None if trainer.suspended else self._evaluate(display)
             if signals.received:
-                raise Interrupted(self._saved_message(), 128 + signals.received)
-            evaluation = self._evaluate(display)
-            result = summarize(trainer, directory, evaluation)
-            write_json(directory.result, result)
+                raise Interrupted(self._resume_message(), 128 + signals.received)
+            self._check_saved()
         except KeyboardInterrupt as interrupt:
+            if not isinstance(interrupt, Interrupted):  # a second signal, or the first one's patience ran out
+                interrupt = Interrupted(self._cut_short(), 128 + (signals.received or signal.SIGINT))
             directory.set_status("interrupted", step=trainer.step)
-            raise interrupt if isinstance(interrupt, Interrupted) else Interrupted(self._rescue()) from None
+            raise interrupt from None
         except BaseException as error:
+            self._rescue(error)
             directory.set_status("failed", step=trainer.step, error=f"{type(error).__name__}: {error}")
             directory.note(f"failed at step {trainer.step}: {type(error).__name__}: {error}")
-            self._rescue()
             raise
+        result = summarize(trainer, directory, evaluation)
+        result["resume"] = self.resume_command if trainer.suspended else None
+        with suppress(OSError):  # it is returned and printed all the same
+            write_json(directory.result, result)
         found = evaluation.mean_return if evaluation else None
-        directory.set_status("done", step=trainer.step, eval_return=found, why=trainer.stop_reason)
+        state = "interrupted" if trainer.suspended else "done"
+        directory.set_status(state, step=trainer.step, eval_return=found, why=trainer.stop_reason)
         return result
 
+    def _loggers(self) -> list[Callback]:
+        trainer, directory, config = self.trainer, self.directory, self.trainer.config.run
+        found: list[Callback] = [FileLog(directory, self.unwritten), TensorBoardLog(directory, trainer.step)]
+        found += [TrackerLog(name, directory, trainer.warn) for name in config.trackers]
+        if config.video_every is not None and self.video_env is not None:
+            found.append(VideoLog(directory, self.video_env, config.video_every, trainer.step))
+        return found
+
     def _evaluate(self, display: Any) -> Evaluation | None:
-        config = self.trainer.config.run
+        trainer, config = self.trainer, self.trainer.config.run
         if self.evaluation_env is None or not config.eval_episodes:
             return None
         with display.evaluating(config.eval_episodes):
-            evaluation = evaluate_agent(
-                self.trainer.agent,
-                self.evaluation_env,
-                episodes=config.eval_episodes,
-                seed=self.trainer.seed,
-                max_steps=config.eval_max_steps,
-            )
-        for callback in self.trainer.callbacks:
-            callback.on_evaluation(self.trainer, evaluation)
+            try:
+                evaluation = evaluate_agent(
+                    trainer.agent,
+                    self.evaluation_env,
+                    episodes=config.eval_episodes,
+                    seed=trainer.seed,
+                    max_steps=config.eval_max_steps,
+                    abandon=trainer.abandon,
+                )
+            except Abandoned:  # the training is saved; a resumed run evaluates again
+                return None
+        for callback in trainer.callbacks:
+            callback.on_evaluation(trainer, evaluation)
         return evaluation
 
-    def _rescue(self) -> str:
-        """After an error or a second interrupt in mid-rollout: the weights are whole, the open episodes are not."""
-        if not self.trainer.step:
-            return "before the first update; nothing was learned"
-        if self.trainer.saved_step != self.trainer.step:
-            try:
-                self.trainer.save(mid_rollout=True)
-            except OSError as error:  # a full disk must not hide what went wrong in the first place
-                message = f"at step {self.trainer.step:,}, which could not be saved ({error}); older checkpoints stand"
-                with suppress(OSError):
-                    self.directory.note(message)
-                return message
-        return self._saved_message()
+    def _check_saved(self) -> None:
+        """A run that ends without its last checkpoint must not look like one that went well."""
+        if "checkpoint" in self.trainer.troubles:
+            raise SurefootError(f"the end of the run is not saved: {self.trainer.troubles['checkpoint']}")
 
-    def _saved_message(self) -> str:
-        where = self.directory.path
-        if self.resumable:
-            return f"at step {self.trainer.step:,}; everything is saved. Go on: surefoot resume {where}"
-        return f"at step {self.trainer.step:,}; the policy is saved. Load it: surefoot.load('{where}')"
+    def _rescue(self, error: BaseException) -> None:
+        """After an error: the weights are whole, the open episodes are not."""
+        trainer = self.trainer
+        if trainer.step and trainer.saved_step != trainer.step:
+            trainer.save(mid_rollout=True)
+        where = write_crash(self.directory, trainer, error)
+        if where is not None:
+            error.add_note(f"what happened is in {where}")
 
+    def _cut_short(self) -> str:
+        """In the middle of a rollout nothing exact can be saved; the last checkpoint is, and goes on exactly."""
+        trainer = self.trainer
+        if trainer.saved_step < 0 and trainer.step:
+            trainer.save(mid_rollout=True)
+        return self._resume_message()
 
-class Signals:
-    received: int = 0
+    def _resume_message(self) -> str:
+        trainer, where = self.trainer, self.directory.path
+        if trainer.saved_step < 0:
+            return f"at step {trainer.step:,}; nothing is saved yet"
+        step = f"at step {trainer.step:,}; "
+        step += "everything is saved" if trainer.saved_step == trainer.step else f"saved up to {trainer.saved_step:,}"
+        if self.resume_command is None:
+            return f"{step}. Load the policy: surefoot.load('{where}')"
+        return f"{step}. Go on:\n{self.resume_command}"
 
-
-@contextmanager
-def stop_on_signals(trainer: Trainer) -> Iterator[Signals]:
-    """First Ctrl-C or SIGTERM: finish the update in progress and save. Second: stop at once."""
-    signals = Signals()
-    if threading.current_thread() is not threading.main_thread():
-        yield signals
-        return
-
-    def handle(number: int, frame: Any) -> None:
-        if signals.received:
-            raise KeyboardInterrupt
-        signals.received = number
-        trainer.suspend(f"asked to by {signal.Signals(number).name}")
-
-    with ExitStack() as stack:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            stack.callback(signal.signal, number, signal.signal(number, handle))
-        yield signals
+    def _last_words(self) -> None:
+        self.directory.set_status("interrupted", step=self.trainer.step)
+        complain(f"interrupted {self._resume_message()}")
 
 
 def greeting(trainer: Trainer, directory: RunDirectory) -> str:
@@ -158,9 +165,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
 
 def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation | None) -> dict[str, Any]:
     """What `--json` prints."""
-    short = None
-    if evaluation is not None:
-        short = {name: value for name, value in evaluation.as_dict().items() if name != "returns"}
+    best = trainer.selection.best
     return {
         "run_dir": str(directory.path),
         "algo": trainer.config.run.algo,
@@ -176,17 +181,20 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
         "engine": "torch",
         "train_return": trainer.recent_return,
         "stopped": trainer.stop_reason,
-        "eval": short,
+        "best": None if best is None else {"step": best[0], "selection_return": best[1]},
+        "eval": evaluation.summary() if evaluation else None,
     }
 
 
-def evaluation_factory(config: TrainConfig, factory: Any, spaces: tuple[Any, Any] | None = None) -> MakeEnv:
+def evaluation_factory(
+    config: TrainConfig, factory: Any, spaces: tuple[Any, Any] | None = None, render_mode: str | None = None
+) -> MakeEnv:
     """Makes the env to evaluate in: the training one, or `eval_env` with the same wrappers.
 
     A wrong name, or spaces other than the policy's, is an error now rather than after the training.
     """
     if config.run.eval_env is None:
-        return lambda: make_env(config.env, factory)
+        return lambda: make_env(config.env, factory, render_mode)
     other = replace(config.env, env=config.run.eval_env, env_kwargs=config.run.eval_env_kwargs)
     probe = make_env(other)
     found = (probe.observation_space, probe.action_space)
@@ -194,7 +202,7 @@ def evaluation_factory(config: TrainConfig, factory: Any, spaces: tuple[Any, Any
     for mine, theirs in zip(spaces or found, found, strict=True):
         if mine.shape != theirs.shape or type(mine) is not type(theirs):
             raise UsageError(f"eval_env={config.run.eval_env} has {theirs}; the policy is trained on {mine}")
-    return lambda: make_env(other)
+    return lambda: make_env(other, render_mode=render_mode)
 
 
 def say(text: str, to_stderr: bool) -> None:

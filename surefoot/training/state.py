@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,21 @@ from surefoot.envs.spaces import space_from_json, space_to_json
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
-from surefoot.runs.checkpoints import read_verified, write_checkpoint
+from surefoot.runs.checkpoints import point_best, read_verified, write_checkpoint
 from surefoot.settings import options
+from surefoot.training.build import initial_policy
+from surefoot.training.evaluate import torch_threads
 from surefoot.training.tree import join, split
 
 if TYPE_CHECKING:
+    from surefoot.training.config import TrainConfig
     from surefoot.training.trainer import Trainer
 
 
-def save_checkpoint(root: Path, trainer: Trainer, mid_rollout: bool = False) -> Path:
+ONLY_AT_FIRST = {"init", "log_std_init"}  # settings of a policy that loaded weights overrule
+
+
+def save_checkpoint(root: Path, trainer: Trainer, *, best: bool = False, mid_rollout: bool = False) -> Path:
     """Write everything that acting (`policy`) and going on (`state`) need as `root/<step>`."""
     config = trainer.config.flat()
     names = {option.name for option in options(PolicyConfig)}
@@ -41,9 +47,8 @@ def save_checkpoint(root: Path, trainer: Trainer, mid_rollout: bool = False) -> 
         "state.safetensors": safetensors.torch.save(tensors),
         "state.json": _json(plain),
     }
-    return write_checkpoint(
-        root, trainer.step, files, {"env": config["env"], "algo": config["algo"], "seed": trainer.seed}
-    )
+    facts = {"env": config["env"], "algo": config["algo"], "seed": trainer.seed, "mid_rollout": mid_rollout}
+    return write_checkpoint(root, trainer.step, files, facts, best=best)
 
 
 def _json(value: Any) -> bytes:
@@ -53,18 +58,32 @@ def _json(value: Any) -> bytes:
 def load_policy(folder: Path) -> ActorCritic:
     """The policy of a checkpoint, on the CPU."""
     _, files = read_verified(folder)
-    facts = json.loads(files["policy.json"])
+    policy = _build_policy(folder, files)
+    _load_weights(policy, folder, files)
+    return policy.eval()
+
+
+def untrained_policy(folder: Path, config: TrainConfig) -> ActorCritic:
+    """The policy that the run of this checkpoint began with."""
+    if config.run.init_from is not None:
+        return load_policy(Path(config.run.init_from))
+    assert config.run.seed is not None
+    with torch_threads(config.run.threads):
+        return _build_policy(folder, read_verified(folder)[1], config.run.seed).eval()
+
+
+def _build_policy(folder: Path, files: dict[str, bytes], seed: int = 0) -> ActorCritic:
+    """As `policy.json` describes it, with the first weights of a run of this seed."""
     try:
-        policy = ActorCritic(
-            space_from_json(facts["observation_space"]),
-            space_from_json(facts["action_space"]),
-            PolicyConfig(**facts["policy"]),
-            critic=facts["critic"],
+        facts = json.loads(files["policy.json"])
+        observation_space, action_space = (
+            space_from_json(facts[f"{name}_space"]) for name in ("observation", "action")
+        )
+        return initial_policy(
+            observation_space, action_space, PolicyConfig(**facts["policy"]), seed, critic=facts["critic"]
         )
     except (KeyError, TypeError, ValueError, UsageError) as error:
         raise CheckpointError(f"{folder} describes a policy that this version cannot build: {error}") from None
-    _load_weights(policy, folder, files)
-    return policy.eval()
 
 
 @dataclass(frozen=True)
@@ -73,23 +92,52 @@ class Restored:
 
     lost_envs: list[int]  # whose open episode could not be restored
     log_sizes: dict[str, int]  # bytes of the logs when it was written
+    unwritten: dict[str, list[str]] = field(default_factory=dict)  # rows that the disk had refused until then
+    generators: dict[str, Any] | None = None  # the global ones, of a process that was the run's alone
 
 
 def restore(trainer: Trainer, folder: Path) -> Restored:
     """Bring a fresh trainer to where the checkpoint was."""
     manifest, files = read_verified(folder)
-    if manifest["algo"] != trainer.config.run.algo:
-        raise CheckpointError(f"{folder} was trained with {manifest['algo']}, not {trainer.config.run.algo}")
+    for name, now in (("algo", trainer.config.run.algo), ("env", trainer.config.env.env)):
+        if manifest.get(name) != now:
+            raise CheckpointError(f"{folder} was trained with {name} {manifest.get(name)}, not {now}")
+    _check_spaces(trainer, folder, json.loads(files["policy.json"]))
+    _load_weights(trainer.policy, folder, files)
+    state = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
+    try:
+        lost = trainer.load_state_dict(state)
+        point_best(folder.parent, trainer.selection.best[0] if trainer.selection.best else None)
+        return Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"], state["globals"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder} holds a state that this version cannot read: {error!r}") from None
+
+
+def start_from(trainer: Trainer, folder: Path) -> list[str]:
+    """Give a fresh trainer the policy and normaliser of another run's checkpoint; what is worth saying of it."""
+    _, files = read_verified(folder)
     facts = json.loads(files["policy.json"])
+    _check_spaces(trainer, folder, facts)
+    without_critic = {"critic_hidden_sizes"} if not (facts["critic"] and trainer.policy.has_critic) else set()
+    theirs, mine = asdict(PolicyConfig(**facts["policy"])), asdict(trainer.config.policy)
+    for name in mine.keys() - ONLY_AT_FIRST - without_critic:
+        if mine[name] != theirs[name]:
+            raise UsageError(f"{name}={mine[name]}, but init_from={folder} was made with {theirs[name]}; drop {name}")
+    # Without a critic on one side, the actor's half is loaded and the other left.
+    trainer.policy.load_state_dict(safetensors.torch.load(files["policy.safetensors"]), strict=not without_critic)
+    notes = [f"starting from the policy of {folder}"]
+    if trainer.policy.has_critic and not facts["critic"]:
+        notes.append("that run had no critic; this one starts with a fresh critic")
+    return notes
+
+
+def _check_spaces(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:
     for name in ("observation_space", "action_space"):
         now = space_to_json(getattr(trainer.envs, name))
         if facts[name] != now:
             raise CheckpointError(
-                f"the env's {name} has changed since {folder} was written: it was {facts[name]}, now it is {now}"
+                f"the env's {name} is not the one that {folder} was made for: it was {facts[name]}, now it is {now}"
             )
-    _load_weights(trainer.policy, folder, files)
-    state = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
-    return Restored(trainer.load_state_dict(state), state["log_sizes"])
 
 
 def _load_weights(policy: ActorCritic, folder: Path, files: dict[str, bytes]) -> None:

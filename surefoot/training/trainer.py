@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from surefoot.algorithms import Algorithm, get_algorithm
 from surefoot.engine.collect import Collector, valid_observations
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.optimize import Learner
-from surefoot.engine.timing import PhaseTimer
+from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.vector_envs import VectorEnvs
-from surefoot.errors import UsageError
-from surefoot.policies.actor_critic import ActorCritic
-from surefoot.settings import options
 from surefoot.training.agent import Agent
+from surefoot.training.build import check_memory, check_spaces, choose_device, initial_policy, rollout_length
 from surefoot.training.config import TrainConfig, check_together
-from surefoot.training.evaluate import torch_threads
+from surefoot.training.evaluate import Abandoned, torch_threads
+from surefoot.training.generators import capture_globals
 from surefoot.training.journal import Journal
+from surefoot.training.selection import Selection, as_row
 from surefoot.training.state import save_checkpoint, seeded
 from surefoot.types import weighted_mean
 
@@ -38,9 +36,7 @@ if TYPE_CHECKING:
     from surefoot.training.callbacks import Callback
     from surefoot.types import Envs, Rollout
 
-BOX_ONLY = ("std", "log_std_init", "tanh_mean")
 CHECKPOINT_SECONDS = 60.0
-LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
 
 
 class Trainer:
@@ -57,10 +53,13 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         budget: int | None = None,
     ) -> None:
+        self.deadline = Deadline(config.run.max_time)  # the envs' start-up counts
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
         self.budget = budget or config.run.total_steps  # a resumed run may get more; its schedules keep their horizon
         self.saved_step = -1  # of the last checkpoint; none yet
-        self._saved_at = perf_counter()
+        self._unsaved = False  # something has happened since
+        self._tried_step, self._tried_at = 0, perf_counter()  # when a checkpoint was last attempted
+        self.troubles: dict[str, str] = {}  # what does not work at the moment, though the run goes on
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
         self.envs = self._build_envs(envs, factory)
         try:
@@ -71,6 +70,9 @@ class Trainer:
             raise
         self.step = 0
         self.journal = Journal(config.run.log_interval, config.run.log_info)
+        self.selection = Selection(config.run, seed)
+        self.rollout: Rollout | None = None  # what is being learned from
+        self.own_process = False  # nobody else draws from the global generators
         self.stop_reason: str | None = None
         self.suspended = False
         self.seconds = 0.0  # of training: from the first env step to the last update
@@ -83,16 +85,15 @@ class Trainer:
 
     def _build(self) -> None:
         config, algorithm = self.config, self.algorithm
-        self._check_spaces()
-        length = self._rollout_length()
-        with torch.random.fork_rng():
-            torch.manual_seed(derive_seed(self.seed, "init"))
-            policy = ActorCritic(
-                self.envs.observation_space,
-                self.envs.action_space,
-                config.policy,
-                critic=algorithm.uses_critic,
-            )
+        check_spaces(config, self.envs.action_space)
+        length = rollout_length(config, algorithm, self.envs)
+        policy = initial_policy(
+            self.envs.observation_space,
+            self.envs.action_space,
+            config.policy,
+            self.seed,
+            critic=algorithm.uses_critic,
+        )
         self.device, self.device_reason = choose_device(config.run.device, policy)
         self.policy = policy.to(self.device)
         self.learner = Learner(
@@ -120,34 +121,6 @@ class Trainer:
             tracker=EpisodeTracker(self.envs.num_envs, config.run.log_info),
             timer=self.timer,
         )
-
-    def _check_spaces(self) -> None:
-        """A setting for continuous actions on a discrete env would be silently inert."""
-        if hasattr(self.envs.action_space, "n"):
-            for option in options(type(self.config.policy)):
-                if option.name in BOX_ONLY and getattr(self.config.policy, option.name) != option.default:
-                    raise UsageError(
-                        f"{option.name} is for continuous actions, but {self.config.env.env or 'this env'} has "
-                        f"{self.envs.action_space}; drop it (the preset may be meant for another env)"
-                    )
-
-    def _rollout_length(self) -> int:
-        if self.algorithm.episodes_per_env is None:
-            return int(self.config.algorithm.rollout_length)
-        limit = self.config.env.max_episode_steps or self.envs.time_limit
-        if limit is None:
-            raise UsageError(
-                f"{self.config.run.algo} learns from whole episodes, but the env has no time limit; "
-                "set --max-episode-steps"
-            )
-        most = limit * self.algorithm.episodes_per_env * self.envs.num_envs
-        if most > self.config.run.total_steps:
-            raise UsageError(
-                f"total_steps={self.config.run.total_steps} may not hold one rollout of {self.envs.num_envs} envs "
-                f"× {self.algorithm.episodes_per_env} episodes of up to {limit} steps; "
-                "raise --total-steps or lower --num-envs"
-            )
-        return limit
 
     def stop(self, reason: str) -> None:
         """End the run after the update in progress."""
@@ -188,34 +161,75 @@ class Trainer:
     def _loop(self) -> None:
         horizon = self.config.run.total_steps
         start = perf_counter() - self.seconds
-        while not self.over:
+        while True:  # the second half first: a resumed run may have been stopped between the two
+            self._evaluate_log_save()
+            if self.over:
+                break
             remaining = max(0.0, 1.0 - self.step / horizon)
             rollout = self.collector.collect(remaining)
             if not rollout.num_steps:  # nothing but resets (a vector env, one step): there is nothing to learn from
                 continue
             for callback in self.callbacks:
                 callback.on_rollout(self, rollout)
+            self.rollout = rollout
             with self.timer.phase("learn"):
                 metrics = self._learn(rollout, remaining)
+            self.rollout = None
             self.step += rollout.num_steps
             self.journal.add(metrics, self.collector.tracker.take())
+            self._unsaved = True
+            self.seconds = perf_counter() - start
             for callback in self.callbacks:
                 callback.on_update(self, metrics)
-            self.seconds = perf_counter() - start
-            if self.journal.due(self.step) or self.spent or (self.over and not self.suspended):
-                with self.timer.phase("log"):
-                    self._log()
-            if self.run is not None and (self.over or self._checkpoint_due()):
-                with self.timer.phase("save"):
-                    self.save()
+            self.deadline.turn()
+            if self.deadline.near:
+                self.suspend("max_time")
+        if self._unsaved:  # a signal came between the last save and the look at it
+            self.save()
         self.seconds = perf_counter() - start
+
+    def _evaluate_log_save(self) -> None:
+        """What may be due after an update. A suspended run leaves to its successor whatever is not done yet."""
+        before, found = self.selection.best, {}
+        if self.selection.due(self.step, last=self.spent or self._stopped):
+            with self.timer.phase("eval"):
+                found = self._evaluate()
+            if not found:
+                if self._unsaved:
+                    self.save()
+                return
+        if self.journal.open and (found or self.journal.due(self.step) or self.spent or self._stopped):
+            with self.timer.phase("log"):
+                self._log(found)
+            self._unsaved = True
+        improved = self.selection.best != before
+        if improved or (self._unsaved and (self.over or self._checkpoint_due())):
+            with self.timer.phase("save"):
+                if not self.save(best=improved) and improved:
+                    self.selection.best = before  # it is not on the disk
+
+    def _evaluate(self) -> dict[str, float]:
+        """Nothing, if somebody asks to stop before it is done."""
+        try:
+            evaluation = self.selection.run(self.agent, self.step, self.abandon)
+        except Abandoned:
+            return {}
+        for callback in self.callbacks:
+            callback.on_evaluation(self, evaluation)
+        return as_row(evaluation)
+
+    def abandon(self) -> bool:
+        """Whether to leave an evaluation or a video in the middle of it."""
+        if self.deadline.near and not self.suspended:
+            self.suspend("max_time")
+        return self.suspended
 
     def _checkpoint_due(self) -> bool:
         """By steps if asked for, else by the clock: when a checkpoint is written changes nothing else in the run."""
         every = self.config.run.checkpoint_every
         if every is None:
-            return perf_counter() - self._saved_at >= CHECKPOINT_SECONDS
-        return self.step - max(self.saved_step, 0) >= every
+            return perf_counter() - self._tried_at >= CHECKPOINT_SECONDS
+        return self.step - self._tried_step >= every
 
     @property
     def spent(self) -> bool:
@@ -226,6 +240,11 @@ class Trainer:
     def over(self) -> bool:
         """The budget is spent, or somebody asked to stop."""
         return self.spent or self.stop_reason is not None
+
+    @property
+    def _stopped(self) -> bool:
+        """For good, not to be resumed."""
+        return self.stop_reason is not None and not self.suspended
 
     def _learn(self, rollout: Rollout, remaining: float) -> dict[str, float]:
         self.learner.set_rates(remaining)
@@ -239,8 +258,8 @@ class Trainer:
             self.policy.normalizer.merge(valid_observations(rollout))
         return metrics
 
-    def _log(self) -> None:
-        row = self.journal.row(self.step)
+    def _log(self, found: dict[str, float]) -> None:
+        row = {**self.journal.row(self.step), **found}
         timing = {"seconds": self.seconds, "steps_per_second": self.steps_per_second}
         timing |= {f"seconds_{name}": seconds for name, seconds in self.timer.seconds.items()}
         for callback in self.callbacks:
@@ -250,62 +269,67 @@ class Trainer:
     def steps_per_second(self) -> float:
         return self.step / self.seconds if self.seconds else 0.0
 
-    def save(self, *, mid_rollout: bool = False) -> None:
-        """Write a checkpoint of the whole run as it is now; `mid_rollout`: the open episodes cannot be restored."""
-        assert self.run is not None
-        save_checkpoint(self.run.checkpoints, self, mid_rollout)
-        self.saved_step, self._saved_at = self.step, perf_counter()
+    def save(self, *, best: bool = False, mid_rollout: bool = False) -> bool:
+        """Write a checkpoint of the whole run as it is now. A disk that refuses it is a trouble, not the end.
+
+        `best`: by evaluation, so far. `mid_rollout`: the open episodes cannot be restored.
+        """
+        if self.run is None:
+            return True
+        self._tried_step, self._tried_at = self.step, perf_counter()
+        try:
+            save_checkpoint(self.run.checkpoints, self, best=best, mid_rollout=mid_rollout)
+        except OSError as error:
+            stands = f"that of step {self.saved_step:,} stands" if self.saved_step >= 0 else "there is none yet"
+            self.trouble(
+                "checkpoint",
+                f"the checkpoint of step {self.step:,} could not be written to {self.run.checkpoints}: "
+                f"{error.strerror}; {stands}. Training goes on and tries again",
+            )
+            return False
+        self.saved_step, self._unsaved = self.step, False
+        self.recovered("checkpoint")
+        return True
+
+    def trouble(self, what: str, message: str) -> None:
+        """Something around the run does not work; said once, until it has worked again."""
+        if what not in self.troubles:
+            self.troubles[what] = message
+            self.warn(message)
+
+    def recovered(self, what: str) -> None:
+        if self.troubles.pop(what, None) is not None:
+            self.warn(f"{what} written again, at step {self.step:,}")
+
+    def warn(self, message: str) -> None:
+        for callback in self.callbacks:
+            callback.on_warning(self, message)
 
     def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
         """Everything that the rest of the run depends on, apart from the policy's own tensors."""
         return {
             "step": self.step,
             "seconds": self.seconds,
-            "log_sizes": self.run.log_sizes() if self.run is not None else {},
+            "logs": self.run.log_state() if self.run is not None else {},
             "algorithm": dict(self.algorithm.state),
             "learner": self.learner.state_dict(),
             "collector": self.collector.state_dict(mid_rollout=mid_rollout),
             "journal": self.journal.state_dict(),
+            "selection": self.selection.state_dict(),
+            "globals": capture_globals() if self.own_process else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> list[int]:
         """Go on from there; returns the envs whose open episode could not be restored."""
         self.step, self.seconds = state["step"], state["seconds"]
-        self.saved_step, self._saved_at = self.step, perf_counter()
+        self.saved_step = self._tried_step = self.step
         self.algorithm.state.update(state["algorithm"])
         self.learner.load_state_dict(state["learner"])
         self.journal.load_state_dict(state["journal"])
+        self.selection.load_state_dict(state["selection"])
         return self.collector.load_state_dict(state["collector"])
 
     @property
     def agent(self) -> Agent:
         """The policy as it is now, ready to act."""
         return Agent(self.policy, derive_seed(self.seed, "agent"))
-
-
-def choose_device(wanted: str, policy: ActorCritic) -> tuple[torch.device, str]:
-    """(the device, why)."""
-    if wanted == "cpu":
-        return torch.device("cpu"), "as asked"
-    if wanted == "cuda":
-        if not torch.cuda.is_available():
-            raise UsageError("device=cuda, but PyTorch sees no CUDA device here; use --device cpu")
-        return torch.device("cuda"), "as asked"
-    if not torch.cuda.is_available():
-        return torch.device("cpu"), "no CUDA device here"
-    size = sum(p.numel() for p in policy.parameters())
-    if size < LARGE_POLICY:
-        return torch.device("cpu"), f"{size:,} parameters are too few to gain from the GPU"
-    return torch.device("cuda"), f"{size:,} parameters"
-
-
-def check_memory(length: int, envs: Envs, policy: ActorCritic) -> None:
-    """Refuse rollouts that cannot fit, before they are allocated."""
-    per_step = 4 * int(np.prod(policy.obs_shape)) + 4 * policy.actions.num_params + 48
-    needed = 3 * length * envs.num_envs * per_step  # stored, normalised, in minibatches
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
-    if available is not None and needed > 0.8 * available:
-        raise UsageError(
-            f"a rollout of {envs.num_envs} envs × {length} steps needs about {needed / 2**30:.1f} GiB; "
-            f"this machine has {available / 2**30:.1f}. Lower --num-envs or --rollout-length"
-        )

@@ -25,7 +25,7 @@ def test_train_prints_what_it_does_and_what_to_type_next(capsys):
     assert "ppo on CartPole-v1, seed 4" in out
     assert re.search(r"step +\d", out)
     assert "greedy return" in out
-    assert re.search(r"next: +surefoot eval runs/CartPole-v1/ppo/", out)
+    assert re.search(r"next: +surefoot video runs/CartPole-v1/ppo/", out)
 
 
 def test_json_is_the_last_line_of_stdout_and_all_of_it(capsys):

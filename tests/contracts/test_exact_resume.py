@@ -114,7 +114,9 @@ def test_an_env_that_does_not_come_back_starts_afresh_and_is_named(tmp_path, cap
         "        return (obs + np.float32(1e-3 * self.shift), *rest)\n"
     )
     run = surefoot.train(f"{tmp_path}/wild.py:Wild", run_dir=tmp_path / "run", **settings("ppo"))
-    resume(run, total_steps=2400)
+    with pytest.raises(UsageError, match=r"names code that would be .*\n  env = .*wild.py:Wild\n.*--trust"):
+        resume(run, total_steps=2400)
+    resume(run, total_steps=2400, trust=True)
     assert "could not be restored; they start afresh" in capsys.readouterr().out
 
 
@@ -131,8 +133,12 @@ def test_two_processes_cannot_hold_one_run(tmp_path):
 def test_changed_spaces_are_refused(tmp_path):
     run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
     config = run.path / "config.toml"
-    config.write_text(config.read_text().replace('env = "CartPole-v1"', 'env = "Acrobot-v1"'))
-    with pytest.raises(CheckpointError, match="observation_space has changed"):
+    text = config.read_text()
+    config.write_text(text.replace('env = "CartPole-v1"', 'env = "Acrobot-v1"'))
+    with pytest.raises(CheckpointError, match="was trained with env CartPole-v1, not Acrobot-v1"):
+        resume(run)
+    config.write_text(text.replace("wrappers = []", 'wrappers = ["TimeAwareObservation"]'))
+    with pytest.raises(CheckpointError, match="observation_space is not the one"):
         resume(run)
 
 

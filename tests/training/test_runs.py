@@ -180,7 +180,7 @@ def test_an_interrupt_saves_the_policy_and_says_where():
             if trainer.update == 3:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=r"at step 768; everything is saved. Go on: surefoot resume runs/"):
+    with pytest.raises(KeyboardInterrupt, match=r"at step 768; everything is saved. Go on:\nsurefoot resume runs/"):
         short_run(callbacks=[Interrupt()])
     (run,) = list_runs()
     assert run.read_status() == {"state": "interrupted", "step": 768}
@@ -328,8 +328,8 @@ def test_a_full_disk_while_rescuing_does_not_hide_the_error(monkeypatch):
     with pytest.raises(RuntimeError, match="mine"):
         short_run(callbacks=[Breaks()])
     (run,) = list_runs()
+    assert "checkpoint of step 768 could not be written" in run.log.read_text()
     assert run.read_status()["state"] == "failed"
-    assert "could not be saved" in run.log.read_text()
 
 
 def test_a_callback_that_raises_at_the_end_leaves_nothing_open():

@@ -1,0 +1,90 @@
+"""The parts that a trainer is made of, each checked before the first env step."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from surefoot.envs.seeds import derive_seed
+from surefoot.errors import UsageError
+from surefoot.policies.actor_critic import ActorCritic
+from surefoot.settings import options
+
+if TYPE_CHECKING:
+    from surefoot.algorithms import Algorithm
+    from surefoot.policies.config import PolicyConfig
+    from surefoot.training.config import TrainConfig
+    from surefoot.types import Envs
+
+BOX_ONLY = ("std", "log_std_init", "tanh_mean")
+LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
+
+
+def initial_policy(
+    observation_space: Any, action_space: Any, config: PolicyConfig, seed: int, *, critic: bool
+) -> ActorCritic:
+    """The policy that a run of this seed begins with."""
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed, "init"))
+        return ActorCritic(observation_space, action_space, config, critic=critic)
+
+
+def check_spaces(config: TrainConfig, action_space: Any) -> None:
+    """A setting for continuous actions on a discrete env would be silently inert."""
+    if hasattr(action_space, "n"):
+        for option in options(type(config.policy)):
+            if option.name in BOX_ONLY and getattr(config.policy, option.name) != option.default:
+                raise UsageError(
+                    f"{option.name} is for continuous actions, but {config.env.env or 'this env'} has "
+                    f"{action_space}; drop it (the preset may be meant for another env)"
+                )
+
+
+def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:
+    """As set, or for whole episodes the longest that one may be."""
+    if algorithm.episodes_per_env is None:
+        return int(config.algorithm.rollout_length)
+    limit = config.env.max_episode_steps or envs.time_limit
+    if limit is None:
+        raise UsageError(
+            f"{config.run.algo} learns from whole episodes, but the env has no time limit; set --max-episode-steps"
+        )
+    most = limit * algorithm.episodes_per_env * envs.num_envs
+    if most > config.run.total_steps:
+        raise UsageError(
+            f"total_steps={config.run.total_steps} may not hold one rollout of {envs.num_envs} envs "
+            f"× {algorithm.episodes_per_env} episodes of up to {limit} steps; "
+            "raise --total-steps or lower --num-envs"
+        )
+    return limit
+
+
+def choose_device(wanted: str, policy: ActorCritic) -> tuple[torch.device, str]:
+    """(the device, why)."""
+    if wanted == "cpu":
+        return torch.device("cpu"), "as asked"
+    if wanted == "cuda":
+        if not torch.cuda.is_available():
+            raise UsageError("device=cuda, but PyTorch sees no CUDA device here; use --device cpu")
+        return torch.device("cuda"), "as asked"
+    if not torch.cuda.is_available():
+        return torch.device("cpu"), "no CUDA device here"
+    size = sum(p.numel() for p in policy.parameters())
+    if size < LARGE_POLICY:
+        return torch.device("cpu"), f"{size:,} parameters are too few to gain from the GPU"
+    return torch.device("cuda"), f"{size:,} parameters"
+
+
+def check_memory(length: int, envs: Envs, policy: ActorCritic) -> None:
+    """Refuse rollouts that cannot fit, before they are allocated."""
+    per_step = 4 * int(np.prod(policy.obs_shape)) + 4 * policy.actions.num_params + 48
+    needed = 3 * length * envs.num_envs * per_step  # stored, normalised, in minibatches
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    if available is not None and needed > 0.8 * available:
+        raise UsageError(
+            f"a rollout of {envs.num_envs} envs × {length} steps needs about {needed / 2**30:.1f} GiB; "
+            f"this machine has {available / 2**30:.1f}. Lower --num-envs or --rollout-length"
+        )

@@ -1,0 +1,44 @@
+"""The global generators of Python, NumPy and PyTorch, which our own code never draws from.
+
+A careless environment or callback may. In a process of ours alone they are seeded, saved and restored with the run.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from surefoot.envs.seeds import derive_seed
+
+
+def seed_globals(seed: int) -> None:
+    random.seed(derive_seed(seed, "python"))
+    np.random.seed(derive_seed(seed, "numpy"))
+    torch.manual_seed(derive_seed(seed, "torch"))
+
+
+def capture_globals() -> dict[str, Any]:
+    version, words, gauss = random.getstate()
+    state = np.random.get_state(legacy=False)
+    assert isinstance(state, dict)
+    return {
+        "python": {"version": version, "words": np.array(words, np.int64), "gauss": gauss},
+        "numpy": {
+            "key": state["state"]["key"].astype(np.int64),
+            "pos": int(state["state"]["pos"]),
+            "has_gauss": int(state["has_gauss"]),
+            "gauss": float(state["gauss"]),
+        },
+        "torch": torch.get_rng_state(),
+    }
+
+
+def restore_globals(state: dict[str, Any]) -> None:
+    python, numbers = state["python"], state["numpy"]
+    random.setstate((python["version"], tuple(int(word) for word in python["words"]), python["gauss"]))
+    key = np.asarray(numbers["key"], np.uint32)
+    np.random.set_state(("MT19937", key, numbers["pos"], numbers["has_gauss"], numbers["gauss"]))
+    torch.set_rng_state(state["torch"])

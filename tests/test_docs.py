@@ -45,8 +45,9 @@ def test_readme_and_ci_run_the_same_test_command():
 def test_every_command_in_the_docs_works(words, capsys):
     if words[0] == "train":
         words = [*words, "--dry-run"]
-    elif words[0] in ("eval", "resume"):
-        surefoot.train("CartPole-v1", preset="none", total_steps=1024, progress=False, eval_episodes=1)
+    if {"eval", "resume", "video", "latest"} & set(words):
+        short = {"total_steps": 1024, "eval_every": 512, "selection_episodes": 1, "eval_episodes": 1}
+        surefoot.train("CartPole-v1", preset="none", progress=False, **short)
         words = ["2k" if word == "200k" else word for word in words]
     assert main(words) == 0
 
@@ -66,10 +67,11 @@ def test_every_python_example_in_the_docs_runs(code, monkeypatch):
 def test_every_metric_is_documented_and_nothing_else():
     text = (ROOT / "docs" / "metrics.md").read_text().split("`timings.jsonl`:")[0]
     documented = set(re.findall(r"^\| `([a-zA-Z0-9_/]+)`", text, re.MULTILINE)) - {"info/NAME"}
+    every = {"eval_every": 2048, "selection_episodes": 1}
     logged = set()
     for algo in ALGORITHMS:
         run = surefoot.train(
-            "Pendulum-v1", algo, preset="none", total_steps=2048, num_envs=4, progress=False, eval_episodes=0
+            "Pendulum-v1", algo, preset="none", total_steps=2048, num_envs=4, progress=False, eval_episodes=0, **every
         )
         logged |= set(run.metrics[-1])
     assert logged == documented

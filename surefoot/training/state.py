@@ -52,7 +52,7 @@ def save_checkpoint(root: Path, trainer: Trainer, *, best: bool = False, mid_rol
 
 
 def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+    return (json.dumps(value, indent=1) + "\n").encode()
 
 
 def load_policy(folder: Path) -> ActorCritic:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -16,8 +17,18 @@ from surefoot.training.session import Interrupted
 EXTRAS = {"normalize_observations": True, "normalize_rewards": True, "learning_rate_schedule": "linear", "num_envs": 3}
 
 
+ENVS = {  # env -> (the package that it needs beyond the base, its settings)
+    "CartPole-v1": ("gymnasium", {}),
+    "Pendulum-v1": ("gymnasium", {}),
+    "LunarLander-v3": ("Box2D", {}),
+    "HalfCheetah-v5": ("mujoco", {}),
+    "ALE/Pong-v5": ("ale_py", {"env_kwargs": {"obs_type": "ram"}}),
+}
+
+
 def settings(algo):
-    common = {**EXTRAS, "preset": "none", "progress": False, "seed": 3, "eval_episodes": 2}
+    common = {**EXTRAS, "preset": "none", "progress": False, "seed": 3, "eval_episodes": 2, "eval_max_steps": 200}
+    common |= {"eval_every": 700, "selection_episodes": 2}
     if algo == "reinforce":
         return {**common, "total_steps": 9000, "max_episode_steps": 100, "log_every": 1500, "checkpoint_every": 1800}
     length = 6 if algo == "a2c" else 36
@@ -45,16 +56,22 @@ def same(left, right):
     assert (left.path / "metrics.jsonl").read_bytes() == (right.path / "metrics.jsonl").read_bytes()
     for name in ("policy.safetensors", "policy.json"):
         assert (weights(left) / name).read_bytes() == (weights(right) / name).read_bytes()
+    best = [run.path / "checkpoints" / (run.path / "checkpoints" / "BEST").read_text().strip() for run in (left, right)]
+    assert best[0].name == best[1].name
+    assert len({(folder / "policy.safetensors").read_bytes() for folder in best}) == 1
     assert left.result["eval"] == right.result["eval"]
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("env", ENVS)
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tmp_path):
-    whole = surefoot.train(env, algo, run_dir=tmp_path / "whole", **settings(algo))
-    updates = whole.result["updates"]
+    package, own = ENVS[env]
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    whole = surefoot.train(env, algo, run_dir=tmp_path / "whole", **settings(algo), **own)
+    die = Die(whole.result["updates"] * 2 // 3)
     with pytest.raises(KeyboardInterrupt):
-        surefoot.train(env, algo, run_dir=tmp_path / "killed", callbacks=[Die(updates * 2 // 3)], **settings(algo))
+        surefoot.train(env, algo, run_dir=tmp_path / "killed", callbacks=[die], **settings(algo), **own)
     resumed = resume(tmp_path / "killed", progress=False)
     same(resumed, whole)
 

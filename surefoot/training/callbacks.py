@@ -37,3 +37,6 @@ class Callback:
 
     def on_end(self, trainer: Trainer) -> None:
         """Training is over (also after an error or an interrupt)."""
+
+    def on_exit(self, trainer: Trainer, outcome: str) -> None:
+        """The run leaves this process: done, interrupted or failed. The last call of all, files are written."""

@@ -29,9 +29,9 @@ from surefoot.training.config import (
     to_toml,
 )
 from surefoot.training.generators import restore_globals, seed_globals
+from surefoot.training.mirror import require_tracker
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, say
 from surefoot.training.state import Restored, restore, start_from
-from surefoot.training.trackers import require_tracker
 from surefoot.training.trainer import Trainer
 from surefoot.training.video import go_headless
 

@@ -32,7 +32,7 @@ class FileLog(Callback):
     """`metrics.jsonl`, the record, `timings.jsonl`, kept apart so that equal runs have equal metrics, and `log.txt`."""
 
     def __init__(self, run: RunDirectory, unwritten: dict[str, list[str]] | None = None) -> None:
-        self._run = run
+        self._run, self._over = run, False
         self._metrics, self._timings = run.open_logs(unwritten)
 
     def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
@@ -52,9 +52,11 @@ class FileLog(Callback):
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
         self._run.note(f"step {trainer.step}: {message}")
-        self._run.set_status("degraded" if trainer.troubles else "running", step=trainer.step, **trainer.troubles)
+        if not self._over:
+            self._run.set_status("degraded" if trainer.troubles else "running", step=trainer.step, **trainer.troubles)
 
     def on_end(self, trainer: Trainer) -> None:
+        self._over = True  # from here on the session says how the run stands
         self._metrics.close()
         self._timings.close()
         if lost := len(self._metrics.pending):

@@ -15,9 +15,9 @@ from surefoot.runs.files import write_json
 from surefoot.training.crash import write_crash
 from surefoot.training.evaluate import Abandoned, Evaluation, evaluate_agent
 from surefoot.training.loggers import FileLog, TensorBoardLog, VideoLog
+from surefoot.training.mirror import TrackerLog
 from surefoot.training.progress import make_progress
 from surefoot.training.signals import Interrupted, complain, stop_on_signals
-from surefoot.training.trackers import TrackerLog
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -53,6 +53,20 @@ class Session:
         trainer.callbacks = [*self.callbacks, *self._loggers(), display]
         directory.note(greeting(trainer, directory))
         directory.set_status("running", step=trainer.step)
+        outcome = "failed"
+        try:
+            result = self._train_and_evaluate(display)
+            outcome = "interrupted" if trainer.suspended else "done"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+            raise
+        finally:
+            for callback in trainer.callbacks:
+                callback.on_exit(trainer, outcome)
+        return result
+
+    def _train_and_evaluate(self, display: Any) -> dict[str, Any]:
+        trainer, directory = self.trainer, self.directory
         try:
             with stop_on_signals(trainer.suspend, self._last_words if self.own_process else None) as signals:
                 trainer.train()
@@ -82,7 +96,7 @@ class Session:
     def _loggers(self) -> list[Callback]:
         trainer, directory, config = self.trainer, self.directory, self.trainer.config.run
         found: list[Callback] = [FileLog(directory, self.unwritten), TensorBoardLog(directory, trainer.step)]
-        found += [TrackerLog(name, directory, trainer.warn) for name in config.trackers]
+        found += [TrackerLog(name, directory) for name in config.trackers]
         if config.video_every is not None and self.video_env is not None:
             found.append(VideoLog(directory, self.video_env, config.video_every, trainer.step))
         return found

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from shlex import quote
 from typing import Any
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
@@ -15,6 +14,7 @@ from surefoot.cli.eval import describe as describe_evaluation
 from surefoot.cli.flags import Parser, add_settings, add_trust, format_value, trusting
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
+from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
 from surefoot.training.presets import load_preset
@@ -179,8 +179,8 @@ def say_result(result: dict[str, Any], out: Any) -> None:
         print(f"best by evaluation during training: step {step:,} ({found:.1f}); --checkpoint best", file=out)
     print(
         f"run:     {where}\n"
-        f"curves:  tensorboard --logdir {quote(where + '/tensorboard')}"
+        f"curves:  tensorboard --logdir {shell_path(where + '/tensorboard')}"
         + ("" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")')
-        + f"\nnext:    {result['resume'] or f'surefoot video {quote(where)} --untrained'}",
+        + f"\nnext:    {result['resume'] or f'surefoot video {shell_path(where)} --untrained'}",
         file=out,
     )

@@ -49,7 +49,8 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
                 raise UsageError(
                     "to be filmed, the environment's factory must take render_mode and hand it on to the env"
                 ) from None
-            raise EnvError(f"the environment's factory raised {type(error).__name__}: {error}") from error
+            name = f" {config.env}" if config.env else ""
+            raise EnvError(f"the environment's factory{name} raised {type(error).__name__}: {error}") from error
         if not isinstance(env, gym.Env):
             raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")
         return env

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import CheckpointError
-from surefoot.runs.files import fsync_directory, read_json, write_atomic, write_durable
+from surefoot.runs.files import fsync_directory, read_json, read_regular, write_atomic, write_durable
 
 SCHEMA = 1
 KEEP = 3
 MANIFEST, LATEST, BEST = "MANIFEST.json", "LATEST", "BEST"
+LARGEST_DAMAGED = 2**20  # bytes that are read of a file that should have fewer
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -37,6 +38,7 @@ def write_checkpoint(
     clean(root)
     entries = {n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in files.items()}
     manifest = {"schema": SCHEMA, "step": step, "files": entries, **facts}
+    manifest["seal"] = seal(manifest)
     whole = {**files, MANIFEST: (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()}
     try:
         try:
@@ -49,11 +51,19 @@ def write_checkpoint(
         if best:
             point_best(root, step)
     except OSError as error:
+        if not root.is_dir():
+            raise OSError(error.errno, "the directory is gone", str(root)) from error
         needed, free = sum(map(len, whole.values())), shutil.disk_usage(root).free
         why = f"{error.strerror}; {needed:,} bytes are needed, {free:,} are free"
         raise OSError(error.errno, why, str(root)) from error
     prune(root)
     return target
+
+
+def seal(manifest: Mapping[str, Any]) -> str:
+    """A hash of the manifest's own content, the seal apart: a flipped bit in it must not go unnoticed, either."""
+    rest = {name: value for name, value in manifest.items() if name != "seal"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _write_all(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
@@ -100,10 +110,15 @@ def point_best(root: Path, step: int | None) -> None:
 def pointed(root: Path, pointer: str) -> Path | None:
     """Where LATEST or BEST points; None where there is no such file or it holds no step."""
     try:
-        name = (root / pointer).read_text().strip()
+        name = read_regular(root / pointer, 100).decode().strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return root / name if name.isdigit() else None
+    return root / name if is_step(name) else None
+
+
+def is_step(name: str) -> bool:
+    """Whether a directory of this name is a checkpoint's."""
+    return name.isascii() and name.isdigit() and len(name) < 19
 
 
 def set_aside(folder: Path) -> Path:
@@ -118,7 +133,7 @@ def set_aside(folder: Path) -> Path:
 
 def steps_of(root: Path) -> list[Path]:
     """Checkpoints by step, oldest first."""
-    found = [path for path in root.glob("*") if path.name.isdigit() and path.is_dir()]
+    found = [path for path in root.glob("*") if is_step(path.name) and path.is_dir() and not path.is_symlink()]
     return sorted(found, key=lambda path: int(path.name))
 
 
@@ -139,45 +154,43 @@ def prune(root: Path, keep: int = KEEP) -> list[Path]:
 def clean(root: Path) -> None:
     """Remove what a killed writer left."""
     for rest in root.glob(".tmp-*"):
-        shutil.rmtree(rest, ignore_errors=True) if rest.is_dir() else rest.unlink(missing_ok=True)
+        link = rest.is_symlink()
+        shutil.rmtree(rest, ignore_errors=True) if rest.is_dir() and not link else rest.unlink(missing_ok=True)
 
 
 def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """(manifest, files) of a checkpoint whose every byte is as it was written; CheckpointError otherwise."""
-    try:
-        manifest = read_json(folder / MANIFEST)
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{folder} has no {MANIFEST}: it was not written to the end, or is no checkpoint"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / MANIFEST} cannot be read: {error}") from None
-    found = manifest.get("schema") if isinstance(manifest, dict) else None
+    if not (folder / MANIFEST).exists():
+        raise CheckpointError(f"{folder} has no {MANIFEST}: it was not written to the end, or is no checkpoint")
+    manifest = read_json(folder / MANIFEST)
+    found = manifest.get("schema")
     if found != SCHEMA:
         newer = isinstance(found, int) and found > SCHEMA
         raise CheckpointError(
             f"{folder} has schema {found}; this version of surefoot reads schema {SCHEMA}"
             + (" (a newer surefoot wrote it: update yours)" if newer else "")
         )
-    if folder.name.isdigit() and manifest.get("step") != int(folder.name):
+    if manifest.get("seal") != seal(manifest):
+        raise CheckpointError(f"{folder / MANIFEST} is damaged: it does not fit its own hash")
+    if is_step(folder.name) and manifest.get("step") != int(folder.name):
         raise CheckpointError(f"{folder} holds the checkpoint of step {manifest.get('step')}")
     try:
         entries = {plain_name(name): (int(e["bytes"]), str(e["sha256"])) for name, e in manifest["files"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is not as we write it: {error!r}") from None
     return manifest, {name: _read_hashed(folder / name, *entry) for name, entry in entries.items()}
 
 
 def plain_name(name: str) -> str:
     """A file of the checkpoint's own directory; a manifest may not point elsewhere."""
-    if name != os.path.basename(name) or name in ("", ".", ".."):
+    if name != os.path.basename(name) or name in ("", ".", "..") or "\0" in name:
         raise ValueError(f"{name!r} is no file name")
     return name
 
 
 def _read_hashed(path: Path, size: int, sha256: str) -> bytes:
     try:
-        data = path.read_bytes()
+        data = read_regular(path, max(size, LARGEST_DAMAGED))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) != size:
@@ -198,6 +211,10 @@ def find_checkpoint(root: Path, which: str = "latest", *, strict: bool = False) 
     else:
         candidates = [_named(root, which)]
     notes: list[str] = []
+    if which == "latest" and first is None and candidates:
+        notes.append(f"{root / LATEST} is missing or holds no step; the newest checkpoint serves")
+        if strict:
+            raise CheckpointError(notes[0])
     for folder in candidates:
         try:
             read_verified(folder)
@@ -221,7 +238,7 @@ def _named(root: Path, which: str) -> Path:
             )
         return best
     step = which.replace("_", "").replace(",", "")
-    if not (root / step).is_dir() or not step.isdigit():
+    if not is_step(step) or not (root / step).is_dir():
         known = ", ".join(path.name for path in steps_of(root)) or "none"
         raise CheckpointError(f"there is no checkpoint '{which}' in {root} (there are: {known}; or latest, best)")
     return root / step

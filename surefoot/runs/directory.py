@@ -10,11 +10,12 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from shlex import quote
 from time import sleep
 from typing import Any
 
-from surefoot.errors import BusyError, CheckpointError, UsageError
-from surefoot.runs.files import JsonLines, read_json, read_json_lines, write_atomic, write_json
+from surefoot.errors import BusyError, CheckpointError, SurefootError, UsageError
+from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, write_atomic, write_json
 
 ROOT = Path("runs")
 
@@ -30,6 +31,7 @@ class RunDirectory:
         self.status, self.result, self.log = path / "status.json", path / "result.json", path / "log.txt"
         self.videos, self.crash = path / "videos", path / "crash"
         self._logs: dict[str, JsonLines] = {}
+        self._notes = AppendedFile(self.log)
 
     @classmethod
     def create(cls, path: str | Path | None, env: str, algo: str, seed: int) -> RunDirectory:
@@ -50,6 +52,22 @@ class RunDirectory:
                 f"cannot write the run directory {target}: {error.strerror}; choose another --run-dir"
             ) from None
         return run
+
+    @staticmethod
+    def check_place(path: str | Path | None) -> None:
+        """Fail before any env is made where the directory could not be written later."""
+        from tempfile import mkdtemp  # not above: it costs milliseconds of every `--help`
+
+        target = ROOT if path is None else Path(path)
+        try:
+            if path is not None and (target / "manifest.json").exists():
+                raise UsageError(f"{target} already holds a run; choose another --run-dir, or remove it")
+            existing = next(place for place in (target, *target.absolute().parents) if place.exists())
+            os.rmdir(mkdtemp(prefix=".tmp-", dir=existing))
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the run directory {target}: {error.strerror}; choose another --run-dir"
+            ) from None
 
     def lock(self) -> None:
         """Hold the run for this process until it ends, however it ends; BusyError if another one has it."""
@@ -73,7 +91,12 @@ class RunDirectory:
             self._lock.write(f"pid {os.getpid()} on {socket.gethostname()}")
             self._lock.flush()
 
+        for rest in self.path.glob(".tmp-*"):  # of a process that was killed
+            with suppress(OSError):
+                rest.unlink()
+
     def unlock(self) -> None:
+        self._notes.close()
         self._lock.close()
 
     def is_locked(self) -> bool:
@@ -87,6 +110,13 @@ class RunDirectory:
             return True
         return False
 
+    def refuse_links(self) -> None:
+        """A run writes to its own files; one of a stranger may have links there to somebody else's."""
+        own = (*vars(self).values(), self.path / ".lock", self.checkpoints / "LATEST", self.checkpoints / "BEST")
+        for path in own:
+            if isinstance(path, Path) and path != self.path and path.is_symlink():
+                raise CheckpointError(f"{path} is a link; a run is only resumed or filmed into files of its own")
+
     def set_status(self, state: str, **facts: Any) -> None:
         """state: running, degraded (running, but the disk refuses files), done, interrupted or failed."""
         with suppress(OSError):  # the run itself is worth more than its label
@@ -95,13 +125,13 @@ class RunDirectory:
     def read_status(self) -> dict[str, Any]:
         """What the run said last; one that says it is running but has no process was interrupted (kill −9, power)."""
         status: dict[str, Any] = read_json(self.status) if self.status.exists() else {"state": "unknown"}
-        if status["state"] in ("running", "degraded") and not self.is_locked():
+        if status.get("state") in ("running", "degraded") and not self.is_locked():
             status["state"] = "interrupted"
         return status
 
     def note(self, line: str) -> None:
-        with suppress(OSError), open(self.log, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        """A line of `log.txt`; on a full disk it waits for the next one."""
+        self._notes.append(f"{line}\n".encode())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         return list(read_json_lines(self.metrics))
@@ -128,7 +158,12 @@ class RunDirectory:
             if size < wanted:
                 raise CheckpointError(f"{log} has {size} bytes, but the checkpoint knows of {wanted}; rows are missing")
             if log.exists():
-                os.truncate(log, wanted)
+                os.truncate(log, wanted)  # no link: `refuse_links`
+
+
+def shell_path(path: str | Path) -> str:
+    """A path as a shell takes it and no parser for a flag."""
+    return quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def _make_new(base: Path) -> Path:
@@ -182,9 +217,14 @@ def describe(run: RunDirectory) -> dict[str, Any]:
     """What `surefoot list runs` shows of a run."""
     try:
         manifest, status = read_json(run.manifest), run.read_status()
-    except (OSError, ValueError, TypeError, KeyError):
+        return _description(run, manifest, status, run.read_metrics())
+    except (SurefootError, OSError, ValueError, TypeError, KeyError, AttributeError):
         return {"run": str(run.path), "state": "unreadable"}
-    rows = run.read_metrics()
+
+
+def _description(
+    run: RunDirectory, manifest: dict[str, Any], status: dict[str, Any], rows: list[dict[str, Any]]
+) -> dict[str, Any]:
     evaluated = [x for x in (*(row.get("eval_return") for row in rows), status.get("eval_return")) if x is not None]
     trained = [x for x in (row.get("episode_return") for row in rows) if x is not None]
     return {

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from surefoot.errors import CheckpointError
+
+LARGEST = 256 * 2**20  # bytes of a JSON file that is read
+BROKEN = (ValueError, RecursionError)  # what reading JSON raises: no JSON, no text, or nested without end
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
@@ -42,8 +49,27 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
+def read_regular(path: Path, limit: int = LARGEST) -> bytes:
+    """The content of a plain file that is no larger than `limit`; a pipe, a device or a giant is not even opened."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    if status.st_size > limit:
+        raise OSError(errno.EFBIG, f"{status.st_size:,} bytes are more than it can have", str(path))
+    return path.read_bytes()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a run; CheckpointError where there is none, as a stranger may have written it."""
+    try:
+        found = json.loads(read_regular(path))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+    except BROKEN as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} is damaged: it holds no JSON object")
+    return found
 
 
 class AppendedFile:
@@ -69,7 +95,8 @@ class AppendedFile:
         data = b"".join(self.pending)
         try:
             if self._handle is None:
-                self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                self._handle = os.open(self.path, flags, 0o666)
             size = os.fstat(self._handle).st_size
             try:
                 written = os.write(self._handle, data)
@@ -111,7 +138,16 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Every whole line; a torn last one (the writer was killed) is left out."""
     if not path.exists():
         return
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
+    if not path.is_file():
+        raise CheckpointError(f"{path} is not a plain file")
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = json.loads(line)
+            except BROKEN as error:
+                raise CheckpointError(f"{path} is damaged in line {number}: {error}") from None
+            if not isinstance(row, dict):
+                raise CheckpointError(f"{path} is damaged in line {number}: it holds no JSON object")
+            yield row

@@ -30,8 +30,9 @@ def build_manifest(**facts: Any) -> dict[str, Any]:
 
 def different_versions(run: RunDirectory) -> list[str]:
     """What this process has other versions of than the run was made with: the bytes may differ, too."""
-    then: dict[str, Any] = read_json(run.manifest).get("versions") or {}
-    now = _versions()
+    then, now = read_json(run.manifest).get("versions"), _versions()
+    if not isinstance(then, dict):
+        return [f"note: {run.manifest} does not say what it was made with"]
     return [
         f"note: {name} is {now[name]} now and was {then[name]}"
         for name in now

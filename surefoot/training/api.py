@@ -12,7 +12,7 @@ import gymnasium as gym
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import make_env
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import UsageError
+from surefoot.errors import CheckpointError, UsageError
 from surefoot.runs import RunDirectory, find_run
 from surefoot.runs.checkpoints import find_checkpoint
 from surefoot.runs.files import read_json
@@ -195,16 +195,24 @@ def evaluate_run(
     directory = _directory(run)
     config = run_config(directory, trust)
     folder, passed_over = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
-    assert config.run.seed is not None  # drawn seeds are written down
     evaluation = evaluate_agent(
         Agent(load_policy(folder)),
         evaluation_factory(config, None),
         episodes=episodes,
-        seed=config.run.seed if seed is None else derive_seed(seed, "asked"),
+        seed=episode_seeds(config, seed),
         deterministic=deterministic,
         max_steps=max_steps or config.run.eval_max_steps,
     )
     return evaluation, folder, passed_over
+
+
+def episode_seeds(config: TrainConfig, asked: int | None) -> int:
+    """Of the run's own evaluation, or others."""
+    if asked is not None:
+        return derive_seed(asked, "asked")
+    if config.run.seed is None:
+        raise CheckpointError("the run's config.toml has no seed, though every run writes its own down")
+    return config.run.seed
 
 
 def run_config(directory: RunDirectory, trust: Trust) -> TrainConfig:
@@ -248,14 +256,15 @@ def video(
     agents = {"trained": Agent(load_policy(folder))}
     if untrained:
         agents = {"untrained": Agent(untrained_policy(folder, config))} | agents
+    if not out:
+        directory.refuse_links()
     file = Path(out) if out else directory.videos / f"{folder.name}{'-beside-untrained' if untrained else ''}.mp4"
-    assert config.run.seed is not None
     found = record(
         agents,
         make,
         file,
         episodes=episodes,
-        seed=config.run.seed if seed is None else derive_seed(seed, "asked"),
+        seed=episode_seeds(config, seed),
         deterministic=deterministic,
         max_steps=max_steps or config.run.eval_max_steps,
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from surefoot.envs.seeds import derive_seed
@@ -78,13 +78,24 @@ def choose_device(wanted: str, policy: ActorCritic) -> tuple[torch.device, str]:
     return torch.device("cuda"), f"{size:,} parameters"
 
 
-def check_memory(length: int, envs: Envs, policy: ActorCritic) -> None:
-    """Refuse rollouts that cannot fit, before they are allocated."""
-    per_step = 4 * int(np.prod(policy.obs_shape)) + 4 * policy.actions.num_params + 48
-    needed = 3 * length * envs.num_envs * per_step  # stored, normalised, in minibatches
+def check_memory(length: int, num_envs: int, numbers: int = 1) -> None:
+    """Refuse rollouts that cannot fit, before they (or so many envs) are made. `numbers`: in an observation, and A."""
+    needed = 3 * length * num_envs * (4 * numbers + 48)  # stored, normalised, in minibatches
+    _require(needed, f"a rollout of {num_envs} envs × {length} steps", "Lower --num-envs or --rollout-length")
+
+
+def check_policy(config: PolicyConfig) -> None:
+    """Refuse networks that cannot fit."""
+    widths = [sizes for sizes in (config.hidden_sizes, config.critic_hidden_sizes or config.hidden_sizes) if sizes]
+    parameters = sum(a * b for sizes in widths for a, b in pairwise((1, *sizes)))
+    needed = 4 * 5 * parameters  # gradient, two moments of Adam, a copy to fall back on
+    _require(needed, f"networks of hidden_sizes={config.hidden_sizes}", "Lower --hidden-sizes")
+
+
+def _require(needed: int, what: str, advice: str) -> None:
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     if available is not None and needed > 0.8 * available:
         raise UsageError(
-            f"a rollout of {envs.num_envs} envs × {length} steps needs about {needed / 2**30:.1f} GiB; "
-            f"this machine has {available / 2**30:.1f}. Lower --num-envs or --rollout-length"
+            f"{what} need{'' if what.startswith('networks') else 's'} about {needed / 2**30:.1f} GiB; "
+            f"this machine has {available / 2**30:.1f}. {advice}"
         )

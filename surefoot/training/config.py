@@ -15,10 +15,11 @@ from typing import Any, Literal
 from surefoot.algorithms import ALGORITHMS, get_algorithm
 from surefoot.engine.config import check_minibatches
 from surefoot.envs.config import EnvConfig
-from surefoot.errors import UsageError, did_you_mean
+from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
 from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
+from surefoot.runs.files import read_regular
 from surefoot.settings import Option, Seconds, Settings, options, setting
 from surefoot.training.presets import automatic_preset, load_preset
 
@@ -36,7 +37,7 @@ class RunConfig(Settings):
     device: Literal["auto", "cpu", "cuda"] = setting(
         "auto", "Auto: the GPU only where the networks are large enough to gain."
     )
-    threads: int = setting(1, "PyTorch threads. Small networks are fastest with one.", low=1)
+    threads: int = setting(1, "PyTorch threads. Small networks are fastest with one.", low=1, high=1024)
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
     checkpoint_every: int | None = setting(
         None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
@@ -128,7 +129,7 @@ def resolve(
         named = automatic_preset(env_name, algo_name)
         from_preset = load_preset(named) if named else {}
     _check_preset_algo(named, from_preset, algo_name)
-    layers = [(f"preset {named}", from_preset), (str(config_file), from_file), ("given", given)]
+    layers = [(f"preset {named}", from_preset), (f"file {config_file}", from_file), ("given", given)]
     source = given.get("init_from", from_file.get("init_from", "none"))
     if source not in (None, "none") and not all(option.name in from_file for option in options(PolicyConfig)):
         layers.insert(1, (f"init_from {source}", policy_settings(str(source))))
@@ -139,8 +140,12 @@ def policy_settings(source: str) -> dict[str, Any]:
     """How the policy of a run or of a checkpoint was built."""
     folder, _ = locate_checkpoint(source)
     _, files = read_verified(folder)
-    settings: dict[str, Any] = json.loads(files["policy.json"])["policy"]
-    return settings
+    try:
+        settings: dict[str, Any] = json.loads(files["policy.json"])["policy"]
+        known = {option.name for option in options(PolicyConfig)}
+        return {name: value for name, value in settings.items() if name in known}  # and nothing else of a stranger's
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{folder / 'policy.json'} describes no policy: {error!r}") from None
 
 
 def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
@@ -158,11 +163,10 @@ def foreign_code(config: TrainConfig) -> list[str]:
         "callbacks": list(config.run.callbacks),
         "eval_env": [config.run.eval_env or ""],
     }
-    typed = ("given", "default")
     return [
         f"{name} = {path}"
         for name, paths in named.items()
-        if config.origins.get(name) not in typed
+        if config.origins.get(name) not in ("given", "default")
         for path in paths
         if ":" in path
     ]
@@ -248,13 +252,12 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
         )
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: str | Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(read_regular(Path(path)).decode())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 

@@ -6,15 +6,15 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import gymnasium as gym
 
 from surefoot.envs.make import load_object
-from surefoot.errors import UsageError
+from surefoot.errors import CheckpointError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints
+from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json, write_atomic, write_json
 from surefoot.runs.manifest import build_manifest, different_versions
 from surefoot.settings import coerce
@@ -28,7 +28,7 @@ from surefoot.training.config import (
     resolve,
     to_toml,
 )
-from surefoot.training.generators import restore_globals, seed_globals
+from surefoot.training.generators import seed_globals
 from surefoot.training.mirror import require_tracker
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, say
 from surefoot.training.state import Restored, restore, start_from
@@ -54,6 +54,7 @@ def train_config(
     `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
     """
     require_trust(config, trust, "the config file")
+    RunDirectory.check_place(run_dir)
     config = settled(config)
     assert config.run.seed is not None
     vector = env if isinstance(env, gym.vector.VectorEnv) else None
@@ -121,8 +122,8 @@ def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[Mak
 
 def resume_command(directory: RunDirectory, config: TrainConfig) -> str:
     """What to type to go on, ready to be pasted."""
-    as_resumed = replace(config, origins=dict.fromkeys(config.origins, str(directory.config)))
-    return f"surefoot resume {quote(str(directory.path))}" + (" --trust" if foreign_code(as_resumed) else "")
+    as_resumed = replace(config, origins=dict.fromkeys(config.origins, "file"))
+    return f"surefoot resume {shell_path(directory.path)}" + (" --trust" if foreign_code(as_resumed) else "")
 
 
 def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
@@ -156,6 +157,7 @@ def resume_directory(
             f"{directory.path} was trained on an env that was made in Python, which is not written down; "
             "only runs on an env by id or by file can be resumed"
         )
+    directory.refuse_links()
     given = {} if max_time is None else {"max_time": max_time}
     config = resolve(preset=None, config_file=directory.config, overrides=given)
     require_trust(config, trust, directory.path)
@@ -174,7 +176,10 @@ def resume_directory(
 def _resumed(
     directory: RunDirectory, config: TrainConfig, budget: int | None, strict: bool, own_process: bool
 ) -> tuple[Session, list[str]]:
-    assert config.run.seed is not None  # drawn seeds are written down
+    if config.run.seed is None:
+        raise CheckpointError(f"{directory.config} has no seed, though every run writes its own down")
+    for name in config.run.trackers:
+        require_tracker(name)
     if own_process:
         seed_globals(config.run.seed)
     if config.run.video_every is not None:
@@ -194,8 +199,6 @@ def _resumed(
         if budget is not None and budget > config.run.total_steps:
             notes.append(f"schedules keep their horizon of {config.run.total_steps:,} steps")
         notes += different_versions(directory)
-        if own_process and restored.generators is not None:
-            restore_globals(restored.generators)
     except BaseException:
         trainer.envs.close()
         raise
@@ -207,6 +210,8 @@ def _resumed(
 
 def _restore(trainer: Trainer, directory: RunDirectory, strict: bool) -> tuple[Restored, list[str]]:
     """From the checkpoint or, where the run was killed before it wrote its first, from the beginning."""
+    if not directory.checkpoints.is_dir():
+        raise CheckpointError(f"{directory.checkpoints} is missing; every run begins with it")
     if has_checkpoints(directory.checkpoints):
         folder, passed_over = find_checkpoint(directory.checkpoints, strict=strict)
         restored = restore(trainer, folder)

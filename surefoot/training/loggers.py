@@ -38,8 +38,8 @@ class FileLog(Callback):
     def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
         for name, value in row.items():
             row[name] = json_number(name, value)
-        written = self._metrics.write(row)
         self._timings.write({"step": row["step"], **timing})
+        written = self._metrics.write(row)
         if written:
             trainer.recovered("metrics")
         else:
@@ -83,7 +83,7 @@ class VideoLog(Callback):
     """A video of one greedy episode every so many steps. One that fails is a trouble, not the end of a run."""
 
     def __init__(self, run: RunDirectory, make: Callable[[], Any], every: int, step: int = 0) -> None:
-        self._folder, self._make, self._every = run.videos, make, every
+        self._run, self._make, self._every = run, make, every
         self._next = step - step % every + every
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
@@ -91,7 +91,7 @@ class VideoLog(Callback):
         if step < self._next or trainer.abandon():
             return
         self._next = step - step % self._every + self._every
-        file = self._folder / f"{step}.mp4"
+        file = self._run.videos / f"{step}.mp4"
         try:
             with trainer.timer.phase("video"):
                 record(
@@ -103,6 +103,10 @@ class VideoLog(Callback):
                     abandon=trainer.abandon,
                 )
         except Exception as error:
-            trainer.trouble("video", f"{file} could not be made: {error}. Training goes on and tries again")
+            free = shutil.disk_usage(self._run.path).free
+            trainer.trouble(
+                "video",
+                f"{file} could not be made: {error} ({free:,} bytes are free). Training goes on and tries again",
+            )
         else:
             trainer.recovered("video")

@@ -9,11 +9,13 @@ hooks, wait for a server at exit), it does elsewhere: the run sees a child proce
 from __future__ import annotations
 
 import os
-import select
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -22,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from surefoot.errors import UsageError, did_you_mean
+from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines, write_json
 from surefoot.training.callbacks import Callback
@@ -32,8 +34,13 @@ if TYPE_CHECKING:
 
 PROJECT = "surefoot"
 END_SECONDS = 10.0  # that the end of a run waits for a mirror
+UPLOAD_SECONDS = 8.0  # of them for wandb's last upload; the rest it keeps for `wandb sync`
 POLL_SECONDS = 1.0
+QUIET = {"WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}  # unless the user says otherwise
 BATCH, LONGEST_PARAM = 1000, 6000  # metrics per request and characters per setting that MLflow takes
+
+
+ENDED: queue.Queue[str] = queue.Queue()  # how the run ended
 
 
 class Mirror(Protocol):
@@ -58,7 +65,9 @@ class WandbMirror:
             config=settings,
             id=known,
             resume="allow",
-            settings=wandb.Settings(silent=True, console="off"),
+            settings=wandb.Settings(
+                silent=True, console="off", finish_timeout=UPLOAD_SECONDS, finish_timeout_raises=True
+            ),
         )
         self.id = str(self._run.id)
 
@@ -79,8 +88,10 @@ class MlflowMirror:
             client.update_run(known, status="RUNNING")
             return
         project = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        found = client.get_experiment_by_name(project)
-        experiment = client.create_experiment(project) if found is None else found.experiment_id
+        if client.get_experiment_by_name(project) is None:
+            with suppress(Exception):  # another run may be faster
+                client.create_experiment(project)
+        experiment = client.get_experiment_by_name(project).experiment_id
         self.id = str(client.create_run(experiment, run_name=name).info.run_id)
         params = (self._entities.Param(key, str(value)[:LONGEST_PARAM]) for key, value in settings.items())
         client.log_batch(self.id, params=list(params))
@@ -120,7 +131,7 @@ class TrackerLog(Callback):
         command = [sys.executable, "-m", "surefoot.training.mirror", self.name, str(self.run.path.absolute())]
         try:
             with open(self.log, "wb") as out:
-                # A session of its own: it gets no Ctrl-C of ours, and it can be ended with all its children.
+                # A session of its own: it gets no Ctrl-C of ours, and it can be ended with its children.
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
                 )
@@ -151,7 +162,7 @@ class TrackerLog(Callback):
         assert self._process is not None
         assert self._process.stdin is not None
         with suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # its children, too
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         with suppress(OSError):
             self._process.stdin.close()
@@ -172,11 +183,13 @@ def run_name(run: RunDirectory) -> str:
 
 
 class Followed:
-    """What the mirror has sent of a run, remembered in `trackers.json` for the next process of it."""
+    """What the mirror has sent of a run, remembered in `tracker-NAME.json` for the next process of it."""
 
     def __init__(self, name: str, run: RunDirectory) -> None:
         self._name, self._file = name, run.path / f"tracker-{name}.json"
-        known = read_json(self._file) if self._file.exists() else {}
+        known = {}
+        with suppress(CheckpointError):  # damaged or missing: another run at the tracker is better than none
+            known = read_json(self._file)
         self.id: str | None = known.get("id")
         self.step: int = known.get("step", 0)
 
@@ -197,20 +210,30 @@ def rows_after(run: RunDirectory, step: int) -> Iterator[tuple[int, dict[str, fl
 
 def follow(name: str, run: RunDirectory) -> None:
     """Mirror the run until its process says how it ended, or is gone."""
-    import tomllib
-
+    for variable, value in QUIET.items():
+        os.environ.setdefault(variable, value)
+    threading.Thread(target=_leave_with_the_run, daemon=True).start()
     settings = tomllib.loads(run.config.read_text())
     followed = Followed(name, run)
     mirror: Mirror = MIRRORS[name](run_name(run), run, settings, followed.id)
     followed.remember(mirror.id, followed.step)
     outcome = ""
     while not outcome:
-        if select.select([sys.stdin], [], [], POLL_SECONDS)[0]:
-            outcome = sys.stdin.readline().strip() or "interrupted"
+        with suppress(queue.Empty):
+            outcome = ENDED.get(timeout=POLL_SECONDS)
+        step = followed.step
         for step, row in rows_after(run, followed.step):
             mirror.log(row, step)
+        if step > followed.step:
             followed.remember(mirror.id, step)
     mirror.finish(outcome, _final(run) if outcome == "done" else {}, followed.step)
+
+
+def _leave_with_the_run() -> None:
+    """Tell how the run ended, and end this process a little later whatever it hangs in: nobody else will."""
+    ENDED.put(sys.stdin.readline().strip() or "interrupted")
+    time.sleep(2.0 * END_SECONDS)
+    os._exit(1)
 
 
 def _final(run: RunDirectory) -> dict[str, float]:

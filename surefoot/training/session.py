@@ -80,9 +80,10 @@ class Session:
             directory.set_status("interrupted", step=trainer.step)
             raise interrupt from None
         except BaseException as error:
-            self._rescue(error)
+            # First of all, as a disk may have room for nothing else.
             directory.set_status("failed", step=trainer.step, error=f"{type(error).__name__}: {error}")
             directory.note(f"failed at step {trainer.step}: {type(error).__name__}: {error}")
+            self._rescue(error)
             raise
         result = summarize(trainer, directory, evaluation)
         result["resume"] = self.resume_command if trainer.suspended else None
@@ -144,12 +145,14 @@ class Session:
 
     def _resume_message(self) -> str:
         trainer, where = self.trainer, self.directory.path
-        if trainer.saved_step < 0:
-            return f"at step {trainer.step:,}; nothing is saved yet"
         step = f"at step {trainer.step:,}; "
-        step += "everything is saved" if trainer.saved_step == trainer.step else f"saved up to {trainer.saved_step:,}"
+        if trainer.saved_step < 0:
+            step += "nothing is saved yet, it would start from the beginning"
+        else:
+            whole = trainer.saved_step == trainer.step
+            step += "everything is saved" if whole else f"saved up to {trainer.saved_step:,}"
         if self.resume_command is None:
-            return f"{step}. Load the policy: surefoot.load('{where}')"
+            return step + (f". Load the policy: surefoot.load('{where}')" if trainer.saved_step >= 0 else "")
         return f"{step}. Go on:\n{self.resume_command}"
 
     def _last_words(self) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 PATIENCE = 10.0  # seconds from the first signal to the end of the update in progress
@@ -24,30 +24,47 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """The first signal asks politely; a second one, or `PATIENCE` seconds, raises KeyboardInterrupt."""
+    """The first signal asks politely; a second one, or `PATIENCE` seconds, raises KeyboardInterrupt.
 
-    def __init__(self, suspend: Callable[[str], None], last_words: Callable[[], None] | None = None) -> None:
+    The kernel tells a thread of ours of it through a pipe, because Python's own handler waits for the main thread,
+    which may be inside a call that never returns.
+    """
+
+    def __init__(self, suspend: Callable[[str], None], last_words: Callable[[], None] | None) -> None:
         self.received = 0
         self._suspend, self._last_words, self._left = suspend, last_words, threading.Event()
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
 
     def handle(self, number: int, frame: Any) -> None:
         if self.received:
             raise KeyboardInterrupt
         self.received = number
         self._suspend(f"asked to by {signal.Signals(number).name}")
-        threading.Thread(target=self._watch, name="surefoot-signals", daemon=True).start()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        with ExitStack() as leaving:
+            leaving.callback(os.close, self._write)  # ends the watcher, which closes its own side
+            leaving.callback(self._left.set)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.signal(number, self.handle)
+                leaving.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
+            leaving.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._write, warn_on_full_buffer=False))
+            threading.Thread(target=self._watch, name="surefoot-signals", daemon=True).start()
+            yield
 
     def _watch(self) -> None:
-        if self._left.wait(PATIENCE):
-            return
-        _thread.interrupt_main(signal.SIGINT)
-        if self._last_words is None or self._left.wait(STUCK):
-            return
-        self._last_words()  # the main thread hangs in a call that never returns to Python
-        os._exit(128 + self.received)
-
-    def leave(self) -> None:
-        self._left.set()
+        try:
+            told = os.read(self._read, 1)
+            if not told or self._left.wait(PATIENCE):
+                return
+            _thread.interrupt_main(signal.SIGINT)
+            if self._last_words is not None and not self._left.wait(STUCK):
+                self._last_words()
+                os._exit(128 + told[0])
+        finally:
+            os.close(self._read)
 
 
 @contextmanager
@@ -55,15 +72,10 @@ def stop_on_signals(suspend: Callable[[str], None], last_words: Callable[[], Non
     """`last_words`: the process is ours to end; they are said before it is, if nothing else helps."""
     signals = Signals(suspend, last_words)
     if threading.current_thread() is not threading.main_thread():
-        yield signals
+        yield signals  # signals are not for us
         return
-    before = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with signals.installed():
         yield signals
-    finally:
-        signals.leave()
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def complain(text: str) -> None:

@@ -18,6 +18,7 @@ from surefoot.runs.checkpoints import point_best, read_verified, write_checkpoin
 from surefoot.settings import options
 from surefoot.training.build import initial_policy
 from surefoot.training.evaluate import torch_threads
+from surefoot.training.generators import restore_globals
 from surefoot.training.tree import join, split
 
 if TYPE_CHECKING:
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
 
 
+# What a file with the right hash but the wrong content (another version's, or a stranger's) can make of us.
+WRONG_CONTENT = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    RuntimeError,
+    AssertionError,
+    OverflowError,
+)
 ONLY_AT_FIRST = {"init", "log_std_init"}  # settings of a policy that loaded weights overrule
 
 
@@ -67,22 +79,22 @@ def untrained_policy(folder: Path, config: TrainConfig) -> ActorCritic:
     """The policy that the run of this checkpoint began with."""
     if config.run.init_from is not None:
         return load_policy(Path(config.run.init_from))
-    assert config.run.seed is not None
+    seed = config.run.seed or 0
     with torch_threads(config.run.threads):
-        return _build_policy(folder, read_verified(folder)[1], config.run.seed).eval()
+        return _build_policy(folder, read_verified(folder)[1], seed).eval()
 
 
 def _build_policy(folder: Path, files: dict[str, bytes], seed: int = 0) -> ActorCritic:
     """As `policy.json` describes it, with the first weights of a run of this seed."""
+    facts = _facts(folder, files)
     try:
-        facts = json.loads(files["policy.json"])
         observation_space, action_space = (
             space_from_json(facts[f"{name}_space"]) for name in ("observation", "action")
         )
         return initial_policy(
             observation_space, action_space, PolicyConfig(**facts["policy"]), seed, critic=facts["critic"]
         )
-    except (KeyError, TypeError, ValueError, UsageError) as error:
+    except (*WRONG_CONTENT, UsageError) as error:
         raise CheckpointError(f"{folder} describes a policy that this version cannot build: {error}") from None
 
 
@@ -93,7 +105,6 @@ class Restored:
     lost_envs: list[int]  # whose open episode could not be restored
     log_sizes: dict[str, int]  # bytes of the logs when it was written
     unwritten: dict[str, list[str]] = field(default_factory=dict)  # rows that the disk had refused until then
-    generators: dict[str, Any] | None = None  # the global ones, of a process that was the run's alone
 
 
 def restore(trainer: Trainer, folder: Path) -> Restored:
@@ -102,29 +113,36 @@ def restore(trainer: Trainer, folder: Path) -> Restored:
     for name, now in (("algo", trainer.config.run.algo), ("env", trainer.config.env.env)):
         if manifest.get(name) != now:
             raise CheckpointError(f"{folder} was trained with {name} {manifest.get(name)}, not {now}")
-    _check_spaces(trainer, folder, json.loads(files["policy.json"]))
+    _check_spaces(trainer, folder, _facts(folder, files))
     _load_weights(trainer.policy, folder, files)
-    state = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
     try:
+        state = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
         lost = trainer.load_state_dict(state)
-        point_best(folder.parent, trainer.selection.best[0] if trainer.selection.best else None)
-        return Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"], state["globals"])
-    except (KeyError, TypeError) as error:
+        best = trainer.selection.best
+        if trainer.own_process and state["globals"] is not None:
+            restore_globals(state["globals"])
+        restored = Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"])
+    except (*WRONG_CONTENT, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{folder} holds a state that this version cannot read: {error!r}") from None
+    point_best(folder.parent, best[0] if best else None)
+    return restored
 
 
 def start_from(trainer: Trainer, folder: Path) -> list[str]:
     """Give a fresh trainer the policy and normaliser of another run's checkpoint; what is worth saying of it."""
     _, files = read_verified(folder)
-    facts = json.loads(files["policy.json"])
+    facts = _facts(folder, files)
     _check_spaces(trainer, folder, facts)
     without_critic = {"critic_hidden_sizes"} if not (facts["critic"] and trainer.policy.has_critic) else set()
-    theirs, mine = asdict(PolicyConfig(**facts["policy"])), asdict(trainer.config.policy)
+    try:
+        theirs, mine = asdict(PolicyConfig(**facts["policy"])), asdict(trainer.config.policy)
+    except (*WRONG_CONTENT, UsageError) as error:
+        raise CheckpointError(f"{folder} describes a policy that this version cannot build: {error}") from None
     for name in mine.keys() - ONLY_AT_FIRST - without_critic:
         if mine[name] != theirs[name]:
             raise UsageError(f"{name}={mine[name]}, but init_from={folder} was made with {theirs[name]}; drop {name}")
     # Without a critic on one side, the actor's half is loaded and the other left.
-    trainer.policy.load_state_dict(safetensors.torch.load(files["policy.safetensors"]), strict=not without_critic)
+    _load_weights(trainer.policy, folder, files, strict=not without_critic)
     notes = [f"starting from the policy of {folder}"]
     if trainer.policy.has_critic and not facts["critic"]:
         notes.append("that run had no critic; this one starts with a fresh critic")
@@ -140,10 +158,23 @@ def _check_spaces(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None
             )
 
 
-def _load_weights(policy: ActorCritic, folder: Path, files: dict[str, bytes]) -> None:
+def _facts(folder: Path, files: dict[str, bytes]) -> dict[str, Any]:
+    """What `policy.json` says of the policy."""
     try:
-        policy.load_state_dict(safetensors.torch.load(files["policy.safetensors"]))
-    except (RuntimeError, safetensors.SafetensorError) as error:
+        facts: dict[str, Any] = json.loads(files["policy.json"])
+        missing = {"observation_space", "action_space", "policy", "critic"} - facts.keys()
+        unknown = set(facts["policy"]) - {option.name for option in options(PolicyConfig)}
+    except WRONG_CONTENT as error:
+        raise CheckpointError(f"{folder / 'policy.json'} describes no policy: {error!r}") from None
+    if missing or unknown:
+        raise CheckpointError(f"{folder / 'policy.json'} describes no policy: {', '.join(sorted(missing | unknown))}")
+    return facts
+
+
+def _load_weights(policy: ActorCritic, folder: Path, files: dict[str, bytes], *, strict: bool = True) -> None:
+    try:
+        policy.load_state_dict(safetensors.torch.load(files["policy.safetensors"]), strict=strict)
+    except (*WRONG_CONTENT, safetensors.SafetensorError) as error:
         raise CheckpointError(f"the weights of {folder} do not fit their description: {error}") from None
 
 

@@ -20,7 +20,14 @@ from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.training.agent import Agent
-from surefoot.training.build import check_memory, check_spaces, choose_device, initial_policy, rollout_length
+from surefoot.training.build import (
+    check_memory,
+    check_policy,
+    check_spaces,
+    choose_device,
+    initial_policy,
+    rollout_length,
+)
 from surefoot.training.config import TrainConfig, check_together
 from surefoot.training.evaluate import Abandoned, torch_threads
 from surefoot.training.generators import capture_globals
@@ -81,11 +88,13 @@ class Trainer:
         if envs is not None:
             check_together(self.config, envs.num_envs)
             return VectorEnvs(envs, self.seed)
+        check_memory(self.config.algorithm.rollout_length, self.config.algorithm.num_envs)
         return GymEnvs(lambda: make_env(self.config.env, factory), self.config.algorithm.num_envs, self.seed)
 
     def _build(self) -> None:
         config, algorithm = self.config, self.algorithm
         check_spaces(config, self.envs.action_space)
+        check_policy(config.policy)
         length = rollout_length(config, algorithm, self.envs)
         policy = initial_policy(
             self.envs.observation_space,
@@ -108,7 +117,8 @@ class Trainer:
         if config.env.normalize_rewards:
             normalizer = RewardNormalizer(self.envs.num_envs, config.algorithm.gamma)
         self.timer = PhaseTimer()
-        check_memory(length * (algorithm.episodes_per_env or 1), self.envs, self.policy)
+        numbers = int(np.prod(self.policy.obs_shape)) + self.policy.actions.num_params
+        check_memory(length * (algorithm.episodes_per_env or 1), self.envs.num_envs, numbers)
         self.collector = Collector(
             self.envs,
             self.policy,
@@ -321,7 +331,7 @@ class Trainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> list[int]:
         """Go on from there; returns the envs whose open episode could not be restored."""
-        self.step, self.seconds = state["step"], state["seconds"]
+        self.step, self.seconds = int(state["step"]), float(state["seconds"])
         self.saved_step = self._tried_step = self.step
         self.algorithm.state.update(state["algorithm"])
         self.learner.load_state_dict(state["learner"])

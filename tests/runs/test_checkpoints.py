@@ -113,8 +113,9 @@ def test_one_flipped_bit_is_found_and_the_one_before_serves(root, name, where):
         (lambda f: (f / "policy.safetensors").write_bytes(b"short"), "has 5 bytes instead of 100"),
         (lambda f: (f / "policy.safetensors").unlink(), "cannot be read"),
         (lambda f: (f / "MANIFEST.json").unlink(), "has no MANIFEST.json"),
-        (lambda f: (f / "MANIFEST.json").write_text("{"), "cannot be read"),
-        (lambda f: (f / "MANIFEST.json").write_text("[]"), "has schema None"),
+        (lambda f: (f / "MANIFEST.json").write_text("{"), "is damaged"),
+        (lambda f: (f / "MANIFEST.json").write_text("[]"), "holds no JSON object"),
+        (lambda f: (f / "MANIFEST.json").write_text("{}"), "has schema None"),
         (lambda f: (f / "MANIFEST.json").write_text(json.dumps({"schema": 99})), "has schema 99"),
     ],
 )
@@ -202,6 +203,7 @@ def test_a_latest_that_holds_no_step_is_not_followed(root, text):
 def test_a_manifest_may_not_point_out_of_its_directory(root, entry):
     manifest = json.loads((root / "100" / "MANIFEST.json").read_text())
     manifest["files"][entry] = {"bytes": 1, "sha256": "0"}
+    manifest["seal"] = checkpoints.seal(manifest)
     (root / "100" / "MANIFEST.json").write_text(json.dumps(manifest))
     with pytest.raises(CheckpointError, match="is no file name"):
         find_checkpoint(root, "100")

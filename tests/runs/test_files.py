@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+from surefoot.errors import CheckpointError
 from surefoot.runs.files import JsonLines, read_json, read_json_lines, write_atomic, write_json
 
 
@@ -85,7 +86,7 @@ def test_a_missing_log_is_empty(tmp_path):
 def test_a_damaged_line_within_the_log_is_an_error(tmp_path):
     file = tmp_path / "log.jsonl"
     file.write_text('{"step": 0}\n{"st\n{"step": 2}\n')
-    with pytest.raises(json.JSONDecodeError):
+    with pytest.raises(CheckpointError, match="is damaged in line 2"):
         list(read_json_lines(file))
 
 

@@ -24,7 +24,7 @@ def test_flags_beat_the_file_which_beats_the_preset_which_beats_defaults(preset,
     assert config.algorithm.clip_ratio == 0.3
     assert config.algorithm.num_epochs == 10
     assert config.origins["gamma"] == "given"
-    assert config.origins["num_envs"] == str(file)
+    assert config.origins["num_envs"] == f"file {file}"
     assert config.origins["clip_ratio"] == "preset CartPole-v1/ppo"
     assert config.origins["num_epochs"] == "default"
 

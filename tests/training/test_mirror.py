@@ -39,7 +39,9 @@ class Run:
         note(finish=exit_code, summary=self.summary)
 def init(**kwargs):
     trip("init")
-    assert kwargs.pop("settings").kwargs == {"silent": True, "console": "off"}
+    settings = kwargs.pop("settings").kwargs
+    assert settings["silent"] and settings["console"] == "off" and settings["finish_timeout"] < 10
+    assert os.environ["WANDB_ERROR_REPORTING"] == "false"
     note(init=kwargs)
     return Run()
 """
@@ -51,11 +53,12 @@ def note(**what):
     with open("seen.jsonl", "a") as file:
         file.write(json.dumps(what) + "\\n")
 class MlflowClient:
+    made = False
     def get_experiment_by_name(self, name):
-        return None
+        return Namespace(experiment_id="1") if self.made else None
     def create_experiment(self, name):
         note(experiment=name)
-        return "1"
+        self.made = True
     def create_run(self, experiment, run_name):
         note(create=run_name)
         return Namespace(info=Namespace(run_id="m-1"))

@@ -1,0 +1,5 @@
+"""What RELIABILITY promises, provoked: real processes, real signals, real disks."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.faults.runs")

@@ -1,0 +1,211 @@
+"""Ctrl-C and SIGTERM, once and twice, in every phase of a run; also in one that never ends."""
+
+import ctypes
+import os
+import shlex
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+import surefoot.runs.checkpoints
+import surefoot.training.signals
+from surefoot.cli.main import main
+from surefoot.engine.optimize import Learner
+from surefoot.envs.gym_envs import GymEnvs
+from surefoot.training.evaluate import EvaluationEpisode
+from surefoot.training.session import Session
+from surefoot.training.trainer import Trainer
+from tests.faults.runs import cli, command, opened, same
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+STEP = 832  # where it happens, if it can happen at any step: one update after the checkpoint of step 800
+NOTICE = Path("now")  # the child makes it when it is where it should be
+
+
+def before_call(owner, name, action, when=lambda *_: True):
+    """`action` before the first call of `owner.name` for which `when`."""
+    real, done = getattr(owner, name), []
+
+    def call(*args, **kwargs):
+        if not done and when(*args):
+            done.append(True)
+            action()
+        return real(*args, **kwargs)
+
+    setattr(owner, name, call)
+
+
+PHASES = ("start", "rollout", "sleeping env", "update", "save", "evaluation", "last update", "final evaluation")
+
+
+def in_phase(phase, action):
+    """Arrange for `action` in the middle of a phase."""
+    inside, trainers = set(), []
+    before_call(Trainer, "train", lambda: None, lambda trainer: trainers.append(trainer) or True)
+
+    def arrived(*_):
+        return trainers and trainers[0].step >= STEP
+
+    def mark(owner, name):
+        real = getattr(owner, name)
+
+        def call(*args, **kwargs):
+            inside.add(name)
+            try:
+                return real(*args, **kwargs)
+            finally:
+                inside.discard(name)
+
+        setattr(owner, name, call)
+
+    if phase == "start":
+        before_call(Trainer, "_loop", action)
+    elif phase == "rollout":
+        before_call(GymEnvs, "step", action, arrived)
+    elif phase == "sleeping env":
+        before_call(CartPoleEnv, "step", lambda: (action(), time.sleep(0.3)), arrived)
+    elif phase == "update":
+        before_call(Learner, "descend", action, arrived)
+    elif phase == "save":
+        mark(Trainer, "save")
+        before_call(surefoot.runs.checkpoints, "write_durable", action, lambda *_: arrived() and "save" in inside)
+    elif phase == "evaluation":
+        mark(Trainer, "_evaluate")
+        before_call(EvaluationEpisode, "step", action, lambda *_: arrived() and "_evaluate" in inside)
+    elif phase == "last update":
+        before_call(Learner, "descend", action, lambda *_: trainers[0].step + 32 >= trainers[0].budget)
+    elif phase == "final evaluation":
+        mark(Session, "_evaluate")
+        before_call(EvaluationEpisode, "step", action, lambda *_: "_evaluate" in inside)
+
+
+def signalled_in(phase, number, words):
+    """In a child: the command line, which gets a signal in the middle of a phase."""
+    in_phase(phase, lambda: os.kill(os.getpid(), number))
+    return main(words)
+
+
+@BOTH
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_signal_in_any_phase_leaves_a_run_that_goes_on_exactly(nursery, whole, tmp_path, phase, number):
+    path = tmp_path / "run"
+    child = nursery.run(signalled_in, phase=phase, number=number, words=command(path)).ended(128 + number)
+    run = opened(path)
+    assert run.directory.read_status()["state"] == "interrupted"
+    assert f"surefoot resume {path}" == child.err.splitlines()[-1]
+    assert nursery.orphans() == []
+    nursery.run(cli, words=shlex.split(child.err.splitlines()[-1])[1:]).ended(0)
+    same(run, whole)
+
+
+def stuck_in(phase, words, hang, patience=None):
+    """In a child: the command line, which says that it has come to the phase and then does not get on."""
+    if patience is not None:
+        surefoot.training.signals.PATIENCE, surefoot.training.signals.STUCK = patience
+
+    def stay():
+        NOTICE.touch()
+        HANGS[hang]()
+
+    in_phase(phase, stay)
+    return main(words)
+
+
+def sleep_in_python():
+    for _ in range(600):
+        time.sleep(0.1)
+
+
+def hang_in_c():
+    """A deadlock that no signal ends: a mutex locked twice."""
+    libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
+
+
+HANGS = {"python": sleep_in_python, "c": hang_in_c}
+
+
+@BOTH
+@pytest.mark.parametrize("phase", ["rollout", "update", "save", "evaluation", "final evaluation"])
+def test_a_second_signal_stops_at_once(nursery, whole, tmp_path, phase, number):
+    path = tmp_path / "run"
+    child = nursery.start(stuck_in, phase=phase, words=command(path), hang="python")
+    child.await_file(NOTICE)
+    child.send(number)
+    time.sleep(0.2)
+    assert child.alive()  # it waits for the update
+    begin = time.monotonic()
+    child.send(number)
+    child.wait(5.0).ended(128 + number)
+    assert time.monotonic() - begin < 2.0
+    assert child.err.splitlines()[-1] == f"surefoot resume {path}"
+    assert "Traceback" not in child.err
+    assert nursery.orphans() == []
+    nursery.run(cli, words=["resume", str(path)]).ended(0)
+    same(opened(path), whole)
+
+
+@BOTH
+def test_an_update_that_outlasts_the_patience_is_left_and_the_last_checkpoint_goes_on(nursery, whole, tmp_path, number):
+    path = tmp_path / "run"
+    child = nursery.start(stuck_in, phase="update", words=command(path), hang="python", patience=(0.3, 20.0))
+    child.await_file(NOTICE)
+    child.send(number)
+    child.wait(5.0).ended(128 + number)
+    assert "at step 832; saved up to 800. Go on:" in child.err
+    assert child.err.splitlines()[-1] == f"surefoot resume {path}"
+    nursery.run(cli, words=["resume", str(path)]).ended(0)
+    same(opened(path), whole)
+
+
+@BOTH
+@pytest.mark.parametrize("phase", ["rollout", "evaluation"])
+def test_a_main_thread_that_hangs_in_c_code_is_ended_by_the_watcher(nursery, whole, tmp_path, phase, number):
+    path = tmp_path / "run"
+    child = nursery.start(stuck_in, phase=phase, words=command(path), hang="c", patience=(0.2, 0.2))
+    child.await_file(NOTICE)
+    time.sleep(0.1)  # into the call
+    child.send(number)
+    child.wait(5.0).ended(128 + number)
+    assert child.err.splitlines()[-1] == f"surefoot resume {path}"
+    assert opened(path).directory.read_status()["state"] == "interrupted"
+    nursery.run(cli, words=["resume", str(path)]).ended(0)
+    same(opened(path), whole)
+
+
+def test_a_signal_before_the_first_checkpoint_says_that_nothing_is_saved_and_goes_on_all_the_same(
+    nursery, whole, tmp_path
+):
+    path = tmp_path / "run"
+    child = nursery.start(stuck_in, phase="start", words=command(path), hang="python")
+    child.await_file(NOTICE)
+    for _ in range(2):
+        child.send(signal.SIGINT)
+        time.sleep(0.1)
+    child.wait(5.0).ended(130)
+    assert "nothing is saved yet" in child.err
+    nursery.run(cli, words=["resume", str(path)]).ended(0)
+    same(opened(path), whole)
+
+
+def signal_with_a_recording_open(number, words):
+    """In a child: the command line, signalled while ffmpeg waits for pictures."""
+    pictures = []
+    before_call(
+        CartPoleEnv, "render", lambda: os.kill(os.getpid(), number), lambda _: pictures.append(1) or len(pictures) > 2
+    )
+    return main(words)
+
+
+@BOTH
+def test_a_signal_while_filming_leaves_no_ffmpeg_behind(nursery, tmp_path, number):
+    path = tmp_path / "run"
+    words = command(path, video_every=800, eval_max_steps=5)
+    child = nursery.run(signal_with_a_recording_open, number=number, words=words).ended(128 + number)
+    assert child.err.splitlines()[-1] == f"surefoot resume {path}"
+    assert nursery.orphans() == []
+    assert list(path.rglob("*.mp4")) == []

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import CheckpointError
-from surefoot.runs.files import fsync_directory, read_json, read_regular, write_atomic, write_durable
+from surefoot.runs.files import fsync_directory, read_json, read_regular, sweep, write_atomic, write_durable
 
 SCHEMA = 1
 KEEP = 3
@@ -35,7 +35,7 @@ def write_checkpoint(
     On a full disk the spare checkpoints (all but the latest and the best) make room for the new one; if that is not
     enough, the OSError names the bytes that are needed and free, and the older checkpoints stand.
     """
-    clean(root)
+    sweep(root)
     entries = {n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in files.items()}
     manifest = {"schema": SCHEMA, "step": step, "files": entries, **facts}
     manifest["seal"] = seal(manifest)
@@ -149,13 +149,6 @@ def prune(root: Path, keep: int = KEEP) -> list[Path]:
     for folder in old:
         shutil.rmtree(folder, ignore_errors=True)
     return old
-
-
-def clean(root: Path) -> None:
-    """Remove what a killed writer left."""
-    for rest in root.glob(".tmp-*"):
-        link = rest.is_symlink()
-        shutil.rmtree(rest, ignore_errors=True) if rest.is_dir() and not link else rest.unlink(missing_ok=True)
 
 
 def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -15,7 +15,7 @@ from time import sleep
 from typing import Any
 
 from surefoot.errors import BusyError, CheckpointError, SurefootError, UsageError
-from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, write_atomic, write_json
+from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, sweep, write_atomic, write_json
 
 ROOT = Path("runs")
 
@@ -91,9 +91,8 @@ class RunDirectory:
             self._lock.write(f"pid {os.getpid()} on {socket.gethostname()}")
             self._lock.flush()
 
-        for rest in self.path.glob(".tmp-*"):  # of a process that was killed
-            with suppress(OSError):
-                rest.unlink()
+        for folder in (self.path, self.checkpoints):
+            sweep(folder)
 
     def unlock(self) -> None:
         self._notes.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,13 @@ def write_durable(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed writer left; links are removed, not followed."""
+    for rest in folder.glob(".tmp-*"):
+        with suppress(OSError):
+            shutil.rmtree(rest) if rest.is_dir() and not rest.is_symlink() else rest.unlink()
 
 
 def fsync_directory(path: Path) -> None:

@@ -145,6 +145,17 @@ def step_of(path):
     return int(found.name) if found else 0
 
 
+def test_what_a_killed_writer_left_is_gone_after_the_next_start(whole, tmp_path):
+    """Also if that one has nothing to save."""
+    run = copy(whole, tmp_path / "run")
+    checkpoints = run.path / "checkpoints"
+    for file in (run.path / ".tmp-status.json-1", checkpoints / ".tmp-LATEST-1", checkpoints / ".tmp-BEST-1"):
+        file.write_text("1")
+    (checkpoints / ".tmp-1600-1").mkdir()
+    (checkpoints / ".tmp-1600-1" / "state.json").write_text("{")
+    same(surefoot.resume(run, progress=False), whole)
+
+
 def test_random_terms_and_interrupts_change_no_byte_of_a_run(nursery, whole, tmp_path):
     """As on a cluster that moves a job about: each process saves and leaves, the next one goes on."""
     path, dice, stopped = tmp_path / "stopped", random.Random(1), 0

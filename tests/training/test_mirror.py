@@ -1,6 +1,7 @@
 """Trackers mirror a run from a process of their own, and nothing that they do there touches it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -89,7 +90,7 @@ def fakes(tmp_path, monkeypatch):
     (folder / "mlflow" / "__init__.py").write_text(MLFLOW)
     (folder / "mlflow" / "entities.py").write_text(ENTITIES)
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
 

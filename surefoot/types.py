@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Step:
-    """What one step of N envs returned. Where an episode ended, `obs` already belongs to the next one."""
+    """What one step of N envs returned. Where an episode ended, `obs` already belongs to the next one.
+
+    Observations are rows of a `Layout`: whatever the env's space, one array.
+    """
 
     obs: Array  # [N, ...]
     reward: Array  # [N] float64, as the env gave it
@@ -28,6 +31,11 @@ class Step:
     valid: Array  # [N] bool: False where the backend inserted a step that is no transition (autoreset, idle)
     final_obs: dict[int, Array] = field(default_factory=dict)  # env index -> true last observation of its episode
     final_info: dict[int, dict[str, Any]] = field(default_factory=dict)  # env index -> info of that last step
+    first: Array | None = None  # [N] bool: `obs` is the first of an episode; None: where one ended
+
+    @property
+    def start(self) -> Array:
+        return self.terminated | self.truncated if self.first is None else self.first
 
 
 class Envs(Protocol):
@@ -36,12 +44,14 @@ class Envs(Protocol):
     num_envs: int
     observation_space: Space[Any]  # of one env
     action_space: Space[Any]  # of one env
+    layout: Any  # the `spaces.Layout` of the rows that stand for observations
+    batched_actions: bool  # takes the action space's batch; else a sequence of N actions
     exact_seeds: bool  # every episode has its own seed, so that a run can be repeated and resumed exactly
     time_limit: int | None  # longest episode, where the env declares one
 
     def reset(self) -> Array: ...
 
-    def step(self, action: Array, active: Array | None = None) -> Step:
+    def step(self, action: Any, active: Array | None = None) -> Step:
         """`active[i]` False: leave env i as it is and mark its step invalid."""
         ...
 
@@ -99,6 +109,8 @@ class Rollout:
     final_index: Tensor  # [K] int64: t·N + n of each truncation
     final_inputs: Tensor  # [K, ...] the normalised final observation there
     remaining: float = 1.0  # share of the step budget still ahead at the start of this rollout, for schedules
+    context: Context | None = None  # of a policy with memory, over the T+1 observations
+    final_memory: Tensor | None = None  # [K, M] the memory before each final observation
 
     @property
     def done(self) -> Tensor:
@@ -116,6 +128,29 @@ def weighted_mean(x: Tensor, weight: Tensor | None) -> Tensor:
 
 
 @dataclass(slots=True)
+class Context:
+    """What a policy with memory must know besides B = T·n time-major observations."""
+
+    start: Tensor  # [T, n] bool: the first observation of an episode; memory begins anew
+    memory: Tensor  # [n, M] before the first row
+
+    @property
+    def num_envs(self) -> int:
+        return self.start.shape[1]
+
+    def upto(self, steps: int) -> Context:
+        return Context(self.start[:steps], self.memory)
+
+    def take_envs(self, envs: Tensor) -> Context:
+        return Context(self.start.index_select(1, envs), self.memory.index_select(0, envs))
+
+    def rows(self, envs: Tensor) -> Tensor:
+        """Where the samples of these envs stand in the batch, time-major."""
+        steps, count = self.start.shape
+        return (envs.new_tensor(range(steps))[:, None] * count + envs).flatten()
+
+
+@dataclass(slots=True)
 class Batch:
     """What a loss sees: B samples of a rollout, flattened. Observations are normalised as the policy saw them."""
 
@@ -128,6 +163,7 @@ class Batch:
     value: Tensor  # [B] of the old critic
     weight: Tensor | None = None  # [B] 1 valid, 0 not; None: all valid
     remaining: float = 1.0  # as in Rollout
+    context: Context | None = None  # of a policy with memory; its samples come in whole envs only
 
     def __len__(self) -> int:
         return len(self.advantage)
@@ -137,11 +173,19 @@ class Batch:
         return weighted_mean(x, self.weight)
 
     def take(self, index: Tensor) -> Batch:
-        """The samples at `index`."""
+        """The samples at `index`: of envs where there is a memory, for it runs through their whole time."""
+        context = None
+        if self.context is not None:
+            context, index = self.context.take_envs(index), self.context.rows(index)
         names = ("obs", "action", "log_prob", "dist_params", "advantage", "value_target", "value")
         parts = {name: getattr(self, name).index_select(0, index) for name in names}
         weight = None if self.weight is None else self.weight.index_select(0, index)
-        return replace(self, weight=weight, **parts)
+        return replace(self, weight=weight, context=context, **parts)
+
+    @property
+    def units(self) -> int:
+        """What `take` counts: samples, or envs where there is a memory."""
+        return len(self) if self.context is None else self.context.num_envs
 
 
 @dataclass(slots=True)

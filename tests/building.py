@@ -51,7 +51,7 @@ def make_rollout(policy, *, steps=6, num_envs=4, seed=0, done_probability=0.2, r
     """Random observations, actions that the policy itself drew, random rewards and ends, values filled in."""
     generator = torch.Generator().manual_seed(seed)
     shape = (steps, num_envs)
-    obs = torch.randn((steps + 1, num_envs, *policy.obs_shape), generator=generator)
+    obs = torch.randn((steps + 1, num_envs, *policy.layout.shape), generator=generator)
     with torch.no_grad():
         inputs = policy.normalize(obs)
         params = policy.action_params(inputs[:-1])

@@ -11,7 +11,7 @@ import surefoot
 PACKAGE = Path(surefoot.__file__).parent
 LAYERS = {
     "errors": -1, "settings": 0, "types": 0, "runs": 0,
-    "math": 1, "kernels": 1,
+    "math": 1, "kernels": 1, "spaces": 1,
     "policies": 2, "envs": 2,
     "engine": 3,
     "algorithms": 4,

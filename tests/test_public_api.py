@@ -50,7 +50,7 @@ def test_signatures_are_these():
         "evaluate": ["agent", "env", "episodes", "seed", "deterministic", "max_steps", "env_settings"],
     }
     predict = list(inspect.signature(surefoot.Agent.predict).parameters)
-    assert predict == ["self", "observation", "state", "episode_start", "deterministic"]
+    assert predict == ["self", "observation", "state", "episode_start", "deterministic", "action_masks"]
 
 
 def test_importing_the_package_and_reading_the_settings_imports_no_torch():

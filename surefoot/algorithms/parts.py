@@ -104,6 +104,7 @@ def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize
         value=rollout.value.flatten(),
         weight=weight,
         remaining=rollout.remaining,
+        context=None if rollout.context is None else rollout.context.upto(len(rollout.reward)),
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.timing import PhaseTimer
 from surefoot.errors import EnvError
-from surefoot.types import Restorable, Rollout
+from surefoot.types import Context, Restorable, Rollout
 
 if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
@@ -57,14 +57,17 @@ class Collector:
 
     def _allocate(self, length: int, num_envs: int) -> None:
         shape, actions = (length, num_envs), self.policy.actions
-        kind = self.envs.observation_space.dtype
-        dtype = torch.float32 if kind is None or np.issubdtype(kind, np.floating) else _torch_dtype(kind)
-        self._obs = torch.zeros((length + 1, num_envs, *self.policy.obs_shape), dtype=dtype)
+        layout = self.envs.layout
+        self._obs = torch.zeros((length + 1, num_envs, *layout.shape), dtype=_torch_dtype(layout.dtype))
         self._action = torch.zeros((*shape, *actions.shape), dtype=actions.dtype)
         self._params = torch.zeros((*shape, actions.num_params))
         self._reward = np.zeros(shape)  # raw, float64
         self._terminated, self._truncated, self._valid = (torch.zeros(shape, dtype=torch.bool) for _ in range(3))
         self._final: list[tuple[int, Array]] = []
+        # Of a policy with memory: where episodes begin, what it remembers now, and what it did at truncations.
+        self._start = torch.ones((length + 1, num_envs), dtype=torch.bool)
+        self._memory = self.policy.initial_memory(num_envs)
+        self._final_memory: list[Tensor] = []
 
     def collect(self, remaining: float = 1.0) -> Rollout:
         """One rollout with the policy as it is now. `remaining` is passed on to the batch, for schedules."""
@@ -72,18 +75,24 @@ class Collector:
         terminated, truncated, valid = self._terminated.numpy(), self._truncated.numpy(), self._valid.numpy()
         actions = self.policy.actions
         self._begin(obs)
+        memory = None if self._memory is None else self._memory.clone()
         wanted = self.episodes_per_env
         episodes = np.zeros(self.envs.num_envs, np.int64)
         active = None if wanted is None else np.ones(self.envs.num_envs, np.bool_)
+        to_env = actions.to_vector_env if self.envs.batched_actions else actions.to_env
         noise = actions.noise((self.length, self.envs.num_envs), self.generator).to(self.device)
         used = self.length
         for t in range(self.length):
             start = perf_counter()
             with torch.no_grad():
-                params = self.policy.action_params(self.policy.normalize(self._obs[t].to(self.device)))
+                inputs = self.policy.normalize(self._obs[t].to(self.device))
+                if memory is None:
+                    params = self.policy.action_params(inputs)
+                else:
+                    params, memory = self.policy.step(inputs, memory, self._start[t].to(self.device))
                 action = actions.draw(params, noise[t]).cpu()
             self._params[t], self._action[t] = params, action
-            sent = actions.to_env(action.numpy())
+            sent = to_env(action.numpy())
             acted = perf_counter()
             step = self.envs.step(sent, active)
             stepped = perf_counter()
@@ -93,6 +102,10 @@ class Collector:
             for index, final in step.final_obs.items():
                 if truncated[t, index] and not terminated[t, index]:
                     self._final.append((t * self.envs.num_envs + index, final))
+                    if memory is not None:
+                        self._final_memory.append(memory[index])
+            if memory is not None:
+                self._start[t + 1] = torch.from_numpy(step.start)
             if wanted is not None:
                 episodes += (step.terminated | step.truncated) & step.valid
                 active = episodes < wanted
@@ -106,9 +119,11 @@ class Collector:
                 f"an episode ran past the env's own limit of {self.rollout_length} steps; check its TimeLimit"
             )
         if self.reset_each_rollout:
-            self._end_open_episodes(used)
+            self._end_open_episodes(used, memory)
         with self.timer.phase("act"):
-            return self._finish(used, remaining)
+            rollout = self._finish(used, remaining)
+        self._memory = memory
+        return rollout
 
     def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
         """Everything that the next rollout depends on, the policy apart. `mid_rollout`: the envs have moved on."""
@@ -119,6 +134,8 @@ class Collector:
             "tracker": self.tracker.state_dict(),
             "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
             "last_obs": None if self._last is None else self._obs[self._last].clone(),
+            "memory": self._memory,
+            "start": None if self._last is None else self._start[self._last].clone(),
             "envs": self.envs.state_dict() if restorable and isinstance(self.envs, Restorable) else None,
         }
 
@@ -133,35 +150,42 @@ class Collector:
         if state["envs"] is None or not isinstance(self.envs, Restorable):
             return list(range(self.envs.num_envs))  # `_begin` will reset them
         last_obs = state["last_obs"].numpy()
+        if self._memory is not None:
+            self._memory = state["memory"].to(self.device)
+        self._start[0] = state["start"]
         lost = self.envs.load_state_dict(state["envs"], last_obs)
         self._last = 0
         self._obs[0] = state["last_obs"]
         for index in lost:
             self._obs[0, index] = torch.from_numpy(np.asarray(self.envs.observations[index]))
+            self._start[0, index] = True
             self.tracker.forget(index)
             if self.reward_normalizer is not None:
                 self.reward_normalizer.running[index] = 0.0
         return lost
 
     def _begin(self, obs: Array) -> None:
-        self._final = []
+        self._final, self._final_memory = [], []
         # After whole episodes our own envs stand at a fresh start, but a vector env has run on.
         ran_on = self.episodes_per_env is not None and not self.envs.exact_seeds
         if self._last is not None and not self.reset_each_rollout and not ran_on:
-            obs[0] = obs[self._last]
+            obs[0], self._start[0] = obs[self._last], self._start[self._last]
             return
         obs[0] = self.envs.reset()
+        self._start[0] = True
         self.tracker.cut(np.zeros(self.envs.num_envs, np.bool_))
         if self.reward_normalizer is not None:
             self.reward_normalizer.restart()
 
-    def _end_open_episodes(self, used: int) -> None:
+    def _end_open_episodes(self, used: int, memory: Tensor | None) -> None:
         """The horizon is the episode's end: open episodes are truncated at the last step and bootstrapped there."""
         last = used - 1
         open_ = (self._valid[last] & ~self._terminated[last] & ~self._truncated[last]).numpy()
         for index in np.flatnonzero(open_):
             self._truncated[last, int(index)] = True
             self._final.append((last * self.envs.num_envs + int(index), self._obs[used, int(index)].numpy().copy()))
+            if memory is not None:
+                self._final_memory.append(memory[int(index)])
         # The episode that an env began the rollout with is whole; one that began later was perhaps cut short, and
         # counting it only when it was not would prefer short ones.
         self.tracker.cut(open_ & (self.tracker.length == used))
@@ -178,7 +202,11 @@ class Collector:
         device, policy = self.device, self.policy
         obs = self._obs[: used + 1].to(device)
         params, action = self._params[:used].to(device), self._action[:used].to(device)
-        final = np.stack([o for _, o in self._final]) if self._final else np.zeros((0, *policy.obs_shape))
+        final = np.stack([o for _, o in self._final]) if self._final else np.zeros((0, *obs.shape[2:]))
+        context = final_memory = None
+        if self._memory is not None:
+            context = Context(self._start[: used + 1].to(device, copy=True), self._memory)
+            final_memory = torch.stack(self._final_memory) if self._final_memory else self._memory[:0]
         with torch.no_grad():
             rollout = Rollout(
                 obs=obs,
@@ -193,8 +221,10 @@ class Collector:
                 value=torch.empty(0),
                 next_value=torch.empty(0),
                 final_index=torch.tensor([i for i, _ in self._final], dtype=torch.int64, device=device),
-                final_inputs=policy.normalize(torch.from_numpy(final).to(device, torch.float32)),
+                final_inputs=policy.normalize(torch.from_numpy(final).to(device, obs.dtype)),
                 remaining=remaining,
+                context=context,
+                final_memory=final_memory,
             )
         return fill_values(rollout, policy)
 
@@ -204,8 +234,13 @@ def fill_values(rollout: Rollout, policy: ActorCritic) -> Rollout:
     inputs = rollout.inputs
     steps, num_envs = inputs.shape[0] - 1, inputs.shape[1]
     with torch.no_grad():
-        states = torch.cat([inputs.flatten(0, 1), rollout.final_inputs])
-        values = policy.value(states)
+        if rollout.context is None:
+            states = torch.cat([inputs.flatten(0, 1), rollout.final_inputs])
+            values = policy.value(states)
+        else:
+            assert rollout.final_memory is not None
+            along = policy.value(inputs.flatten(0, 1), rollout.context)
+            values = torch.cat([along, policy.value_after(rollout.final_inputs, rollout.final_memory)])
     table = values[: (steps + 1) * num_envs].view(steps + 1, num_envs)
     next_value = table[1:].clone()
     next_value.view(-1)[rollout.final_index] = values[(steps + 1) * num_envs :]

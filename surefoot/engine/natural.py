@@ -32,12 +32,12 @@ def natural_step(
 
     F is estimated on every `1/fisher_fraction`-th sample; a random one would cost the same and repeat less exactly.
     """
-    gradient = flat_gradient(objective(policy.evaluate(batch.obs, batch.action), batch), parameters)
+    gradient = flat_gradient(objective(policy.evaluate(batch.obs, batch.action, batch.context), batch), parameters)
     sample = batch
     if fisher_fraction < 1.0:
         stride = max(1, round(1.0 / fisher_fraction))
-        sample = batch.take(torch.arange(0, len(batch), stride, device=batch.obs.device))
-    new = policy.actions.distribution(policy.action_params(sample.obs))
+        sample = batch.take(torch.arange(0, batch.units, stride, device=batch.obs.device))
+    new = policy.actions.distribution(policy.action_params(sample.obs, sample.context))
     old = policy.actions.distribution(sample.dist_params)
     product = fisher_vector_product(sample.mean(old.kl_to(new)), parameters, cg_damping)
     direction = conjugate_gradient(product, gradient, cg_iterations)

@@ -124,7 +124,7 @@ class Learner:
                 for part in self.minibatches(batch, config.num_minibatches):
                     if normalize and not whole:
                         part = normalized(part)
-                    outputs = self.policy.evaluate(part.obs, part.action)
+                    outputs = self.policy.evaluate(part.obs, part.action, part.context)
                     if not first:
                         first = {"ratio_error": max_ratio_error(outputs, part)}
                         if self.policy.has_critic:  # of the critic that collected the rollout
@@ -146,7 +146,7 @@ class Learner:
         history: list[Metrics] = []
         for _ in range(config.value_epochs):
             for part in self.minibatches(batch, config.value_minibatches):
-                value_loss = loss(self.policy.value(part.obs), part)
+                value_loss = loss(self.policy.value(part.obs, part.context), part)
                 history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
         return history
 
@@ -166,7 +166,7 @@ class Learner:
     def measure(self, objective: Objective, batch: Batch) -> float:
         """An objective's value with the policy as it is now, read on the host (for a line search)."""
         with torch.no_grad():
-            return float(objective(self.policy.evaluate(batch.obs, batch.action), batch))
+            return float(objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch))
 
     def mean_kl(self, batch: Batch) -> float:
         return float(batch.mean(self.kl_from(batch)))
@@ -174,18 +174,21 @@ class Learner:
     def policy_metrics(self, batch: Batch) -> Metrics:
         """Entropy and ratio error of the policy before it moves."""
         with torch.no_grad():
-            outputs = self.policy.evaluate(batch.obs, batch.action)
+            outputs = self.policy.evaluate(batch.obs, batch.action, batch.context)
             return {
                 "entropy": batch.mean(outputs.distribution.entropy()),
                 "ratio_error": max_ratio_error(outputs, batch),
             }
 
     def minibatches(self, batch: Batch, parts: int) -> Iterator[Batch]:
-        """The batch in `parts` equal, freshly shuffled parts; each sample is in exactly one of them."""
+        """The batch in `parts` equal, freshly shuffled parts; each sample is in exactly one of them.
+
+        Where there is a memory, whole envs are shuffled: it runs through their time.
+        """
         if parts == 1:
             yield batch
             return
-        order = torch.randperm(len(batch), generator=self.generator, device=self.generator.device)
+        order = torch.randperm(batch.units, generator=self.generator, device=self.generator.device)
         for index in order.to(batch.obs.device).chunk(parts):
             yield batch.take(index)
 
@@ -193,6 +196,9 @@ class Learner:
         """KL(old‖new) of every sample, from the stored parameters of the old distribution."""
         actions = self.policy.actions
         with torch.no_grad():
+            if batch.context is not None:
+                new = self.policy.action_params(batch.obs, batch.context)
+                return actions.distribution(batch.dist_params).kl_to(actions.distribution(new))
             return torch.cat(
                 [
                     actions.distribution(old).kl_to(actions.distribution(self.policy.action_params(obs)))

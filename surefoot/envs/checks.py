@@ -37,6 +37,15 @@ def as_number(value: Any, what: str, env: object) -> float:
 
 def check_first_observation(env: object, space: spaces.Space[Any], obs: Any) -> None:
     """The first observation must be of the declared type (shapes are checked at every step)."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            try:
+                value = obs[key]
+            except (KeyError, IndexError, TypeError):
+                raise EnvError(f"{env} returned an observation without '{key}': {obs!r}") from None
+            check_first_observation(f"{env}, '{key}'", part, value)
+        return
     array = np.asarray(obs)
     if space.dtype is not None and not np.can_cast(array.dtype, space.dtype, casting="same_kind"):
         raise EnvError(f"{env} returned observations of {array.dtype}; its space says {space.dtype}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -11,6 +12,8 @@ import numpy as np
 from surefoot.envs.checks import as_number, check_action_space, check_first_observation, require_finite
 from surefoot.envs.seeds import episode_seed
 from surefoot.errors import EnvError, UsageError
+from surefoot.spaces.layout import MASK, Layout
+from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
 
 if TYPE_CHECKING:
@@ -37,16 +40,16 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         self.steps += 1
         if self.steps <= LONGEST_REPLAY:
-            self.actions.append(action.copy())
+            self.actions.append(action.copy() if isinstance(action, (np.ndarray, np.generic)) else deepcopy(action))
         return self.env.step(action)
 
-    def replay(self, episode: int, actions: Array) -> Any:
-        """Bring the env to where `episode` stood after `actions`; the observation there."""
+    def replay(self, episode: int, actions: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+        """Bring the env to where `episode` stood after `actions`; the observation and info there."""
         self.episode = episode - 1
-        obs, _ = self.reset()
+        obs, info = self.reset()
         for action in actions:
-            obs, *_ = self.step(action)
-        return obs
+            obs, _, _, _, info = self.step(action)
+        return obs, info
 
     @property
     def seed(self) -> int:
@@ -69,10 +72,21 @@ def time_limit(env: gym.Env[Any, Any]) -> int | None:
     return None
 
 
+def read_mask(env: gym.Env[Any, Any], obs: Any, info: dict[str, Any], source: str | None) -> Any:
+    """An env's action mask: of a Dict observation, of its info, or of its `action_masks()` method."""
+    if source == "observation":
+        return obs[MASK]
+    if source == "method":
+        return env.get_wrapper_attr("action_masks")()
+    if MASK not in info:
+        raise ValueError(f"its info has no '{MASK}', though it had one at first")
+    return info[MASK]
+
+
 class GymEnvs:
     """The envs, their observations in one array, resets within the step (so every step is a transition)."""
 
-    exact_seeds = True
+    exact_seeds, batched_actions = True, False
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, run_seed: int) -> None:
         self.num_envs = num_envs
@@ -88,21 +102,42 @@ class GymEnvs:
             raise UsageError(
                 "the function that makes the env returned the same env twice; it must make a new one each time"
             )
-        first = self.envs[0]
+        try:
+            self._prepare(self.envs[0])
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, first: SeededEpisodes) -> None:
         self.observation_space, self.action_space = first.observation_space, first.action_space
         check_action_space(self.action_space)
         self.time_limit = time_limit(first)
-        self._shape = self.observation_space.shape
-        self._obs = np.zeros((num_envs, *(self._shape or ())), self.observation_space.dtype)
         self._checked = False
+        self.masks = ActionMasks(self.action_space)
+        self._mask_source, self._begun = self._find_masks(first)
+        self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+        kind = self.observation_space.dtype if self.layout.plain else self.layout.dtype
+        self._obs = np.zeros((self.num_envs, *self.layout.shape), kind)
+
+    def _find_masks(self, first: SeededEpisodes) -> tuple[str | None, tuple[Any, dict[str, Any]] | None]:
+        """(where action masks come from, if there are any; the first env's first reset, if it had to be asked)."""
+        if not self.masks.size:
+            return None, None
+        if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
+            return "observation", None
+        if first.has_wrapper_attr("action_masks"):
+            return "method", None
+        begun = self._reset(first)
+        return ("info" if MASK in begun[1] else None), begun
 
     def reset(self) -> Array:
         for index, env in enumerate(self.envs):
-            self._store(index, self._reset(env))
+            begun, self._begun = self._begun, None
+            self._store(index, *(begun or self._reset(env)))
         require_finite(self._obs, "observation", self.envs)
         return self._obs.copy()
 
-    def step(self, action: Array, active: Array | None = None) -> Step:
+    def step(self, action: Any, active: Array | None = None) -> Step:
         size = self.num_envs
         reward = np.zeros(size, np.float64)
         terminated, truncated = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -119,44 +154,64 @@ class GymEnvs:
             reward[index] = pay if isinstance(pay, float) else as_number(pay, "reward", env)
             if ended or cut:
                 terminated[index], truncated[index] = ended, cut
-                final_obs[index] = self._checked_obs(env, obs).copy()
+                final_obs[index] = self._final_row(env, obs)
                 final_info[index] = info
                 # Before the reset: afterwards the env's name would be that of its next episode.
                 require_finite(reward[index : index + 1], "reward", [env])
                 require_finite(final_obs[index][None], "final observation", [env])
-                obs = self._reset(env)
-            self._store(index, obs)
+                obs, info = self._reset(env)
+            self._store(index, obs, info)
         require_finite(reward, "reward", self.envs)
         require_finite(self._obs, "observation", self.envs)
         return Step(self._obs.copy(), reward, terminated, truncated, valid, final_obs, final_info)
 
-    def _reset(self, env: SeededEpisodes) -> Any:
+    def _reset(self, env: SeededEpisodes) -> tuple[Any, dict[str, Any]]:
         try:
-            obs, _ = env.reset()
+            obs, info = env.reset()
         except Exception as error:
             raise EnvError(f"reset of {env} raised {type(error).__name__}: {error}") from error
         if not self._checked:
             check_first_observation(env, self.observation_space, obs)
             self._checked = True
-        return obs
+        return obs, info
 
-    def _checked_obs(self, env: SeededEpisodes, obs: Any) -> Array:
-        array = np.asarray(obs)
-        if array.shape != self._shape:
-            raise EnvError(f"{env} returned an observation of shape {array.shape}; its space says {self._shape}")
-        return array
+    def _row(self, env: SeededEpisodes, obs: Any, mask: Any = None) -> Array:
+        try:
+            return self.layout.pack(obs, mask)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise EnvError(f"{env} returned an observation that is not in its space: {error}") from error
 
-    def _store(self, index: int, obs: Any) -> None:
-        # Assigning a wrong shape would broadcast silently.
-        self._obs[index] = self._checked_obs(self.envs[index], obs)
+    def _final_row(self, env: SeededEpisodes, obs: Any) -> Array:
+        """Nobody acts there, so a mask does not matter."""
+        free = np.ones(self.masks.size, np.bool_) if self._mask_source else None
+        return self._row(env, obs, free).copy()
+
+    def _store(self, index: int, obs: Any, info: dict[str, Any]) -> None:
+        env = self.envs[index]
+        mask = self._mask(env, obs, info) if self._mask_source else None
+        self._obs[index] = self._row(env, obs, mask)
+
+    def _mask(self, env: SeededEpisodes, obs: Any, info: dict[str, Any]) -> Array:
+        try:
+            return self.masks.flat(read_mask(env, obs, info, self._mask_source))
+        except Exception as error:
+            raise EnvError(f"{env}: {error}") from error
 
     def state_dict(self) -> dict[str, Any]:
         """The open episodes: number, steps and actions so far. (An episode too long to remember has fewer actions.)"""
         return {
             "episode": [env.episode for env in self.envs],
             "steps": [env.steps for env in self.envs],
-            "actions": [np.stack(env.actions) if env.actions else None for env in self.envs],
+            "actions": [self._pack_actions(env.actions) if env.actions else None for env in self.envs],
         }
+
+    def _pack_actions(self, actions: list[Any]) -> Array:
+        nested = isinstance(self.action_space, (gym.spaces.Dict, gym.spaces.Tuple))
+        return np.stack([Layout(self.action_space).pack(action) for action in actions] if nested else actions)
+
+    def _unpack_actions(self, rows: Array) -> Sequence[Any]:
+        nested = isinstance(self.action_space, (gym.spaces.Dict, gym.spaces.Tuple))
+        return [Layout(self.action_space).unpack(row) if nested else row for row in rows]
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """Replay the open episodes; returns the envs that did not come back as `last_obs` says.
@@ -166,15 +221,14 @@ class GymEnvs:
         lost = []
         for index, env in enumerate(self.envs):
             episode, steps, actions = (state[name][index] for name in ("episode", "steps", "actions"))
-            replayable = 0 if actions is None else len(actions)
-            obs = (
-                env.replay(episode, np.asarray(actions) if replayable else np.zeros(0)) if replayable == steps else None
-            )
-            if obs is None or not np.array_equal(np.asarray(obs, last_obs.dtype), last_obs[index]):
+            known = () if actions is None else self._unpack_actions(np.asarray(actions))
+            if len(known) == steps:
+                self._store(index, *env.replay(episode, known))
+            if len(known) != steps or not np.array_equal(np.asarray(self._obs[index], last_obs.dtype), last_obs[index]):
                 lost.append(index)
                 env.episode = episode
-                obs = self._reset(env)
-            self._store(index, obs)
+                self._store(index, *self._reset(env))
+        self._begun = None
         return lost
 
     @property

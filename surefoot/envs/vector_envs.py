@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from surefoot.envs.checks import check_action_space, require_finite
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import UsageError
+from surefoot.errors import EnvError, UsageError
+from surefoot.spaces.layout import MASK, Layout
+from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ class VectorEnvs:
     A vector env draws its episodes from one seed, so a run on it cannot be resumed exactly.
     """
 
-    exact_seeds = False
+    exact_seeds, batched_actions = False, True
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], run_seed: int) -> None:
         mode = envs.metadata.get("autoreset_mode")
@@ -44,26 +47,60 @@ class VectorEnvs:
         self._fresh = False
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._names = [f"vector env, index {i}" for i in range(self.num_envs)]
+        self.masks = ActionMasks(self.action_space)
+        self._mask_source, self._begun = self._find_masks()
+        self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+
+    def _find_masks(self) -> tuple[str | None, Any]:
+        """As for envs of our own: a Dict observation, else the first reset's info."""
+        if not self.masks.size:
+            return None, None
+        if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
+            return "observation", None
+        begun = self._reset()
+        return ("info" if MASK in begun[1] else None), begun
+
+    def _reset(self) -> Any:
+        begun = self.envs.reset(seed=None if self._fresh else self._seed)
+        self._fresh = True  # later resets go on with the env's own generator
+        return begun
 
     def reset(self) -> Array:
-        obs, _ = self.envs.reset(seed=None if self._fresh else self._seed)
-        self._fresh = True  # later resets go on with the env's own generator
+        obs, info = self._begun or self._reset()
+        self._begun = None
         self._ended[:] = False
-        require_finite(np.asarray(obs), "observation", self._names)
-        return np.array(obs)
+        rows = self._rows(obs, info, np.zeros(self.num_envs, np.bool_))
+        require_finite(rows, "observation", self._names)
+        return rows
 
-    def step(self, action: Array, active: Array | None = None) -> Step:
+    def _rows(self, obs: Any, info: dict[str, Any], ended: Array) -> Array:
+        """`[N, ...]`; where an episode `ended` the mask does not matter."""
+        mask = None
+        if self._mask_source is not None:
+            given = obs[MASK] if self._mask_source == "observation" else info.get(MASK)
+            mask = np.ones((self.num_envs, self.masks.size), np.bool_)
+            for index in np.flatnonzero(~ended):
+                try:
+                    mask[index] = self.masks.flat(None if given is None else given[index])
+                except (ValueError, TypeError) as error:
+                    raise EnvError(f"{self._names[index]}: {error}") from error
+        return np.array(self.layout.pack_batch(obs, self.num_envs, mask))
+
+    def step(self, action: Any, active: Array | None = None) -> Step:
         """A vector env steps all or none: inactive envs are stepped too and their step is marked invalid."""
-        obs, reward, terminated, truncated, info = self.envs.step(action)
-        obs, reward = np.array(obs), np.array(reward, np.float64)
+        raw, reward, terminated, truncated, info = self.envs.step(action)
+        reward = np.array(reward, np.float64)
         terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         valid = ~self._ended if self.mode is AutoresetMode.NEXT_STEP else np.ones(self.num_envs, np.bool_)
         done = terminated | truncated
+        same_step = self.mode is AutoresetMode.SAME_STEP
+        obs = self._rows(raw, info, np.zeros_like(done) if same_step else done)
         final_obs = {int(i): self._final_obs(obs, info, int(i)) for i in np.flatnonzero(done)}
         final_info = {i: self._final_info(info, i) for i in final_obs}
         if self.mode is AutoresetMode.DISABLED and done.any():
-            fresh, _ = self.envs.reset(options={"reset_mask": done})
-            obs[done] = np.asarray(fresh)[done]
+            fresh, fresh_info = self.envs.reset(options={"reset_mask": done})
+            obs[done] = self._rows(fresh, fresh_info, ~done)[done]
+        first = self._ended if self.mode is AutoresetMode.NEXT_STEP else done
         self._ended = done
         if active is not None:
             valid &= active
@@ -71,14 +108,15 @@ class VectorEnvs:
         require_finite(obs, "observation", self._names)
         for i, last in final_obs.items():
             require_finite(last[None], "final observation", [self._names[i]])
-        return Step(obs, reward, terminated, truncated, valid, final_obs, final_info)
+        return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, first)
 
     def _final_obs(self, obs: Array, info: dict[str, Any], index: int) -> Array:
         if self.mode is not AutoresetMode.SAME_STEP:
             return np.array(obs[index])
         if "final_obs" not in info:
             raise UsageError(f"{self.envs} declares SAME_STEP autoreset but gives no info['final_obs']")
-        return np.array(info["final_obs"][index])
+        free = np.ones(self.masks.size, np.bool_) if self._mask_source else None
+        return np.array(self.layout.pack(info["final_obs"][index], free))
 
     def _final_info(self, info: dict[str, Any], index: int) -> dict[str, Any]:
         """The last step's info of one env, out of Gymnasium's column layout."""

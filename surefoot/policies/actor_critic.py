@@ -1,28 +1,31 @@
-"""An MLP actor and critic, apart or on one trunk."""
+"""An actor and a critic, apart or on one trunk, for any observation, any action, with or without memory."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surefoot.errors import UsageError
-from surefoot.policies.actions import BoxActions, build_actions
+from surefoot.policies.actions import ActionModel, build_actions
+from surefoot.policies.encoders import Encoder, needs_encoder
+from surefoot.policies.memory import Memory
 from surefoot.policies.normalizer import ObservationNormalizer
-from surefoot.types import Outputs
+from surefoot.spaces.layout import Layout
+from surefoot.spaces.masks import ActionMasks
+from surefoot.types import Context, Outputs
 
 if TYPE_CHECKING:
     from surefoot.policies.config import PolicyConfig
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu, "elu": F.elu, "silu": F.silu}
-LOG_STD_RANGE = (-20.0, 5.0)  # beyond it a density overflows float32 long before it means anything
 
 
 class MLP(nn.Module):
@@ -51,7 +54,8 @@ class MLP(nn.Module):
 class ActorCritic(nn.Module):
     """π(a|s) and V(s). `critic=False` (REINFORCE) builds no critic: V ≡ 0.
 
-    Methods take observations that went through `normalize`; a rollout is normalised once, not per minibatch.
+    Methods take rows that went through `normalize`; a rollout is normalised once, not per minibatch. With a memory, B
+    rows are T·n time-major ones, and `context` says where episodes begin in them and what was remembered before.
     """
 
     log_std: nn.Parameter | None
@@ -65,126 +69,195 @@ class ActorCritic(nn.Module):
         config: PolicyConfig,
         *,
         critic: bool = True,
+        masked: bool = False,
     ) -> None:
         super().__init__()
-        self.config, self.has_critic = config, critic
-        self.obs_shape = flat_box(observation_space)
-        self.actions = build_actions(action_space)
-        self.normalizer = ObservationNormalizer(self.obs_shape) if config.normalize_observations else None
-        inputs, hidden = int(np.prod(self.obs_shape)), list(config.hidden_sizes)
-        outputs = self.actions.num_params
-        self.continuous = isinstance(self.actions, BoxActions)
+        self.config, self.has_critic, self.action_space = config, critic, action_space
+        self.layout = Layout(observation_space, ActionMasks(action_space).size if masked else 0)
+        self.actions = build_actions(action_space, config.action_bounds)
+        self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
+        images = any(leaf.kind == "image" for leaf in self.layout.leaves)
+        self.shared = images if config.shared_trunk is None else config.shared_trunk
+        inputs = self._build_encoders()
         self.log_std = None
-        if self.continuous and config.std == "parameter":
-            outputs //= 2  # the network gives the mean only
-            self.log_std = nn.Parameter(torch.full((outputs,), config.log_std_init))
+        if self.actions.num_gaussian and config.std == "parameter":
+            self.log_std = nn.Parameter(torch.full((self.actions.num_gaussian,), config.log_std_init))
         if config.tanh_mean:
-            centre, half = mean_range(action_space)
+            centre, half = mean_range(self.actions, action_space)
             self.register_buffer("mean_centre", centre, persistent=False)
             self.register_buffer("mean_half", half, persistent=False)
-        if config.shared_trunk:
-            if not hidden:
-                raise UsageError("shared_trunk needs at least one hidden layer; set hidden_sizes")
-            self.trunk = MLP([inputs, *hidden], config.activation, activate_last=True)
-            inputs, actor_hidden, critic_hidden = hidden[-1], [], []
-        else:
-            actor_hidden, critic_hidden = hidden, list(config.critic_hidden_sizes or hidden)
-        self.actor = MLP([inputs, *actor_hidden, outputs], config.activation)
-        if critic:
-            self.critic = MLP([inputs, *critic_hidden, 1], config.activation)
+        self._build_networks(inputs)
         if config.init == "orthogonal":
             self._orthogonal()
 
+    def _build_encoders(self) -> int:
+        """Everything before the MLPs; returns their inputs."""
+        config, layout = self.config, self.layout
+        make = partial(Encoder, layout, image_encoder=config.encoder, embedding_size=config.embedding_size)
+        needed = needs_encoder(layout)
+        self.encoder = make() if needed else None
+        inputs = self.encoder.size if self.encoder is not None else layout.numbers
+        self.memory = None if config.memory == "none" else Memory(config.memory, inputs, config.memory_size)
+        apart = needed and self.has_critic and not self.shared and self.memory is None
+        self.critic_encoder = make() if apart else None
+        return inputs if self.memory is None else config.memory_size
+
+    def _build_networks(self, inputs: int) -> None:
+        config = self.config
+        actor_hidden, critic_hidden = list(config.hidden_sizes), list(config.critic_hidden_sizes or config.hidden_sizes)
+        self.trunk = None
+        if self.shared:
+            if not actor_hidden and self.encoder is None and self.memory is None:
+                raise UsageError("shared_trunk needs at least one hidden layer; set hidden_sizes")
+            if actor_hidden:
+                self.trunk = MLP([inputs, *actor_hidden], config.activation, activate_last=True)
+                inputs = actor_hidden[-1]
+            actor_hidden, critic_hidden = [], []
+        self.actor = MLP([inputs, *actor_hidden, self.actions.num_outputs(config.std)], config.activation)
+        if self.has_critic:
+            self.critic = MLP([inputs, *critic_hidden, 1], config.activation)
+
     def _orthogonal(self) -> None:
+        for part in (self.encoder, self.memory, self.critic_encoder):
+            if part is not None:
+                part.orthogonal()
         heads = {self.actor.head: 0.01}
+        networks = [self.trunk, self.actor]
         if self.has_critic:
             heads[self.critic.head] = 1.0
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.orthogonal_(module.weight, heads.get(module, math.sqrt(2.0)))
-                nn.init.zeros_(module.bias)
-        if self.continuous and self.config.std == "state":
-            # softplus⁻¹ of the wanted std, in the half of the head's bias that makes it
+            networks.append(self.critic)
+        for module in (layer for network in networks if network is not None for layer in network.layers):
+            assert isinstance(module, nn.Linear)
+            nn.init.orthogonal_(module.weight, heads.get(module, math.sqrt(2.0)))
+            nn.init.zeros_(module.bias)
+        if self.actions.num_gaussian and self.config.std == "state":
+            # softplus⁻¹ of the wanted std, in the part of the head's bias that makes it
             std = math.exp(self.config.log_std_init)
             with torch.no_grad():
-                self.actor.head.bias.chunk(2)[1].fill_(std + math.log(-math.expm1(-std)))
+                for columns in self.actions.log_std_slices:
+                    self.actor.head.bias[columns].fill_(std + math.log(-math.expm1(-std)))
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        """Everything that π depends on, the shared trunk included. Chosen by module, never by name."""
-        own = list(self.trunk.parameters()) if self.config.shared_trunk else []
-        return [*own, *self.actor.parameters(), *([] if self.log_std is None else [self.log_std])]
+        """Everything that π depends on, what it shares with the critic included. Chosen by module, never by name."""
+        parts = (self.encoder, self.memory, self.trunk, self.actor)
+        own = [parameter for part in parts if part is not None for parameter in part.parameters()]
+        return [*own, *([] if self.log_std is None else [self.log_std])]
 
     def critic_parameters(self) -> list[nn.Parameter]:
         """What belongs to V alone."""
-        return list(self.critic.parameters()) if self.has_critic else []
+        own = [] if self.critic_encoder is None else list(self.critic_encoder.parameters())
+        return [*own, *(self.critic.parameters() if self.has_critic else ())]
+
+    def describe(self) -> list[str]:
+        """What stands between an observation and the MLPs, for the start of a run; nothing for plain numbers."""
+        lines = [] if self.encoder is None else self.encoder.describe()
+        if self.layout.mask_size:
+            lines.append(f"action mask: {self.layout.mask_size} choices")
+        if self.memory is not None:
+            lines.append(f"memory: {self.config.memory} → {self.config.memory_size}")
+        return lines
 
     def normalize(self, obs: Tensor) -> Tensor:
-        """Raw observations `[..., *obs_shape]` as flat float32 network inputs `[..., inputs]`."""
+        """Raw rows `[..., *layout.shape]` as network inputs: flat float32, apart from a single image."""
+        layout = self.layout
+        if layout.plain and layout.leaves[0].kind == "image":
+            return obs
         x = obs if obs.dtype == torch.float32 else obs.float()
         if self.normalizer is not None:
             x = self.normalizer(x)
-        return x if len(self.obs_shape) == 1 else x.flatten(-len(self.obs_shape)) if self.obs_shape else x[..., None]
+        shape = layout.shape
+        return x if len(shape) == 1 else x.flatten(-len(shape)) if shape else x[..., None]
 
-    def _trunk(self, x: Tensor) -> Tensor:
-        features: Tensor = self.trunk(x) if self.config.shared_trunk else x
-        return features
+    def initial_memory(self, num_envs: int) -> Tensor | None:
+        """`[n, M]` zeros; None for a policy without memory."""
+        if self.memory is None:
+            return None
+        return torch.zeros(num_envs, self.memory.size, device=next(self.parameters()).device)
 
-    def _params(self, features: Tensor) -> Tensor:
-        out: Tensor = self.actor(features)
-        if not self.continuous:
-            return out
-        if self.log_std is not None:
-            mean, log_std = out, self.log_std.clamp(*LOG_STD_RANGE).expand_as(out)
-        else:
-            mean, raw = out.chunk(2, dim=-1)
-            log_std = F.softplus(raw).clamp(min=math.exp(LOG_STD_RANGE[0])).log()
-        if self.config.tanh_mean:
-            mean = self.mean_centre + self.mean_half * torch.tanh(mean)
-        return torch.cat([mean, log_std], dim=-1)
+    def _features(self, x: Tensor, context: Context | None) -> Tensor:
+        features = self._encode(x)
+        if self.memory is not None:
+            assert context is not None, "a policy with memory needs to know what was before"
+            features = self.memory(features, context)
+        return features if self.trunk is None else self.trunk(features)
 
-    def action_params(self, x: Tensor) -> Tensor:
+    def _encode(self, x: Tensor) -> Tensor:
+        if self.encoder is not None:
+            features: Tensor = self.encoder(x)
+            return features
+        return x[..., self.layout.learned] if self.layout.mask_size else x
+
+    def _critic_features(self, x: Tensor, features: Tensor) -> Tensor:
+        return features if self.critic_encoder is None else self.critic_encoder(x)
+
+    def _params(self, features: Tensor, x: Tensor) -> Tensor:
+        params: Tensor = self.actor(features)
+        if self.actions.num_gaussian:
+            squash = (self.mean_centre, self.mean_half) if self.config.tanh_mean else None
+            params = self.actions.params_from(params, self.log_std, squash)
+        mask = self.layout.mask
+        return params if mask is None else self.actions.masked(params, x[..., mask] > 0.5)
+
+    def action_params(self, x: Tensor, context: Context | None = None) -> Tensor:
         """Parameters of π(·|s), `[..., A]`."""
-        return self._params(self._trunk(x))
+        return self._params(self._features(x, context), x)
 
-    def value(self, x: Tensor) -> Tensor:
+    def step(self, x: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of n envs with memory: (parameters of π, the new memory)."""
+        assert self.memory is not None
+        features, memory = self.memory.step(self._encode(x), memory, start)
+        return self._params(features if self.trunk is None else self.trunk(features), x), memory
+
+    def value(self, x: Tensor, context: Context | None = None) -> Tensor:
         """V(s), `[...]`."""
         if not self.has_critic:
-            return x.new_zeros(x.shape[:-1])
-        value: Tensor = self.critic(self._trunk(x)).squeeze(-1)
+            return x.new_zeros(x.shape[: x.dim() - self.input_dims], dtype=torch.float32)
+        features = self.critic_encoder(x) if self.critic_encoder is not None else self._features(x, context)
+        value: Tensor = self.critic(features).squeeze(-1)
         return value
 
-    def evaluate(self, x: Tensor, action: Tensor) -> Outputs:
+    def value_after(self, x: Tensor, memory: Tensor) -> Tensor:
+        """V of observations that follow these states of memory, each of its own episode."""
+        begun = torch.zeros(1, len(x), dtype=torch.bool, device=x.device)
+        return self.value(x, Context(begun, memory))
+
+    @property
+    def input_dims(self) -> int:
+        """Axes of one row of inputs."""
+        layout = self.layout
+        return len(layout.shape) if layout.plain and layout.leaves[0].kind == "image" else 1
+
+    def evaluate(self, x: Tensor, action: Tensor, context: Context | None = None) -> Outputs:
         """Everything a loss needs, in one pass."""
-        features = self._trunk(x)
-        distribution = self.actions.distribution(self._params(features))
-        value = self.critic(features).squeeze(-1) if self.has_critic else x.new_zeros(x.shape[:-1])
+        features = self._features(x, context)
+        distribution = self.actions.distribution(self._params(features, x))
+        if self.has_critic:
+            value = self.critic(self._critic_features(x, features)).squeeze(-1)
+        else:
+            value = features.new_zeros(features.shape[:-1])
         return Outputs(distribution.log_prob(action), distribution, value)
 
 
-def flat_box(space: spaces.Space[Any]) -> tuple[int, ...]:
-    """The shape of a Box of numbers that an MLP can read, or an error that says why not."""
-    if not isinstance(space, spaces.Box):
-        raise UsageError(
-            f"observations of {type(space).__name__} are not supported yet; supported: Box. "
-            "Wrap the env, for example with --wrappers FlattenObservation."
-        )
-    if 0 in space.shape:
-        raise UsageError(f"the observation space {space} is empty")
-    if len(space.shape) >= 3 or (len(space.shape) == 2 and space.dtype == np.uint8):
-        raise UsageError(
-            f"observations of shape {space.shape} look like images, which are not supported yet "
-            "(and never silently flattened); wrap the env with --wrappers FlattenObservation to flatten them"
-        )
-    return tuple(space.shape)
+def build_normalizer(layout: Layout) -> ObservationNormalizer | None:
+    """For the vectors among the leaves; none where there are none."""
+    vectors = [leaf for leaf in layout.leaves if leaf.kind == "vector"]
+    if not vectors:
+        return None
+    if layout.plain:
+        return ObservationNormalizer(layout.shape)
+    active = torch.zeros(layout.shape, dtype=torch.bool)
+    for leaf in vectors:
+        active[leaf.span] = True
+    return ObservationNormalizer(layout.shape, active)
 
 
-def mean_range(space: spaces.Space[Any]) -> tuple[Tensor, Tensor]:
-    """Centre and half-width of a bounded Box, flat, for a tanh-scaled mean."""
-    if not isinstance(space, spaces.Box):
+def mean_range(actions: ActionModel, space: spaces.Space[Any]) -> tuple[Tensor, Tensor]:
+    """Centre and half-width of the bounds of every Gaussian dimension, for a tanh-scaled mean."""
+    if not actions.num_gaussian:
         raise UsageError(
             f"tanh_mean needs continuous actions, but this env has {space}; drop it (--no-tanh-mean) or use a Box env"
         )
-    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+    low, high = (torch.from_numpy(side) for side in actions.gaussian_bounds())
+    if not (low.isfinite().all() and high.isfinite().all()):
         raise UsageError(f"tanh_mean needs a Box bounded on all sides, but this env has {space}; drop it")
-    low, high = (torch.from_numpy(side.astype(np.float32).reshape(-1)) for side in (space.low, space.high))
     return (low + high) / 2, (high - low) / 2

@@ -18,7 +18,18 @@ class PolicyConfig(Settings):
         None, "Widths of the critic's own hidden layers; none: as hidden_sizes.", low=1
     )
     activation: Literal["tanh", "relu", "elu", "silu"] = setting("tanh", "Between the layers.")
-    shared_trunk: bool = setting(False, "One trunk for actor and critic, each with its own last layer.")
+    shared_trunk: bool | None = setting(
+        None, "One trunk for actor and critic, each with its own last layer; none: where there are images."
+    )
+    encoder: Literal["auto", "nature", "impala"] = setting(
+        "auto", "Network for images; auto: nature's, or a smaller one for small images."
+    )
+    embedding_size: int = setting(32, "Discrete observations of more than 64 values: numbers for each.", low=1)
+    memory: Literal["none", "gru", "lstm"] = setting("none", "What the policy remembers with over an episode.")
+    memory_size: int = setting(64, "Width of the memory.", low=1)
+    action_bounds: Literal["clip", "tanh", "beta"] = setting(
+        "clip", "Box actions: a Gaussian clipped or squashed into the bounds, or a Beta distribution."
+    )
     init: Literal["orthogonal", "torch"] = setting(
         "orthogonal", "Orthogonal (√2 hidden, 0.01 actor head, 1 critic head, zero bias) or PyTorch's own."
     )

@@ -21,20 +21,24 @@ class ObservationNormalizer(nn.Module):
     mean: Tensor
     var: Tensor
     count: Tensor
+    _active: Tensor | None
     _shift: Tensor
     _scale: Tensor
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], active: Tensor | None = None) -> None:
+        """`active`: which numbers of a row are normalised (choices, images and masks are not); None: all."""
         super().__init__()
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("_shift", torch.zeros(shape), persistent=False)
         self.register_buffer("_scale", torch.ones(shape), persistent=False)
+        self.register_buffer("_active", active, persistent=False)
         self.register_load_state_dict_post_hook(lambda *_: self.refresh())  # type: ignore[no-untyped-call]
 
     def forward(self, obs: Tensor) -> Tensor:
-        return ((obs - self._shift) * self._scale).clamp_(-CLIP, CLIP)
+        normalized = ((obs - self._shift) * self._scale).clamp_(-CLIP, CLIP)
+        return normalized if self._active is None else torch.where(self._active, normalized, obs)
 
     def merge(self, rows: Tensor) -> None:
         """Take in `[B, *shape]` observations."""

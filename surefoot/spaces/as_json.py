@@ -13,7 +13,7 @@ from surefoot.errors import UsageError
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         # repr of a number is exact, and "inf" is no JSON number.
-        low, high = ([repr(x) for x in side.reshape(-1).tolist()] for side in (space.low, space.high))
+        low, high = (_short([repr(x) for x in side.reshape(-1).tolist()]) for side in (space.low, space.high))
         return {
             "type": "Box",
             "shape": list(space.shape),
@@ -23,17 +23,48 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
         }
     if isinstance(space, spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
-    raise UsageError(f"spaces of {type(space).__name__} cannot be saved yet")
+    if isinstance(space, spaces.MultiDiscrete):
+        return {
+            "type": "MultiDiscrete",
+            "nvec": space.nvec.tolist(),
+            "start": space.start.tolist(),
+            "dtype": str(space.dtype),
+        }
+    if isinstance(space, spaces.MultiBinary):
+        return {"type": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"type": "Dict", "spaces": [[key, space_to_json(part)] for key, part in space.spaces.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {"type": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
+    raise UsageError(f"spaces of {type(space).__name__} cannot be saved")
 
 
 def space_from_json(data: dict[str, Any]) -> spaces.Space[Any]:
-    if data["type"] == "Box":
-        dtype = np.dtype(data["dtype"])
+    kind = data["type"]
+    if kind == "Box":
+        dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
         number = float if dtype.kind == "f" else int
-        low, high = (
-            np.array([number(x) for x in data[side]], dtype).reshape(data["shape"]) for side in ("low", "high")
-        )
-        return spaces.Box(low, high, tuple(data["shape"]), dtype.type)
-    if data["type"] == "Discrete":
+        low, high = (_long([number(x) for x in data[side]], shape, dtype) for side in ("low", "high"))
+        return spaces.Box(low, high, shape, dtype.type)
+    if kind == "Discrete":
         return spaces.Discrete(data["n"], start=data["start"], dtype=np.dtype(data["dtype"]).type)
-    raise UsageError(f"unknown kind of space in the checkpoint: {data['type']!r}")
+    if kind == "MultiDiscrete":
+        dtype = np.dtype(data["dtype"])
+        return spaces.MultiDiscrete(np.array(data["nvec"]), dtype=dtype.type, start=np.array(data["start"]))
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(data["shape"])
+    if kind == "Dict":
+        return spaces.Dict({key: space_from_json(part) for key, part in data["spaces"]})
+    if kind == "Tuple":
+        return spaces.Tuple([space_from_json(part) for part in data["spaces"]])
+    raise UsageError(f"unknown kind of space in the checkpoint: {kind!r}")
+
+
+def _short(numbers: list[str]) -> list[str]:
+    """An image's bounds are one number, thousands of times."""
+    return numbers[:1] if len(set(numbers)) == 1 else numbers
+
+
+def _long(numbers: list[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    array = np.array(numbers, dtype)
+    return np.full(shape, array[0]) if array.size == 1 else array.reshape(shape)

@@ -8,9 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.envs.gym_envs import read_mask
 from surefoot.errors import UsageError
+from surefoot.spaces.masks import ActionMasks
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array
 
@@ -21,30 +25,98 @@ class Agent:
     def __init__(self, policy: ActorCritic, seed: int = 0) -> None:
         self.policy = policy.eval()
         self.generator = torch.Generator().manual_seed(seed)
+        self._masks = ActionMasks(policy.action_space)
 
     def predict(
         self,
         observation: Any,
-        state: None = None,
+        state: Array | None = None,
         episode_start: Any = None,
         deterministic: bool = True,
-    ) -> tuple[Array, None]:
-        """(action, state) for one observation or a batch of them; the action lies inside the action space."""
-        obs = np.array(observation)  # a copy: PyTorch takes neither read-only arrays nor negative strides
-        shape = self.policy.obs_shape
-        single = obs.shape == shape
-        if not single and obs.shape[1:] != shape:
-            raise UsageError(f"observation of shape {obs.shape}; the policy expects {shape} or a batch of it")
-        batch = obs[None] if single else obs
-        action = self.policy.actions.to_env(self._act(batch, deterministic).numpy())
-        return (action[0] if single else action), None
+        action_masks: Any = None,
+    ) -> tuple[Any, Array | None]:
+        """(action, state) for one observation or a batch of them; the action lies inside the action space.
 
-    def _act(self, obs: Array, deterministic: bool) -> Tensor:
-        actions = self.policy.actions
-        device = next(self.policy.parameters()).device
+        `state` is what the last call returned, for a policy with memory (None: the episode begins), `episode_start`
+        says where one begins. `action_masks`: which actions are legal, if the policy was trained with masks and the
+        observation does not say it itself.
+        """
+        rows, single = self._rows(observation, action_masks)
+        memory = self._memory(state, episode_start, len(rows))
+        action, memory = self.act(rows, memory, deterministic)
+        if memory is not None:
+            memory = memory[0] if single else memory
+        if not single:
+            return self.policy.actions.to_vector_env(action), memory
+        return self.policy.actions.to_each(action)[0], memory
+
+    def see(self, env: gym.Env[Any, Any], obs: Any, info: dict[str, Any]) -> Array:
+        """What an env shows as a row of the policy's layout, with the mask where the policy knows one."""
+        layout = self.policy.layout
+        if not layout.mask_size:
+            return layout.pack(obs)
+        method = "method" if env.has_wrapper_attr("action_masks") else "info"
+        source = "observation" if layout.mask_in_obs else method
+        return layout.pack(obs, self._masks.flat(read_mask(env, obs, info, source)))
+
+    def act(self, rows: Array, memory: Array | None, deterministic: bool) -> tuple[Array, Array | None]:
+        """Raw actions and the new memory for rows of the policy's layout."""
+        policy = self.policy
+        device = next(policy.parameters()).device
         with torch.no_grad():
-            params = self.policy.action_params(self.policy.normalize(torch.from_numpy(obs).to(device)))
-            if deterministic:
-                return actions.distribution(params).mode().cpu()
-            noise = actions.noise((len(obs),), self.generator).to(device)
-            return actions.draw(params, noise).cpu()
+            inputs = policy.normalize(torch.from_numpy(np.ascontiguousarray(rows)).to(device))
+            if memory is None:
+                params = policy.action_params(inputs)
+            else:
+                start = torch.zeros(len(rows), dtype=torch.bool, device=device)
+                params, after = policy.step(inputs, torch.from_numpy(memory).to(device), start)
+                memory = after.cpu().numpy()
+            return self._draw(params, len(rows), deterministic).cpu().numpy(), memory
+
+    def _draw(self, params: Tensor, count: int, deterministic: bool) -> Tensor:
+        actions = self.policy.actions
+        if deterministic:
+            return actions.distribution(params).mode()
+        return actions.draw(params, actions.noise((count,), self.generator).to(params.device))
+
+    def _memory(self, state: Array | None, episode_start: Any, count: int) -> Array | None:
+        empty = self.policy.initial_memory(count)
+        if empty is None:
+            return None
+        if state is None:
+            return empty.cpu().numpy()
+        memory = np.array(state, np.float32).reshape(count, -1)
+        if episode_start is not None:
+            memory[np.broadcast_to(np.asarray(episode_start, np.bool_), (count,))] = 0.0
+        return memory
+
+    def _rows(self, observation: Any, masks: Any) -> tuple[Array, bool]:
+        """(rows, whether it was a single observation)."""
+        layout = self.policy.layout
+        if layout.plain:
+            obs = np.array(observation)  # a copy: PyTorch takes neither read-only arrays nor negative strides
+            if obs.shape == layout.shape:
+                return obs[None], True
+            if obs.shape[1:] != layout.shape:
+                raise UsageError(
+                    f"observation of shape {obs.shape}; the policy expects {layout.shape} or a batch of it"
+                )
+            return obs, False
+        try:
+            count = layout.count(observation)
+            if count is None:
+                return layout.pack(observation, self._mask(masks))[None], True
+            flat = None if masks is None else np.stack([self._masks.flat(mask) for mask in masks])
+            return layout.pack_batch(observation, count, self._free(flat, count)), False
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise UsageError(f"the observation does not fit the policy's space {layout.space}: {error}") from None
+
+    def _mask(self, mask: Any) -> Array | None:
+        return self._masks.flat(mask) if mask is not None else self._free(None, None)
+
+    def _free(self, mask: Array | None, count: int | None) -> Array | None:
+        """Without a mask everything is legal, unless the observation itself says otherwise."""
+        layout = self.policy.layout
+        if mask is not None or not layout.mask_size or layout.mask_in_obs:
+            return mask
+        return np.ones(layout.mask_size if count is None else (count, layout.mask_size), np.bool_)

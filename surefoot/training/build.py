@@ -24,12 +24,12 @@ LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reachi
 
 
 def initial_policy(
-    observation_space: Any, action_space: Any, config: PolicyConfig, seed: int, *, critic: bool
+    observation_space: Any, action_space: Any, config: PolicyConfig, seed: int, *, critic: bool, masked: bool
 ) -> ActorCritic:
     """The policy that a run of this seed begins with."""
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "init"))
-        return ActorCritic(observation_space, action_space, config, critic=critic)
+        return ActorCritic(observation_space, action_space, config, critic=critic, masked=masked)
 
 
 def check_spaces(config: TrainConfig, action_space: Any) -> None:

@@ -235,7 +235,8 @@ def _unknown_setting(name: str, algo: str, known: Mapping[str, Option], origin: 
 def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
     """What no group can see alone: minibatches that divide, a budget of at least one rollout."""
     algorithm = config.algorithm
-    size = (num_envs or algorithm.num_envs) * algorithm.rollout_length
+    envs = num_envs or algorithm.num_envs
+    size = envs * algorithm.rollout_length
     minibatch = getattr(algorithm, "normalize_advantage", "none") == "minibatch"
     for name in ("num_minibatches", "value_minibatches"):
         if hasattr(algorithm, name):
@@ -243,6 +244,11 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
                 check_minibatches(size, getattr(algorithm, name), minibatch and name == "num_minibatches")
             except UsageError as error:
                 raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
+            if config.policy.memory != "none" and envs % getattr(algorithm, name):
+                raise UsageError(
+                    f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
+                    f"multiple of {name}={getattr(algorithm, name)}; change one of the two"
+                )
     whole_episodes = get_algorithm(config.run.algo)(algorithm).episodes_per_env is not None
     if not whole_episodes and size > config.run.total_steps:
         raise UsageError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from surefoot.training.agent import Agent
 
 if TYPE_CHECKING:
     import gymnasium as gym
+
+    from surefoot.types import Array
 
 
 @contextmanager
@@ -147,34 +149,64 @@ def _play(
 ) -> tuple[list[float], list[int], int]:
     limit = episode_limit(envs[0], max_steps)
     returns, lengths, cut = [0.0] * episodes, [0] * episodes, 0
-    obs: dict[int, Any] = {}  # env index -> observation of its open episode
+    seats: dict[int, Seat] = {}  # env index -> its open episode
     for index, env in enumerate(envs):
-        env.episode = index - 1
-        obs[index] = call_env("evaluation", env, "reset")[0]
-    while obs:
+        seats[index] = Seat(agent, env, index)
+    while seats:
         if abandon():
             raise Abandoned
-        active = list(obs)
-        batch = np.stack([obs[index] for index in active])
-        require_finite(batch, "observation", [envs[index] for index in active])
-        actions, _ = agent.predict(batch, deterministic=deterministic)
-        for index, action in zip(active, actions, strict=True):
-            env = envs[index]
-            obs[index], reward, terminated, truncated, _ = call_env("evaluation", env, "step", action)
-            episode = env.episode
-            returns[episode] += as_number(reward, "reward", env)
+        active = list(seats.values())
+        for seat, action in zip(active, act(agent, active, deterministic), strict=True):
+            env, episode = seat.env, seat.env.episode
+            reward, over = seat.step(action)
+            returns[episode] += reward
             lengths[episode] += 1
-            if not (terminated or truncated):
+            if not over:
                 if lengths[episode] < limit:
                     continue
                 cut += 1
-            following = episode + len(envs)
+            index, following = env.env_index, episode + len(envs)
             if following < episodes:
-                env.episode = following - 1
-                obs[index] = call_env("evaluation", env, "reset")[0]
+                seats[index] = Seat(agent, env, following)
             else:
-                del obs[index]
+                del seats[index]
     return returns, lengths, cut
+
+
+class Seat:
+    """An agent in the middle of an episode of one env: what it sees and what it remembers."""
+
+    def __init__(self, agent: Agent, env: EvaluationEpisode, episode: int, doing: str = "evaluation") -> None:
+        self.agent, self.env, self._doing = agent, env, doing
+        env.episode = episode - 1
+        memory = agent.policy.initial_memory(1)
+        self.memory: Array | None = None if memory is None else memory[0].cpu().numpy()
+        self._see(*call_env(doing, env, "reset"))
+
+    def _see(self, obs: Any, info: dict[str, Any]) -> None:
+        try:
+            self.row = self.agent.see(self.env, obs, info)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise EnvError(f"{self._doing}: {self.env} showed what the policy cannot read: {error}") from error
+        require_finite(self.row[None], "observation", [self.env])
+
+    def step(self, action: Any) -> tuple[float, bool]:
+        """(reward, whether the episode is over)."""
+        obs, reward, terminated, truncated, info = call_env(self._doing, self.env, "step", action)
+        over = bool(terminated or truncated)
+        if not over:  # nobody acts on the last observation, and its mask may be empty
+            self._see(obs, info)
+        return as_number(reward, "reward", self.env), over
+
+
+def act(agent: Agent, seats: Sequence[Seat], deterministic: bool) -> Any:
+    """The next action of each seat, as its env takes it."""
+    memory = None if seats[0].memory is None else np.stack([seat.memory for seat in seats if seat.memory is not None])
+    action, memory = agent.act(np.stack([seat.row for seat in seats]), memory, deterministic)
+    if memory is not None:
+        for seat, row in zip(seats, memory, strict=True):
+            seat.memory = row
+    return agent.policy.actions.to_env(action)
 
 
 def evaluation_agent(agent: Agent, seed: int) -> Agent:

@@ -171,6 +171,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
         + (f" ({changed})" if changed else ""),
         f"engine torch on {trainer.device} ({trainer.device_reason}), {size:,} parameters, "
         f"{trainer.envs.num_envs} envs",
+        *trainer.policy.describe(),
         f"run {directory.path}",
     ]
     if not trainer.envs.exact_seeds:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import safetensors.torch
 import torch
 
-from surefoot.envs.spaces import space_from_json, space_to_json
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
 from surefoot.runs.checkpoints import point_best, read_verified, write_checkpoint
 from surefoot.settings import options
+from surefoot.spaces.as_json import space_from_json, space_to_json
 from surefoot.training.build import initial_policy
 from surefoot.training.evaluate import torch_threads
 from surefoot.training.generators import restore_globals
@@ -49,6 +49,7 @@ def save_checkpoint(root: Path, trainer: Trainer, *, best: bool = False, mid_rol
         "action_space": space_to_json(trainer.envs.action_space),
         "policy": {name: value for name, value in config.items() if name in names},
         "critic": trainer.policy.has_critic,
+        "masked": bool(trainer.policy.layout.mask_size),
     }
     plain, tensors = split(trainer.state_dict(mid_rollout=mid_rollout))
     # Parameters are views of one vector; safetensors wants each tensor on its own.
@@ -92,7 +93,12 @@ def _build_policy(folder: Path, files: dict[str, bytes], seed: int = 0) -> Actor
             space_from_json(facts[f"{name}_space"]) for name in ("observation", "action")
         )
         return initial_policy(
-            observation_space, action_space, PolicyConfig(**facts["policy"]), seed, critic=facts["critic"]
+            observation_space,
+            action_space,
+            PolicyConfig(**facts["policy"]),
+            seed,
+            critic=facts["critic"],
+            masked=facts["masked"],
         )
     except (*WRONG_CONTENT, UsageError) as error:
         raise CheckpointError(f"{folder} describes a policy that this version cannot build: {error}") from None
@@ -162,7 +168,7 @@ def _facts(folder: Path, files: dict[str, bytes]) -> dict[str, Any]:
     """What `policy.json` says of the policy."""
     try:
         facts: dict[str, Any] = json.loads(files["policy.json"])
-        missing = {"observation_space", "action_space", "policy", "critic"} - facts.keys()
+        missing = {"observation_space", "action_space", "policy", "critic", "masked"} - facts.keys()
         unknown = set(facts["policy"]) - {option.name for option in options(PolicyConfig)}
     except WRONG_CONTENT as error:
         raise CheckpointError(f"{folder / 'policy.json'} describes no policy: {error!r}") from None

@@ -102,6 +102,7 @@ class Trainer:
             config.policy,
             self.seed,
             critic=algorithm.uses_critic,
+            masked=bool(self.envs.layout.mask_size),
         )
         self.device, self.device_reason = choose_device(config.run.device, policy)
         self.policy = policy.to(self.device)
@@ -117,7 +118,7 @@ class Trainer:
         if config.env.normalize_rewards:
             normalizer = RewardNormalizer(self.envs.num_envs, config.algorithm.gamma)
         self.timer = PhaseTimer()
-        numbers = int(np.prod(self.policy.obs_shape)) + self.policy.actions.num_params
+        numbers = int(np.prod(self.policy.layout.shape)) + self.policy.actions.num_params
         check_memory(length * (algorithm.episodes_per_env or 1), self.envs.num_envs, numbers)
         self.collector = Collector(
             self.envs,

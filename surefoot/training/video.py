@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.envs.checks import as_number, require_finite
 from surefoot.errors import EnvError, SurefootError, UsageError
 from surefoot.training.agent import Agent
 from surefoot.training.evaluate import (
     Abandoned,
     EvaluationEpisode,
+    Seat,
+    act,
     call_env,
     episode_limit,
     evaluation_agent,
@@ -115,26 +116,24 @@ class _Panel:
     agent: Agent
     env: EvaluationEpisode
     deterministic: bool
-    obs: Any = None
+    seat: Seat = field(init=False)
     frame: Array = field(init=False)  # [H, W, 3] uint8
     open: bool = False  # the episode goes on
     held: bool = False  # the last frame of an ended one is on show, dimmed
     returns: list[float] = field(default_factory=list)
 
     def reset(self) -> None:
-        self.obs, _ = call_env("recording", self.env, "reset")
+        self.seat = Seat(self.agent, self.env, len(self.returns), "recording")
         self.returns.append(0.0)
         self.open, self.held = True, False
         self.frame = _render(self.env)
 
     def step(self, limit: int) -> None:
-        env, batch = self.env, np.asarray(self.obs)[None]
-        require_finite(batch, "observation", [env])
-        actions, _ = self.agent.predict(batch, deterministic=self.deterministic)
-        self.obs, reward, terminated, truncated, _ = call_env("recording", env, "step", actions[0])
-        self.returns[-1] += as_number(reward, "reward", env)
-        self.open = not (terminated or truncated or env.steps >= limit)
-        self.frame = _render(env)
+        (action,) = act(self.agent, [self.seat], self.deterministic)
+        reward, over = self.seat.step(action)
+        self.returns[-1] += reward
+        self.open = not (over or self.env.steps >= limit)
+        self.frame = _render(self.env)
 
     def hold(self) -> None:
         if not self.held:

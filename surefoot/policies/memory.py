@@ -1,0 +1,68 @@
+"""Memory over time: a GRU or an LSTM between what is seen and what is done.
+
+Learning runs through whole stretches of time, from the memory that the rollout began with; where an episode begins
+inside, memory begins anew. The stretches between two beginnings are laid side by side and run through PyTorch's own
+recurrent kernels at once, instead of step by step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from surefoot.types import Context
+
+KINDS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class Memory(nn.Module):
+    """features `[B, F]` → remembered features `[B, H]`. A state is one row, `[n, M]`: h, and c beside it (LSTM)."""
+
+    def __init__(self, kind: str, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden, self.is_lstm = hidden, kind == "lstm"
+        self.size = 2 * hidden if self.is_lstm else hidden  # M
+        self.net = KINDS[kind](inputs, hidden)
+
+    def orthogonal(self) -> None:
+        for name, parameter in self.net.named_parameters():
+            nn.init.orthogonal_(parameter) if "weight" in name else nn.init.zeros_(parameter)
+
+    def step(self, features: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of n envs: (remembered features, the new state)."""
+        return self._run(features[None], memory * ~start[:, None])
+
+    def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """`[L, n, F]` from the states before; the output is flat, `[L·n, H]`."""
+        before = memory[None].contiguous()
+        if self.is_lstm:
+            out, (h, c) = self.net(features, tuple(part.contiguous() for part in before.chunk(2, -1)))
+            return out.flatten(0, 1), torch.cat([h[0], c[0]], -1)
+        out, h = self.net(features, before)
+        return out.flatten(0, 1), h[0]
+
+    def forward(self, features: Tensor, context: Context) -> Tensor:
+        """B = T·n time-major features, with everything that came before them."""
+        steps, num_envs = context.start.shape
+        memory = context.memory * ~context.start[0][:, None]
+        if not bool(context.start[1:].any()):
+            return self._run(features.view(steps, num_envs, -1), memory)[0]
+        return self._run_stretches(features, context.start, memory)
+
+    def _run_stretches(self, features: Tensor, start: Tensor, memory: Tensor) -> Tensor:
+        steps, num_envs = start.shape
+        begins = start.clone()
+        begins[0] = True
+        env, first = begins.t().nonzero(as_tuple=True)  # one entry per stretch, by env and then by time
+        number = (begins.t().flatten().cumsum(0) - 1).view(num_envs, steps).t()  # [T, n]: which stretch
+        time = torch.arange(steps, device=start.device)[:, None]
+        within = time - first[number]  # [T, n]: how far inside
+        longest = int(within.max()) + 1
+        ahead = torch.arange(longest, device=start.device)[:, None]
+        rows = (first + ahead).clamp(max=steps - 1) * num_envs + env  # [L, S]; beyond a stretch's end nobody looks
+        before = memory[env] * (first == 0)[:, None]
+        out, _ = self._run(features[rows], before)
+        return out[(within * len(env) + number).flatten()]

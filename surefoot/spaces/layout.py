@@ -1,0 +1,197 @@
+"""Any observation as one row of numbers.
+
+A rollout, a minibatch, a checkpoint, a worker's shared memory and a normaliser then see one tensor, whatever the env's
+space is; only the policy's encoder takes a row apart again. A single Box is its own row, in its own shape and dtype
+(an image stays uint8). Everything else, nested as it may be, is flattened leaf by leaf into float32, which holds whole
+numbers up to 2²⁴ exactly. An action mask travels at the end of the row: it is there wherever the observation is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from surefoot.errors import UsageError
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+MASK = "action_mask"  # the key of a Dict observation that is a mask, by everybody's convention
+MOST_CHOICES = 2**24  # whole numbers that float32 tells apart
+Kind = Literal["vector", "image", "discrete", "multi_discrete", "binary"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One simple space within another, and where it stands in a row."""
+
+    path: str  # "" the root, "camera", "robot/arm", "0/x"
+    kind: Kind
+    shape: tuple[int, ...]  # of the value; () for Discrete
+    dtype: np.dtype[Any]
+    offset: int
+    size: int  # numbers it takes
+    sizes: tuple[int, ...] = ()  # choices of each component, for discrete ones
+    start: Any = 0  # the first choice of each; in a row choices count from 0
+    low: float = -np.inf  # of an image: what its space allows
+    high: float = np.inf
+
+    @property
+    def span(self) -> slice:
+        return slice(self.offset, self.offset + self.size)
+
+
+class Layout:
+    """Where every leaf of a space stands in a row. `mask_size`: numbers of an action mask at its end."""
+
+    def __init__(self, space: spaces.Space[Any], mask_size: int = 0) -> None:
+        self.space, self.mask_size = space, mask_size
+        self.mask_in_obs = bool(mask_size) and isinstance(space, spaces.Dict) and MASK in space.spaces
+        self.leaves = tuple(_leaves(space, "", 0, skip=MASK if self.mask_in_obs else None))
+        if not self.leaves:
+            raise UsageError(f"the observation space {space} is empty")
+        self.numbers = sum(leaf.size for leaf in self.leaves)
+        self.plain = isinstance(space, spaces.Box) and not mask_size
+        self.shape: tuple[int, ...] = self.leaves[0].shape if self.plain else (self.numbers + mask_size,)
+        kept = self.plain and self.leaves[0].dtype.kind != "f"
+        self.dtype: np.dtype[Any] = self.leaves[0].dtype if kept else np.dtype(np.float32)
+
+    @property
+    def mask(self) -> slice | None:
+        return slice(self.numbers, self.numbers + self.mask_size) if self.mask_size else None
+
+    @property
+    def learned(self) -> slice:
+        """The part of a row that is observation."""
+        return slice(0, self.numbers)
+
+    def pack(self, value: Any, mask: Array | None = None) -> Array:
+        """One row. ValueError where a leaf has not the shape that its space says."""
+        if self.plain:
+            return _shaped(value, self.leaves[0])
+        row = np.empty(self.shape, np.float32)
+        for leaf in self.leaves:
+            row[leaf.span] = _shaped(_at(value, leaf.path), leaf).reshape(-1) - np.reshape(leaf.start, -1)
+        if self.mask_size:
+            row[self.numbers :] = _at(value, MASK) if mask is None else mask
+        return row
+
+    def pack_batch(self, value: Any, count: int, mask: Array | None = None) -> Array:
+        """Rows of a vector env's observation, whose leaves have one more axis in front."""
+        if self.plain:
+            return np.asarray(value)
+        rows = np.empty((count, *self.shape), np.float32)
+        for leaf in self.leaves:
+            part = np.asarray(_at(value, leaf.path)).reshape(count, -1)
+            if part.shape[1] != leaf.size:
+                raise ValueError(f"'{leaf.path}' has {part.shape[1]} numbers; its space says {leaf.size}")
+            rows[:, leaf.span] = part - np.reshape(leaf.start, -1)
+        if self.mask_size:
+            rows[:, self.numbers :] = _at(value, MASK) if mask is None else mask
+        return rows
+
+    def count(self, value: Any) -> int | None:
+        """How many observations a batch holds; None for a single one."""
+        leaf = self.leaves[0]
+        shape = np.shape(_at(value, leaf.path))
+        return None if len(shape) == len(leaf.shape) else int(shape[0])
+
+    def unpack(self, row: Array) -> Any:
+        """The value of the space that a row holds (without a mask in it)."""
+        values = {leaf.path: _value(row if self.plain else row[leaf.span], leaf) for leaf in self.leaves}
+        return _rebuild(self.space, "", values)
+
+    def parts(self, rows: Any) -> dict[str, Any]:
+        """Path → values `[..., *leaf.shape]`, as views of the rows (NumPy's or PyTorch's)."""
+        if self.plain:
+            return {"": rows}
+        return {leaf.path: rows[..., leaf.span].reshape(*rows.shape[:-1], *leaf.shape) for leaf in self.leaves}
+
+
+def _leaves(space: spaces.Space[Any], path: str, offset: int, skip: str | None = None) -> Iterator[Leaf]:
+    """Depth first, in the order of the space."""
+    inner: list[tuple[str, spaces.Space[Any]]] = []
+    if isinstance(space, spaces.Dict):
+        inner = [(str(key), part) for key, part in space.spaces.items() if key != skip]
+    elif isinstance(space, spaces.Tuple):
+        inner = [(str(index), part) for index, part in enumerate(space.spaces)]
+    else:
+        yield _leaf(space, path, offset)
+        return
+    for key, part in inner:
+        if "/" in key:
+            raise UsageError(f"the key {key!r} of the space has a '/', which we separate keys with; rename it")
+        for leaf in _leaves(part, f"{path}/{key}" if path else key, offset):
+            yield leaf
+            offset = leaf.offset + leaf.size
+
+
+def _leaf(space: spaces.Space[Any], path: str, offset: int) -> Leaf:
+    name = path or "the space"
+    if isinstance(space, spaces.Box):
+        if 0 in space.shape:
+            raise UsageError(f"{name} = {space} is empty")
+        image = len(space.shape) >= 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+        if len(space.shape) > 4:
+            raise UsageError(f"{name} = {space} has {len(space.shape)} axes; images have two to four; reshape it")
+        size, low, high = int(np.prod(space.shape)), float(space.low.min()), float(space.high.max())
+        kind: Kind = "image" if image else "vector"
+        return Leaf(path, kind, space.shape, np.dtype(space.dtype), offset, size, low=low, high=high)
+    if isinstance(space, spaces.Discrete):
+        _check_choices(name, space, int(space.n))
+        return Leaf(path, "discrete", (), np.dtype(space.dtype), offset, 1, (int(space.n),), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = tuple(int(n) for n in space.nvec.reshape(-1))
+        if not sizes:
+            raise UsageError(f"{name} = {space} is empty")
+        _check_choices(name, space, max(sizes))
+        dtype = np.dtype(space.dtype)
+        return Leaf(path, "multi_discrete", space.nvec.shape, dtype, offset, len(sizes), sizes, space.start)
+    if isinstance(space, spaces.MultiBinary):
+        size = int(np.prod(space.shape))
+        if not size:
+            raise UsageError(f"{name} = {space} is empty")
+        return Leaf(path, "binary", space.shape, np.dtype(space.dtype), offset, size)
+    raise UsageError(
+        f"{name} is a {type(space).__name__}, which has no fixed size; supported are Box, Discrete, MultiDiscrete, "
+        "MultiBinary, and Dict and Tuple of them. Wrap the env so that it shows one of these."
+    )
+
+
+def _check_choices(name: str, space: spaces.Space[Any], choices: int) -> None:
+    if choices > MOST_CHOICES:
+        raise UsageError(f"{name} = {space} has more than {MOST_CHOICES:,} choices, which no network could tell apart")
+
+
+def _at(value: Any, path: str) -> Any:
+    """The part of a nested value at a path."""
+    for key in path.split("/") if path else ():
+        value = value[int(key)] if isinstance(value, (tuple, list)) else value[key]
+    return value
+
+
+def _shaped(value: Any, leaf: Leaf) -> Array:
+    # Assigning a wrong shape would broadcast silently.
+    array = np.asarray(value)
+    if array.shape != leaf.shape:
+        what = f"'{leaf.path}'" if leaf.path else "an observation"
+        raise ValueError(f"{what} has the shape {array.shape}; its space says {leaf.shape}")
+    return array
+
+
+def _value(numbers: Array, leaf: Leaf) -> Any:
+    array = (numbers.reshape(leaf.shape) + leaf.start).astype(leaf.dtype, copy=False)
+    return array[()] if leaf.kind == "discrete" else np.asarray(array)
+
+
+def _rebuild(space: spaces.Space[Any], path: str, values: dict[str, Any]) -> Any:
+    join = f"{path}/" if path else ""
+    if isinstance(space, spaces.Dict):
+        return {key: _rebuild(part, f"{join}{key}", values) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_rebuild(part, f"{join}{index}", values) for index, part in enumerate(space.spaces))
+    return values[path]

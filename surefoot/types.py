@@ -31,6 +31,7 @@ class Step:
     valid: Array  # [N] bool: False where the backend inserted a step that is no transition (autoreset, idle)
     final_obs: dict[int, Array] = field(default_factory=dict)  # env index -> true last observation of its episode
     final_info: dict[int, dict[str, Any]] = field(default_factory=dict)  # env index -> info of that last step
+    life_lost: Array | None = None  # [N] bool: to be learned from as a termination, though the episode goes on
     first: Array | None = None  # [N] bool: `obs` is the first of an episode; None: where one ended
 
     @property

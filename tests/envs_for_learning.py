@@ -56,3 +56,87 @@ class Target(gym.Env):
     def step(self, action):
         assert self.action_space.contains(action)
         return np.zeros(1, np.float32), -((float(action[0]) - self.target) ** 2), True, False, {}
+
+
+class TemptingBandit(gym.Env):
+    """Two of four actions are legal, and the illegal ones would pay most; of the legal ones the better is the lower."""
+
+    observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.mask = np.zeros(4, np.bool_)
+        self.mask[self.np_random.choice(4, 2, replace=False)] = True
+        return self.mask.astype(np.float32), {"action_mask": self.mask}
+
+    def step(self, action):
+        assert self.mask[action], "an illegal action"
+        best = action == np.flatnonzero(self.mask)[0]
+        return self.mask.astype(np.float32), float(best), True, False, {"action_mask": self.mask}
+
+
+class Recall(gym.Env):
+    """A cue in the first observation must be told `delay` steps later. Without memory: half of the time, at best."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, delay=20):
+        self.delay = delay
+
+    def observation(self):
+        return np.array([self.cue if self.time == 0 else 0.0, self.time == self.delay], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cue, self.time = float(self.np_random.choice([-1.0, 1.0])), 0
+        return self.observation(), {}
+
+    def step(self, action):
+        last = self.time == self.delay
+        reward = float(last and (action == 1) == (self.cue > 0))
+        self.time += 1
+        return self.observation(), reward, last, False, {}
+
+
+class Hybrid(gym.Env):
+    """The observation says which tool to take and where to put it; reward is there for both only."""
+
+    observation_space = spaces.Dict({"tool": spaces.Discrete(3), "place": spaces.Box(-1.0, 1.0, (1,), np.float32)})
+    action_space = spaces.Dict({"take": spaces.Discrete(3), "put": spaces.Box(-1.0, 1.0, (1,), np.float32)})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        place = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
+        self.wanted = {"tool": int(self.np_random.integers(3)), "place": place}
+        return self.wanted, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        miss = float(abs(action["put"] - self.wanted["place"])[0])
+        reward = (1.0 - miss) if action["take"] == self.wanted["tool"] else 0.0
+        return self.wanted, reward, True, False, {}
+
+
+class Catch(gym.Env):
+    """A ball falls through a 7×7 picture; the paddle in the last row must be below it."""
+
+    observation_space = spaces.Box(0, 255, (7, 7, 1), np.uint8)
+    action_space = spaces.Discrete(3)
+
+    def observation(self):
+        picture = np.zeros((7, 7, 1), np.uint8)
+        picture[self.row, self.ball] = picture[6, self.paddle] = 255
+        return picture
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.row, self.ball, self.paddle = 0, int(self.np_random.integers(7)), 3
+        return self.observation(), {}
+
+    def step(self, action):
+        self.paddle = min(max(self.paddle + int(action) - 1, 0), 6)
+        self.row += 1
+        last = self.row == 6
+        return self.observation(), float(last and self.ball == self.paddle), last, False, {}

@@ -15,6 +15,7 @@ COMMANDS = {  # name -> (module, one line)
     "resume": ("surefoot.cli.resume", "go on with an interrupted run, or give a finished one more steps"),
     "eval": ("surefoot.cli.eval", "evaluate a run's policy"),
     "video": ("surefoot.cli.video", "film a run's policy, alone or beside the untrained one"),
+    "doctor": ("surefoot.cli.doctor", "examine an environment before training on it"),
     "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
     "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
 }
@@ -25,6 +26,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot train Pendulum-v1 --algo trpo --seed 3      another algorithm, a fixed seed
   surefoot eval latest                                 the newest run, 100 greedy episodes
   surefoot video latest --untrained                    trained beside untrained, as an mp4
+  surefoot doctor my/env.py:MyEnv                      what is wrong with an env, and how to train on it
   surefoot explain trpo                                what TRPO is, and each of its settings
 
 commands:

@@ -38,13 +38,14 @@ class Collector:
         episodes_per_env: int | None = None,
         reset_each_rollout: bool = False,
         reward_scale: float = 1.0,
+        sign_rewards: bool = False,
         reward_normalizer: RewardNormalizer | None = None,
         tracker: EpisodeTracker | None = None,
         timer: PhaseTimer | None = None,
     ) -> None:
         self.envs, self.policy, self.generator = envs, policy, generator
         self.episodes_per_env, self.reset_each_rollout = episodes_per_env, reset_each_rollout
-        self.reward_scale, self.reward_normalizer = reward_scale, reward_normalizer
+        self.reward_scale, self.sign_rewards, self.reward_normalizer = reward_scale, sign_rewards, reward_normalizer
         self.tracker = tracker or EpisodeTracker(envs.num_envs)
         self.timer = timer or PhaseTimer()
         self.device = next(policy.parameters()).device
@@ -98,6 +99,8 @@ class Collector:
             stepped = perf_counter()
             obs[t + 1], reward[t], valid[t] = step.obs, step.reward, step.valid
             terminated[t], truncated[t] = step.terminated, step.truncated
+            if step.life_lost is not None:
+                terminated[t] |= step.life_lost
             self.tracker.add(step)
             for index, final in step.final_obs.items():
                 if truncated[t, index] and not terminated[t, index]:
@@ -195,7 +198,8 @@ class Collector:
         self._last = used
         done = (self._terminated[:used] | self._truncated[:used]).numpy()
         valid = self._valid[:used]
-        scaled = self._reward[:used] * self.reward_scale
+        raw = self._reward[:used]
+        scaled = (np.sign(raw) if self.sign_rewards else raw) * self.reward_scale
         if self.reward_normalizer is not None:
             self.reward_normalizer.observe(scaled, done, valid.numpy())
             scaled = self.reward_normalizer.scale(scaled)

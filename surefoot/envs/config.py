@@ -20,6 +20,8 @@ class EnvConfig(Settings):
         "each with optional JSON arguments: 'TimeLimit{\"max_episode_steps\":100}'.",
     )
     max_episode_steps: int | None = setting(None, "Truncate episodes after so many steps.", low=1)
+    frame_stack: int = setting(1, "Show the last so many observations at once (Atari has its own four).", low=1)
+    sign_rewards: bool = setting(False, "Learn from the sign of rewards only, as is usual for Atari.")
     reward_scale: float = setting(
         1.0, "Factor on the rewards that are learned from; reported returns are as the env gave them."
     )

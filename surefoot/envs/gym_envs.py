@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
+from surefoot.envs.atari import LIFE_LOST
 from surefoot.envs.checks import as_number, check_action_space, check_first_observation, require_finite
 from surefoot.envs.seeds import episode_seed
 from surefoot.errors import EnvError, UsageError
@@ -142,6 +143,7 @@ class GymEnvs:
         reward = np.zeros(size, np.float64)
         terminated, truncated = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         valid = np.ones(size, np.bool_) if active is None else active.copy()
+        life_lost: Array | None = None
         final_obs: dict[int, Array] = {}
         final_info: dict[int, dict[str, Any]] = {}
         for index, env in enumerate(self.envs):
@@ -160,10 +162,13 @@ class GymEnvs:
                 require_finite(reward[index : index + 1], "reward", [env])
                 require_finite(final_obs[index][None], "final observation", [env])
                 obs, info = self._reset(env)
+            elif LIFE_LOST in info:
+                life_lost = np.zeros(size, np.bool_) if life_lost is None else life_lost
+                life_lost[index] = True
             self._store(index, obs, info)
         require_finite(reward, "reward", self.envs)
         require_finite(self._obs, "observation", self.envs)
-        return Step(self._obs.copy(), reward, terminated, truncated, valid, final_obs, final_info)
+        return Step(self._obs.copy(), reward, terminated, truncated, valid, final_obs, final_info, life_lost)
 
     def _reset(self, env: SeededEpisodes) -> tuple[Any, dict[str, Any]]:
         try:

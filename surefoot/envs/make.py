@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFound, VersionNotFound
 
+from surefoot.envs.atari import is_atari, make_kwargs, preprocess
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError, did_you_mean
 
@@ -33,6 +34,10 @@ def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str
     if factory is None and re.search(r"\.py:", config.env):
         factory = load_object(config.env, "env")
     env = _construct(config, factory, kwargs)
+    if factory is None and is_atari(config.env):
+        env = preprocess(env, config.env_kwargs)
+    if config.frame_stack > 1:
+        env = gym.wrappers.FrameStackObservation(env, config.frame_stack)
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper)
     if config.max_episode_steps is not None and factory is not None:
@@ -61,6 +66,7 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
     _import_plugins(config.env)
     try:
         # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.
+        kwargs = make_kwargs(config.env, kwargs)
         return gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
     except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv) as error:
         raise UsageError(_unknown_env(config.env, error)) from None

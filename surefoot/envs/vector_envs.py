@@ -108,7 +108,7 @@ class VectorEnvs:
         require_finite(obs, "observation", self._names)
         for i, last in final_obs.items():
             require_finite(last[None], "final observation", [self._names[i]])
-        return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, first)
+        return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, first=first)
 
     def _final_obs(self, obs: Array, info: dict[str, Any], index: int) -> Array:
         if self.mode is not AutoresetMode.SAME_STEP:

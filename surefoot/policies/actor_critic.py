@@ -218,6 +218,8 @@ class ActorCritic(nn.Module):
 
     def value_after(self, x: Tensor, memory: Tensor) -> Tensor:
         """V of observations that follow these states of memory, each of its own episode."""
+        if not len(x):
+            return memory.new_zeros(0)  # the recurrent kernels take no empty batch
         begun = torch.zeros(1, len(x), dtype=torch.bool, device=x.device)
         return self.value(x, Context(begun, memory))
 

@@ -49,7 +49,7 @@ class Memory(nn.Module):
         steps, num_envs = context.start.shape
         memory = context.memory * ~context.start[0][:, None]
         if not bool(context.start[1:].any()):
-            return self._run(features.view(steps, num_envs, -1), memory)[0]
+            return self._run(features.view(steps, num_envs, features.shape[-1]), memory)[0]
         return self._run_stretches(features, context.start, memory)
 
     def _run_stretches(self, features: Tensor, start: Tensor, memory: Tensor) -> Tensor:

@@ -128,6 +128,7 @@ class Trainer:
             episodes_per_env=algorithm.episodes_per_env,
             reset_each_rollout=config.algorithm.reset_each_rollout,
             reward_scale=config.env.reward_scale,
+            sign_rewards=config.env.sign_rewards,
             reward_normalizer=normalizer,
             tracker=EpisodeTracker(self.envs.num_envs, config.run.log_info),
             timer=self.timer,

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.training.config import resolve
 from surefoot.training.evaluate import evaluate_agent
 from surefoot.training.trainer import Trainer
-from tests.envs_for_learning import Bandit, Constant, Target
+from tests.envs_for_learning import Bandit, Catch, Constant, Hybrid, Recall, Target, TemptingBandit
 
 GAMMA = 0.9
 
@@ -76,3 +77,40 @@ def test_ppo_learns_cartpole_in_forty_thousand_steps():
     from surefoot.envs.make import make_env
 
     assert evaluate_agent(trainer.agent, lambda: make_env(config.env), episodes=20).mean_return >= 400
+
+
+def greedy_return(env, algo="ppo", **settings):
+    quiet = {"preset": "none", "progress": False, "num_envs": 8, "eval_episodes": 100, "seed": 0}
+    return surefoot.train(env, algo, **{**quiet, **settings}).result["eval"]["mean_return"]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "trpo", "a2c"])
+def test_illegal_actions_that_tempt_are_never_taken_and_the_best_legal_one_is_found(algo):
+    length = 5 if algo == "a2c" else 32
+    settings = {"total_steps": 40_000 if algo == "a2c" else 12_000, "rollout_length": length}
+    if algo != "trpo":
+        settings["learning_rate"] = 3e-3
+    assert greedy_return(TemptingBandit, algo, **settings) >= 0.95
+
+
+RECALL = {"total_steps": 40_000, "rollout_length": 84, "learning_rate": 3e-3, "num_minibatches": 2}
+RECALL |= {"gamma": 1.0, "gae_lambda": 0.98}
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_a_cue_is_recalled_after_twenty_steps_with_memory(memory):
+    assert greedy_return(Recall, memory=memory, memory_size=32, **RECALL) >= 0.95
+
+
+def test_and_not_without_it():
+    """Where the cue is asked for, both cues look the same: a policy without memory is right half of the time."""
+    assert greedy_return(Recall, **RECALL) <= 0.65
+
+
+def test_a_hybrid_action_is_learned_whole():
+    assert greedy_return(Hybrid, total_steps=20_000, rollout_length=64, learning_rate=3e-3) >= 0.95
+
+
+def test_a_game_is_solved_from_pixels():
+    settings = {"rollout_length": 64, "learning_rate": 1e-3, "num_minibatches": 4, "num_epochs": 4}
+    assert greedy_return(Catch, total_steps=24_576, **settings) >= 0.95

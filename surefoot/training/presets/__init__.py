@@ -1,13 +1,20 @@
-"""Settings that are known to work, as TOML files beside this one: `<env>/<algo>`, `homework/…`, `lecture/…`."""
+"""Settings that are known to work, as TOML files beside this one: `<env>/<algo>`, `homework/…`, `lecture/…`.
+
+Where an env has none of its own, `family/…` has sound defaults for its kind.
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
 from surefoot.errors import UsageError, did_you_mean
+
+MUJOCO = "Ant|HalfCheetah|Hopper|Humanoid(Standup)?|Inverted(Double)?Pendulum|Pusher|Reacher|Swimmer|Walker2d"
+FAMILIES = {"atari": re.compile(r"ALE/.+"), "mujoco": re.compile(rf"({MUJOCO})-v\d+")}
 
 
 def list_presets() -> list[str]:
@@ -30,9 +37,12 @@ def load_preset(name: str) -> dict[str, Any]:
 
 
 def automatic_preset(env: str, algo: str) -> str | None:
-    """The tuned preset of this env and algorithm, if there is one."""
-    name = f"{env}/{algo}"
-    return name if _file(name) is not None else None
+    """The tuned preset of this env and algorithm, else the defaults of its family, if there are any."""
+    names = [
+        f"{env}/{algo}",
+        *(f"family/{kind}-{algo}" for kind, pattern in FAMILIES.items() if pattern.fullmatch(env)),
+    ]
+    return next((name for name in names if _file(name) is not None), None)
 
 
 def _file(name: str) -> Traversable | None:

@@ -1,0 +1,100 @@
+"""`surefoot doctor ENV`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from surefoot.cli.flags import Parser, add_settings
+from surefoot.envs.config import EnvConfig
+from surefoot.errors import UsageError
+from surefoot.settings import coerce, options
+from surefoot.training.config import DEFAULT_ALGO
+from surefoot.training.presets import automatic_preset
+
+if TYPE_CHECKING:
+    from surefoot.envs.doctor import Report
+
+MARKS = {"error": "✗", "warning": "!", "note": "·"}
+DESCRIPTION = """Examine an environment before training on it: what is wrong, what it is like, which flags suit it.
+
+examples:
+  surefoot doctor CartPole-v1
+  surefoot doctor my/env.py:MyEnv --env-kwargs '{"size": 5}'
+
+Exit code 1 where there are errors; warnings do not count.
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    parser = Parser(prog="surefoot doctor", description=DESCRIPTION)
+    parser.add_argument("env", metavar="ENV", help="registered id, module:Id, or path/to/file.py:Factory")
+    parser.add_argument("--episodes", default="20", metavar="N", help="random episodes to play, 10 s at most [20]")
+    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
+    names = ("env_kwargs", "wrappers", "max_episode_steps")
+    add_settings(parser, [option for option in options(EnvConfig) if option.name in names])
+    arguments = vars(parser.parse_args(words))
+    episodes, as_json = coerce("episodes", arguments.pop("episodes"), int), arguments.pop("json")
+    if episodes < 1:
+        raise UsageError("--episodes must be at least 1")
+    config = EnvConfig(**arguments)
+    from surefoot.envs.doctor import examine
+
+    report = examine(config, episodes=episodes)
+    preset = automatic_preset(config.env, DEFAULT_ALGO)
+    if preset is not None:  # it was tuned with flags of its own
+        report.flags = []
+    print("\n".join(describe(report, preset)), file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(json.dumps(report.as_dict() | {"preset": preset}))
+    return 0 if report.ok else 1
+
+
+def describe(report: Report, preset: str | None = None) -> Iterator[str]:
+    """The report in lines for people."""
+    yield report.described
+    for title, leaves in (("observation", report.observation), ("action", report.action)):
+        for index, line in enumerate(leaves):
+            yield f"  {'' if index else title:<12} {line}"
+    yield ""
+    for finding in report.findings:
+        yield f"{MARKS[finding.level]} {finding.level}: {finding.what}"
+        if finding.advice:
+            yield f"    → {finding.advice}"
+    rows = list(_table(report.numbers))
+    if rows:
+        yield ""
+        yield "under random actions"
+        yield from (f"  {name:<22} {value}" for name, value in rows)
+    yield ""
+    if report.ok:
+        why = f"   (with the preset {preset})" if preset else ""
+        yield f"recommended: {report.recommended}{why}"
+    else:
+        count = sum(finding.level == "error" for finding in report.findings)
+        yield f"{count} error{'s' if count > 1 else ''} to mend first; then: {report.recommended}"
+
+
+def _table(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in ("reward", "return"):
+        if name in numbers:
+            found = numbers[name]
+            share = f", non-zero in {found['nonzero']:.1%} of steps" if "nonzero" in found else ""
+            spread = f"{found['mean']:.4g} ± {found['std']:.4g}, {found['min']:.4g} to {found['max']:.4g}"
+            yield ("reward per step" if name == "reward" else "return per episode"), spread + share
+    if "length" in numbers:
+        found, ends = numbers["length"], numbers["episodes"]
+        yield "episode length", f"{found['min']} to {found['max']}, median {found['median']:g}"
+        yield (
+            "episodes",
+            f"{ends['ended']} ended: {ends['terminated']} terminated, {ends['truncated']} truncated",
+        )
+    for path, found in numbers.get("observation", {}).items():
+        name = f"observation {path}".rstrip()
+        yield name, f"{found['min']:.4g} to {found['max']:.4g}, mean std {found['std']:.3g}"
+    if "steps_per_second" in numbers:
+        yield "steps/s, one env", f"{numbers['steps_per_second']['alone']:,.0f}"
+        for count, speed in numbers["steps_per_second_together"].items():
+            yield f"steps/s, {count} in turn", f"{speed:,.0f} (1M steps: {1e6 / speed:,.0f} s of env time)"

@@ -21,9 +21,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from surefoot.algorithms import ALGORITHMS
-from surefoot.training.presets import list_presets, load_preset
+from surefoot.training import presets as stored
+from surefoot.training.presets import load_preset
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def list_presets() -> list[str]:
+    """Those of one env; a family's defaults name none."""
+    return [name for name in stored.list_presets() if "env" in load_preset(name)]
+
+
 RESULTS = ROOT / "benchmarks" / "results" / "presets.json"
 PAGE = ROOT / "docs" / "presets.md"
 EPISODES = 100

@@ -107,8 +107,25 @@ def test_every_preset_resolves(name):
     config = resolve(preset=name)
     assert config.preset == name
     folder, _, stem = name.partition("/")
-    if folder not in ("homework", "lecture"):
+    if folder == "family":  # for any env of its kind
+        assert (config.env.env, config.run.algo) == ("", stem.partition("-")[2])
+    elif folder not in ("homework", "lecture"):
         assert (config.env.env, config.run.algo) == (folder, stem)
+
+
+@pytest.mark.parametrize(
+    ("env", "preset"),
+    [
+        ("ALE/Pong-v5", "family/atari-ppo"),
+        ("HalfCheetah-v5", "family/mujoco-ppo"),
+        ("HumanoidStandup-v5", "family/mujoco-ppo"),
+        ("InvertedDoublePendulum-v5", "family/mujoco-ppo"),
+        ("CartPole-v1", "CartPole-v1/ppo"),
+        ("Blackjack-v1", None),
+    ],
+)
+def test_an_env_without_a_preset_of_its_own_gets_the_defaults_of_its_family(env, preset):
+    assert resolve(env).preset == preset
 
 
 def test_preset_names_cannot_leave_their_folder():

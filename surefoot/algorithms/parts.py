@@ -81,6 +81,7 @@ class JointLossConfig(CriticConfig, EntropyConfig):
 def estimate(rollout: Rollout, config: AdvantageConfig) -> Batch:
     """Advantages by GAE(λ), the critic's targets by TD(λ), everything flattened to `[B]`."""
     delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, config.gamma)
+    delta = delta.masked_fill(~rollout.valid, 0.0)  # a step that is no transition says nothing to those before it
     advantage = gae(delta, rollout.done, config.gamma, config.gae_lambda, config.segment_length)
     correction = advantage
     if config.value_lambda is not None and config.value_lambda != config.gae_lambda:

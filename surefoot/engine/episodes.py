@@ -39,6 +39,8 @@ class EpisodeTracker:
         for index, info in step.final_info.items():
             if step.valid[index]:
                 self.finish(index, {k: self._number(k, info[k]) for k in self.info_keys if k in info})
+            else:  # cut short by a worker that died
+                self.forget(index)
 
     @staticmethod
     def _number(key: str, value: Any) -> float:

@@ -20,6 +20,11 @@ class EnvConfig(Settings):
         "each with optional JSON arguments: 'TimeLimit{\"max_episode_steps\":100}'.",
     )
     max_episode_steps: int | None = setting(None, "Truncate episodes after so many steps.", low=1)
+    workers: int = setting(0, "Processes that step the envs; 0: this one, which is fastest for cheap envs.", low=0)
+    env_timeout: float = setting(60.0, "Seconds that a worker may take for a step before it counts as hung.", above=0.0)
+    restart_workers: int = setting(
+        0, "Dead or hung workers to replace, all in all; their open episodes are cut.", low=0
+    )
     frame_stack: int = setting(1, "Show the last so many observations at once (Atari has its own four).", low=1)
     sign_rewards: bool = setting(False, "Learn from the sign of rewards only, as is usual for Atari.")
     reward_scale: float = setting(

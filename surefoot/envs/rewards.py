@@ -31,7 +31,7 @@ class RewardNormalizer:
         for t in range(len(reward)):
             self.running = np.where(valid[t], self.gamma * self.running + reward[t], self.running)
             seen[t] = self.running
-            self.running = np.where(done[t] & valid[t], 0.0, self.running)
+            self.running = np.where(done[t], 0.0, self.running)
         self.moments.merge(seen[valid])
 
     def scale(self, reward: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -69,14 +69,6 @@ class ActionModel(Protocol):
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor: ...
 
-    def mask_from_env(self, mask: Any) -> Array:
-        """What an env hands out as one flat row, bool `[mask_size]`, True where legal. None: all legal."""
-        ...
-
-    def has_legal(self, mask: Array) -> Array:
-        """Whether every variable has a legal choice, `[...]`, of masks `[..., mask_size]`."""
-        ...
-
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         """The parameters of the distribution over legal actions alone, of a mask `[..., mask_size]`."""
         ...
@@ -116,12 +108,6 @@ class _Leaf:
     def gaussian_bounds(self) -> tuple[Array, Array]:
         return np.zeros(0, np.float32), np.zeros(0, np.float32)
 
-    def mask_from_env(self, mask: Any) -> Array:
-        return _flat_mask(mask, self.mask_size)
-
-    def has_legal(self, mask: Array) -> Array:
-        return np.ones(mask.shape[:-1], np.bool_)
-
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         return params
 
@@ -159,9 +145,6 @@ class DiscreteActions(_Leaf):
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         return Categorical.draw(params, noise)
 
-    def has_legal(self, mask: Array) -> Array:
-        return np.asarray(mask.any(-1))
-
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         return mask_logits(params, mask)
 
@@ -194,18 +177,6 @@ class MultiDiscreteActions(_Leaf):
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         return MultiCategorical.draw(params, noise, self.sizes)
-
-    def mask_from_env(self, mask: Any) -> Array:
-        """Takes one flat row, or a (nested) tuple with the mask of each variable, as the space's own `sample` does."""
-        if mask is None or _is_flat(mask):
-            return _flat_mask(mask, self.mask_size)
-        each = list(_nested(mask, len(self.env_shape)))
-        if len(each) != len(self.sizes):
-            raise ValueError(f"the action mask has {len(each)} parts, expected {len(self.sizes)}: one per variable")
-        return np.concatenate([_flat_mask(part, size) for part, size in zip(each, self.sizes, strict=True)])
-
-    def has_legal(self, mask: Array) -> Array:
-        return np.asarray(np.logical_or.reduceat(mask, self._begins, axis=-1).all(-1))
 
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         return mask_logits(params, mask)
@@ -398,32 +369,6 @@ class CompositeActions:
         pairs = zip(self.models, self.parts, strict=True)
         return torch.cat([p.column(m.draw(params[..., p.params], noise[..., p.noise])) for m, p in pairs], dim=-1)
 
-    def mask_from_env(self, mask: Any) -> Array:
-        """Takes one flat row, or the space's structure, with None where all is legal."""
-        if isinstance(mask, Mapping) and self.keys is not None:
-            unknown = [key for key in mask if key not in self.keys]
-            missing = [key for key, m in zip(self.keys, self.models, strict=True) if m.mask_size and key not in mask]
-            if unknown or missing:
-                raise ValueError(f"the action mask has the keys {sorted(map(str, mask))}, expected {list(self.keys)}")
-            each = [mask.get(key) for key in self.keys]
-        elif mask is None or _is_flat(mask):
-            return _flat_mask(mask, self.mask_size)
-        elif self.keys is None and isinstance(mask, (tuple, list)):
-            each = list(mask)
-            if len(each) != len(self.models):
-                raise ValueError(f"the action mask has {len(each)} parts, expected {len(self.models)}")
-        else:
-            kind = "Tuple" if self.keys is None else "Dict"
-            raise ValueError(
-                f"the action mask is a {type(mask).__name__}, expected the structure of the {kind} of actions "
-                f"or one flat array of {self.mask_size}"
-            )
-        return np.concatenate([m.mask_from_env(own) for m, own in zip(self.models, each, strict=True)])
-
-    def has_legal(self, mask: Array) -> Array:
-        each = [m.has_legal(mask[..., own]) for m, own in zip(self.models, self._mask, strict=True)]
-        return np.asarray(np.logical_and.reduce(each))
-
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         columns = zip(self.models, self._params, self._mask, strict=True)
         return torch.cat([m.masked(params[..., own], mask[..., legal]) for m, own, legal in columns], dim=-1)
@@ -542,33 +487,3 @@ def _within(action: Array, low: Array, high: Array) -> Array:
 def _slices(sizes: Sequence[int]) -> list[slice]:
     ends = np.cumsum([0, *sizes]).tolist()
     return [slice(start, stop) for start, stop in pairwise(ends)]
-
-
-def _is_flat(mask: Any) -> bool:
-    """One array, or a plain list of numbers, rather than a structure of masks."""
-    if isinstance(mask, np.ndarray):
-        return bool(mask.dtype != np.object_)
-    return isinstance(mask, (tuple, list)) and all(isinstance(x, (bool, int, float, np.generic)) for x in mask)
-
-
-def _nested(mask: Any, depth: int) -> Iterator[Any]:
-    """The masks of single variables in a nest of tuples `depth` deep."""
-    if depth == 0:
-        yield mask
-        return
-    if not isinstance(mask, (tuple, list, np.ndarray)):
-        raise ValueError(f"the action mask holds a {type(mask).__name__}, expected a tuple with one mask per variable")
-    for inner in mask:
-        yield from _nested(inner, depth - 1)
-
-
-def _flat_mask(mask: Any, size: int) -> Array:
-    """One bool row of `size`, a copy; None: all legal."""
-    if mask is None:
-        return np.ones(size, np.bool_)
-    row = np.asarray(mask).reshape(-1)
-    if row.size != size:
-        raise ValueError(f"the action mask has {row.size} entries, expected {size}")
-    if row.dtype != np.bool_ and not ((row == 0) | (row == 1)).all():
-        raise ValueError(f"the action mask has entries other than 0 and 1: {row}")
-    return row.astype(np.bool_)

@@ -52,7 +52,8 @@ def space_from_json(data: dict[str, Any]) -> spaces.Space[Any]:
         dtype = np.dtype(data["dtype"])
         return spaces.MultiDiscrete(np.array(data["nvec"]), dtype=dtype.type, start=np.array(data["start"]))
     if kind == "MultiBinary":
-        return spaces.MultiBinary(data["shape"])
+        shape = data["shape"]
+        return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == "Dict":
         return spaces.Dict({key: space_from_json(part) for key, part in data["spaces"]})
     if kind == "Tuple":

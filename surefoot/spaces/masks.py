@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +39,6 @@ class ActionMasks:
         ValueError where the size is wrong, or a component has no legal action left.
         """
         row = _flatten(self.space, mask)
-        if row.shape != (self.size,):
-            raise ValueError(f"the action mask has {row.size} entries; the action space has {self.size} choices")
         legal = np.logical_or.reduceat(row, self._offsets)
         if not legal.all():
             which = "" if len(self.sizes) == 1 else f" for component {int(np.argmin(legal))}"
@@ -49,13 +47,39 @@ class ActionMasks:
 
 
 def _flatten(space: spaces.Space[Any], mask: Any) -> Array:
+    """None stands for a part in which everything is legal."""
+    size = sum(choices(space))
+    if mask is None:
+        return np.ones(size, np.bool_)
     if isinstance(space, spaces.Dict) and isinstance(mask, Mapping):
-        parts = [(part, mask.get(key)) for key, part in space.spaces.items()]
-    elif isinstance(space, spaces.Tuple) and isinstance(mask, (tuple, list)) and len(mask) == len(space.spaces):
-        parts = list(zip(space.spaces, mask, strict=True))
-    else:
-        pieces = mask if isinstance(mask, (tuple, list)) else [mask]
-        return np.concatenate([np.asarray(piece).reshape(-1) for piece in pieces]).astype(np.bool_)
-    # A part without a mask of its own is free.
-    rows = [np.ones(sum(choices(p)), np.bool_) if m is None else _flatten(p, m) for p, m in parts if choices(p)]
-    return np.concatenate(rows) if rows else np.zeros(0, np.bool_)
+        if unknown := set(mask) - set(space.spaces):
+            known = list(space.spaces)
+            raise ValueError(f"the action mask has {sorted(map(str, unknown))}; the action space has {known}")
+        return np.concatenate([_flatten(part, mask.get(key)) for key, part in space.spaces.items()])
+    parts: tuple[spaces.Space[Any], ...] = ()
+    if isinstance(space, spaces.Tuple):
+        parts = space.spaces
+    elif isinstance(space, spaces.MultiDiscrete):
+        parts = tuple(spaces.Discrete(n) for n in choices(space))
+    if parts and isinstance(mask, (tuple, list)) and any(piece is None or np.ndim(piece) for piece in mask):
+        pieces = list(_pieces(mask)) if isinstance(space, spaces.MultiDiscrete) else list(mask)
+        if len(pieces) != len(parts):
+            raise ValueError(f"the action mask has {len(pieces)} parts; the action space has {len(parts)}")
+        return np.concatenate([_flatten(part, piece) for part, piece in zip(parts, pieces, strict=True)])
+    if isinstance(mask, Mapping):
+        raise ValueError(f"the action mask is a {type(mask).__name__}; it must be flat, or have the form of {space}")
+    row = np.asarray(mask).reshape(-1)
+    if row.size != size:
+        raise ValueError(f"the action mask has {row.size} entries; {size} choices are expected")
+    if not ((row == 0) | (row == 1)).all():
+        raise ValueError("the action mask has entries other than 0 and 1")
+    return row.astype(np.bool_)
+
+
+def _pieces(mask: Any) -> Iterator[Any]:
+    """The innermost arrays of nested sequences."""
+    for piece in mask:
+        if isinstance(piece, (tuple, list)) and any(np.ndim(inner) for inner in piece):
+            yield from _pieces(piece)
+        else:
+            yield piece

@@ -19,6 +19,8 @@ from surefoot.envs.make import make_env
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.vector_envs import VectorEnvs
+from surefoot.envs.workers import WorkerEnvs
+from surefoot.errors import UsageError
 from surefoot.training.agent import Agent
 from surefoot.training.build import (
     check_memory,
@@ -88,8 +90,24 @@ class Trainer:
         if envs is not None:
             check_together(self.config, envs.num_envs)
             return VectorEnvs(envs, self.seed)
-        check_memory(self.config.algorithm.rollout_length, self.config.algorithm.num_envs)
-        return GymEnvs(lambda: make_env(self.config.env, factory), self.config.algorithm.num_envs, self.seed)
+        config, num_envs = self.config.env, self.config.algorithm.num_envs
+        check_memory(self.config.algorithm.rollout_length, num_envs)
+        if not config.workers:
+            return GymEnvs(lambda: make_env(config, factory), num_envs, self.seed)
+        if config.restart_workers and self.algorithm.episodes_per_env is not None:
+            raise UsageError(
+                f"restart_workers cuts episodes short, but {self.config.run.algo} learns from whole ones; drop it"
+            )
+        return WorkerEnvs(
+            config,
+            num_envs,
+            self.seed,
+            min(config.workers, num_envs),
+            timeout=config.env_timeout,
+            restarts=config.restart_workers,
+            factory=factory,
+            notice=self.warn,
+        )
 
     def _build(self) -> None:
         config, algorithm = self.config, self.algorithm

@@ -292,7 +292,7 @@ def test_action_masks_are_found_and_kept_to():
 
 def test_action_masks_of_the_wrong_form():
     report, errors = findings(lambda: Masked((1, 1, 0, 0)), "error")
-    assert "the action mask is not valid: the action mask has 4 entries; the action space has 3 choices" in errors
+    assert "the action mask is not valid: the action mask has 4 entries; 3 choices are expected" in errors
     assert not report.ok
     assert "leaves no legal action" in findings(lambda: Masked((0, 0, 0)), "error")[1]
 

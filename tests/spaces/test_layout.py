@@ -8,7 +8,6 @@ from gymnasium.vector.utils import batch_space
 
 from surefoot.errors import UsageError
 from surefoot.spaces.layout import Layout
-from surefoot.spaces.masks import ActionMasks, choices
 
 BOX = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
 NESTED = spaces.Dict(
@@ -133,29 +132,3 @@ def test_a_wrong_shape_is_never_broadcast():
         Layout(NESTED).pack({**NESTED.sample(), "b": (0, {"x": np.zeros(1), "y": np.zeros((2, 2))})})
     with pytest.raises(ValueError, match=r"an observation has the shape \(3,\)"):
         Layout(BOX).pack(np.zeros(3))
-
-
-HYBRID = spaces.Dict({"move": spaces.Box(-1, 1, (2,)), "jump": spaces.Discrete(3), "use": spaces.MultiDiscrete([2, 4])})
-
-
-def test_masks_of_every_form():
-    assert choices(HYBRID) == (3, 2, 4)
-    masks = ActionMasks(HYBRID)
-    flat = [1, 0, 1, 1, 1, 0, 0, 1, 0]
-    for given in (
-        np.array(flat, np.int8),
-        {"jump": [1, 0, 1], "use": ([1, 1], [0, 0, 1, 0])},
-        {"jump": np.array([True, False, True]), "use": np.array([1, 1, 0, 0, 1, 0])},
-    ):
-        assert masks.flat(given).tolist() == [bool(x) for x in flat]
-    assert masks.flat({"jump": [1, 0, 1]}).tolist() == [True, False, True] + [True] * 6
-    assert ActionMasks(spaces.Box(-1, 1, (2,))).size == 0
-
-
-def test_masks_of_the_wrong_size_or_without_a_legal_action_are_refused():
-    with pytest.raises(ValueError, match="the action mask has 2 entries; the action space has 3 choices"):
-        ActionMasks(spaces.Discrete(3)).flat([1, 0])
-    with pytest.raises(ValueError, match=r"no legal action$"):
-        ActionMasks(spaces.Discrete(3)).flat([0, 0, 0])
-    with pytest.raises(ValueError, match="no legal action for component 2"):
-        ActionMasks(HYBRID).flat([1, 0, 1, 1, 1, 0, 0, 0, 0])

@@ -346,9 +346,9 @@ def test_control_c_leaves_at_once(tmp_path):
         "        time.sleep(0.2)\n"
         "        return super().step(action)\n"
     )
-    code = (
-        "import sys; from surefoot.cli import main as m; m.COMMANDS['doctor'] = ('surefoot.cli.doctor', '');"
-        f"sys.exit(m.main(['doctor', {f'{file}:Slow'!r}]))"
+    code = (  # a shell's background jobs begin with SIGINT ignored
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"from surefoot.cli.main import main; sys.exit(main(['doctor', {f'{file}:Slow'!r}]))"
     )
     root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     process = subprocess.Popen(

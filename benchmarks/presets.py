@@ -35,6 +35,7 @@ def list_presets() -> list[str]:
 RESULTS = ROOT / "benchmarks" / "results" / "presets.json"
 PAGE = ROOT / "docs" / "presets.md"
 EPISODES = 100
+GIVEN = ("homework", "lecture")
 ENVS = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
 # Pairs without a preset: what was tried, and what came of it. The page lists them below the table.
@@ -196,12 +197,13 @@ def tuned_table(results: Results) -> list[str]:
     return table(["", *ENVS], [first, *rows])
 
 
-def given_table(results: Results) -> list[str]:
-    """A row for each preset whose numbers somebody else gave, and remarks on some of them."""
+def rows_table(results: Results, *, given: bool) -> list[str]:
+    """A row for each preset whose numbers somebody else gave, or of an env beyond classic control."""
     rows = []
     for name in list_presets():
         settings, measured = load_preset(name), results["presets"].get(name)
-        if name.split("/")[0] not in ENVS and measured:
+        folder = name.split("/")[0]
+        if folder not in ENVS and (folder in GIVEN) == given and measured:
             seeds = ", ".join(f"{one['mean_return']:.1f}" for _, one in sorted(measured.items()))
             reached = cell(measured, settings["total_steps"])
             rows.append([name, settings["env"], settings["algo"], reached, seeds])
@@ -228,10 +230,13 @@ def page(results: Results) -> str:
         *tuned_table(results),
         *failures_list(),
         "",
+        "With an extra installed (`box2d`):\n",
+        *rows_table(results, given=False),
+        "",
         "## Presets with given numbers\n",
         "Their settings are those of a homework sheet and of a lecture's programs; [lecture.md](lecture.md) says what\n"
         "was done otherwise, and why. The number of steps was chosen here.\n",
-        *given_table(results),
+        *rows_table(results, given=True),
     ]
     return "\n".join(parts) + "\n"
 

@@ -14,13 +14,7 @@ from surefoot.settings import coerce
 
 def run(words: Sequence[str]) -> int:
     parser = Parser(prog="surefoot eval", description="Evaluate a run's policy over whole episodes with fixed seeds.")
-    add_run(parser)
-    parser.add_argument("--checkpoint", default="latest", metavar="{best,latest,STEP}", help="which one [latest]")
-    parser.add_argument("--episodes", default="100", metavar="N", help="episodes to play [100]")
-    parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the likeliest")
-    parser.add_argument("--seed", metavar="N", help="other episodes than those of the run's own evaluation")
-    parser.add_argument("--max-steps", metavar="N", help="longest episode [the env's own limit, else 10_000]")
-    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
+    add_playing(parser, episodes=100)
     arguments = parser.parse_args(words)
     playing = playing_options(arguments)
     from surefoot.runs import find_run
@@ -38,8 +32,19 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
+def add_playing(parser: Parser, episodes: int) -> None:
+    """The flags that `eval` and `video` have in common."""
+    add_run(parser)
+    parser.add_argument("--checkpoint", default="latest", metavar="{best,latest,STEP}", help="which one [latest]")
+    parser.add_argument("--episodes", default=str(episodes), metavar="N", help=f"episodes to play [{episodes}]")
+    parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the likeliest")
+    parser.add_argument("--seed", metavar="N", help="other episodes than those of the run's own evaluation")
+    parser.add_argument("--max-steps", metavar="N", help="longest episode [the env's own limit, else 10_000]")
+    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
+
+
 def playing_options(arguments: Any) -> dict[str, Any]:
-    """What `eval` and `video` have in common."""
+    """What those flags say, checked."""
     episodes = coerce("episodes", arguments.episodes, int)
     max_steps = coerce("max_steps", arguments.max_steps, int | None)
     if episodes < 1 or (max_steps is not None and max_steps < 1):

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from surefoot.cli.eval import playing_options
-from surefoot.cli.flags import Parser, add_run
+from surefoot.cli.eval import add_playing, playing_options
+from surefoot.cli.flags import Parser
 
 EXAMPLES = """examples:
   surefoot video latest                            one greedy episode, into the run's videos/
@@ -21,15 +21,9 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         prog="surefoot video", description=f"Film a run's policy as an mp4 (H.264), headless.\n\n{EXAMPLES}"
     )
-    add_run(parser)
-    parser.add_argument("--checkpoint", default="latest", metavar="{best,latest,STEP}", help="which one [latest]")
-    parser.add_argument("--episodes", default="1", metavar="N", help="episodes to play [1]")
+    add_playing(parser, episodes=1)
     parser.add_argument("--untrained", action="store_true", help="the policy that the run began with beside it")
     parser.add_argument("--out", metavar="FILE.mp4", help="where to write it [RUN/videos/STEP.mp4]")
-    parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the likeliest")
-    parser.add_argument("--seed", metavar="N", help="other episodes than those of the run's own evaluation")
-    parser.add_argument("--max-steps", metavar="N", help="longest episode [the env's own limit, else 10_000]")
-    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
     arguments = parser.parse_args(words)
     playing = playing_options(arguments)
     from surefoot.runs import find_run

@@ -46,5 +46,7 @@ class PolicyConfig(Settings):
         super().__post_init__()
         if self.shared_trunk and self.critic_hidden_sizes is not None:
             raise UsageError("critic_hidden_sizes has no effect with shared_trunk; drop one of the two")
+        if self.tanh_mean and self.action_bounds != "clip":
+            raise UsageError(f"tanh_mean has no effect with action_bounds={self.action_bounds}; drop one of the two")
         if self.std == "state" and self.init == "torch" and self.log_std_init != 0.0:
             raise UsageError("log_std_init has no effect with std=state and init=torch; use init=orthogonal")

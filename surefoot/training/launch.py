@@ -59,12 +59,7 @@ def train_config(
     assert config.run.seed is not None
     vector = env if isinstance(env, gym.vector.VectorEnv) else None
     factory = env if callable(env) and vector is None and not isinstance(env, str) else None
-    for name in config.run.trackers:
-        require_tracker(name)
-    if own_process:
-        seed_globals(config.run.seed)
-    if config.run.video_every is not None:
-        go_headless()
+    _prepare_process(config, own_process)
     own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
     trainer = Trainer(config, config.run.seed, envs=vector, factory=factory)
     trainer.own_process = own_process
@@ -95,6 +90,17 @@ def train_config(
     command = None if from_python else resume_command(directory, config)
     session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, command)
     return _run(session, notes)
+
+
+def _prepare_process(config: TrainConfig, own_process: bool) -> None:
+    """What must be so before the first env is made."""
+    assert config.run.seed is not None
+    for name in config.run.trackers:
+        require_tracker(name)
+    if own_process:
+        seed_globals(config.run.seed)
+    if config.run.video_every is not None:
+        go_headless()
 
 
 def settled(config: TrainConfig) -> TrainConfig:
@@ -178,12 +184,7 @@ def _resumed(
 ) -> tuple[Session, list[str]]:
     if config.run.seed is None:
         raise CheckpointError(f"{directory.config} has no seed, though every run writes its own down")
-    for name in config.run.trackers:
-        require_tracker(name)
-    if own_process:
-        seed_globals(config.run.seed)
-    if config.run.video_every is not None:
-        go_headless()
+    _prepare_process(config, own_process)
     own = [load_callback(path) for path in config.run.callbacks]
     trainer = Trainer(config, config.run.seed, directory, budget=budget)
     trainer.own_process = own_process

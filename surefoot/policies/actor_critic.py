@@ -108,9 +108,7 @@ class ActorCritic(nn.Module):
         self.trunk = None
         if self.shared:
             if config.critic_hidden_sizes is not None:
-                raise UsageError(
-                    "images share a trunk, so critic_hidden_sizes has no effect; set --no-shared-trunk"
-                )
+                raise UsageError("images share a trunk, so critic_hidden_sizes has no effect; set --no-shared-trunk")
             if not actor_hidden and self.encoder is None and self.memory is None:
                 raise UsageError("shared_trunk needs at least one hidden layer; set hidden_sizes")
             if actor_hidden:

@@ -198,4 +198,21 @@ class Outputs:
     value: Tensor  # [B]
 
 
+@dataclass(frozen=True, slots=True)
+class LossSpec:
+    """A loss made of known parts, which compiled kernels can run: −E[surrogate − β·KL] + c_v·L_V − c_e·H.
+
+    It must say what the algorithm's own `loss` computes; a test holds the two together.
+    """
+
+    surrogate: str  # of a sample: "log_prob" log π·Â, "ratio" r·Â, "clip" min(r·Â, clip(r)·Â), "none"
+    clip_ratio: float = 0.0
+    kl_coef: float = 0.0  # β, of the exact KL(old‖new)
+    value_coef: float = 0.0
+    value_loss: str = "mse"
+    value_clip: float | None = None
+    entropy_coef: float = 0.0
+    metrics: tuple[str, ...] = ()  # besides the loss's terms
+
+
 Metrics: TypeAlias = "dict[str, Tensor]"  # scalars, still on the device; read once per update

@@ -20,12 +20,14 @@ from surefoot.algorithms.parts import (
     EntropyConfig,
     Normalize,
     critic_loss,
+    critic_spec,
     estimate,
     ratio_of,
 )
 from surefoot.engine.config import CollectConfig, GradientConfig
 from surefoot.errors import UsageError
 from surefoot.settings import setting
+from surefoot.types import LossSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +64,11 @@ def surrogate(outputs: Outputs, batch: Batch, entropy_coef: float) -> Tensor:
     return gain + entropy_coef * batch.mean(outputs.distribution.entropy()) if entropy_coef else gain
 
 
+def surrogate_spec(config: EntropyConfig) -> LossSpec:
+    """`surrogate`, for compiled kernels."""
+    return LossSpec("ratio", entropy_coef=config.entropy_coef)
+
+
 class NPG(Base[Config]):
     """One natural step for the actor, several gradient passes for the critic."""
 
@@ -77,8 +84,9 @@ class NPG(Base[Config]):
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         batch = self.estimate(rollout)
         with learner.all_or_nothing():
-            step, predicted = learner.natural_step(self.objective, batch, self.config)
+            step, predicted = learner.natural_step(self.objective, batch, self.config, surrogate_spec(self.config))
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             learner.flat.actor.add_(step)
-            history = learner.fit_value(partial(critic_loss, config=self.config), batch, self.config)
+            loss = partial(critic_loss, config=self.config)
+            history = learner.fit_value(loss, batch, self.config, critic_spec(self.config))
             return learner.summarize(batch, history, once)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 from surefoot.math.returns import gae, td_error
 from surefoot.math.statistics import standardize
 from surefoot.settings import Settings, setting
-from surefoot.types import Batch
+from surefoot.types import Batch, LossSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,6 +138,24 @@ def joint_loss(surrogate: Tensor, outputs: Outputs, batch: Batch, config: JointL
         "value_loss": value_loss.detach(),
         "entropy": entropy.detach(),
     }
+
+
+def joint_spec(surrogate: str, config: JointLossConfig, metrics: tuple[str, ...] = (), **more: float) -> LossSpec:
+    """What `joint_loss` is made of, for compiled kernels."""
+    return LossSpec(
+        surrogate,
+        value_coef=config.value_coef,
+        value_loss=config.value_loss,
+        value_clip=config.value_clip,
+        entropy_coef=config.entropy_coef,
+        metrics=metrics,
+        **more,
+    )
+
+
+def critic_spec(config: CriticConfig) -> LossSpec:
+    """`critic_loss` alone."""
+    return LossSpec("none", value_coef=1.0, value_loss=config.value_loss, value_clip=config.value_clip)
 
 
 def scheduled(value: float, schedule: Schedule, remaining: float) -> float:

@@ -22,6 +22,7 @@ from surefoot.algorithms.parts import (
     approx_kl,
     estimate,
     joint_loss,
+    joint_spec,
     ratio_of,
     scheduled,
 )
@@ -52,8 +53,11 @@ class PPOClip(Base[Config]):
     def estimate(self, rollout: Rollout) -> Batch:
         return estimate(rollout, self.config)
 
+    def epsilon(self, remaining: float) -> float:
+        return scheduled(self.config.clip_ratio, self.config.clip_ratio_schedule, remaining)
+
     def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
-        epsilon = scheduled(self.config.clip_ratio, self.config.clip_ratio_schedule, batch.remaining)
+        epsilon = self.epsilon(batch.remaining)
         ratio = ratio_of(outputs, batch)
         clipped = ratio.clamp(1.0 - epsilon, 1.0 + epsilon)
         surrogate = batch.mean((ratio * batch.advantage).minimum(clipped * batch.advantage))
@@ -66,4 +70,6 @@ class PPOClip(Base[Config]):
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         minibatch = self.config.normalize_advantage == "minibatch"
-        return learner.epochs(self.loss, self.estimate, rollout, self.config, normalize=minibatch)
+        told = ("approx_kl", "clip_fraction")
+        spec = joint_spec("clip", self.config, told, clip_ratio=self.epsilon(rollout.remaining))
+        return learner.epochs(self.loss, self.estimate, rollout, self.config, spec=spec, normalize=minibatch)

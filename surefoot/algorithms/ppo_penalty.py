@@ -22,6 +22,7 @@ from surefoot.algorithms.parts import (
     approx_kl,
     estimate,
     joint_loss,
+    joint_spec,
     ratio_of,
 )
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
@@ -73,8 +74,9 @@ class PPOPenalty(Base[Config]):
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         minibatch = self.config.normalize_advantage == "minibatch"
-        metrics = learner.epochs(self.loss, self.estimate, rollout, self.config, normalize=minibatch)
         used = self.state["kl_coef"]
+        spec = joint_spec("ratio", self.config, ("approx_kl",), kl_coef=used)
+        metrics = learner.epochs(self.loss, self.estimate, rollout, self.config, spec=spec, normalize=minibatch)
         self.state["kl_coef"] = self.next_kl_coef(metrics["kl"])
         return {**metrics, "kl_coef": used}
 

@@ -16,6 +16,7 @@ from surefoot.algorithms.parts import Base, EntropyConfig, Normalize, flatten
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
 from surefoot.math.returns import reward_to_go
 from surefoot.settings import setting
+from surefoot.types import LossSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,4 +64,5 @@ class Reinforce(Base[Config]):
         return loss, {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS)
+        spec = LossSpec("log_prob", entropy_coef=self.config.entropy_coef)
+        return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, spec=spec)

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from surefoot.algorithms import npg
-from surefoot.algorithms.npg import surrogate
-from surefoot.algorithms.parts import Base, critic_loss, estimate
+from surefoot.algorithms.npg import surrogate, surrogate_spec
+from surefoot.algorithms.parts import Base, critic_loss, critic_spec, estimate
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -51,20 +51,22 @@ class TRPO(Base[Config]):
 
         batch = self.estimate(rollout)
         with learner.all_or_nothing():
-            step, predicted = learner.natural_step(self.objective, batch, self.config)
+            spec = surrogate_spec(self.config)
+            step, predicted = learner.natural_step(self.objective, batch, self.config, spec)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             actor = learner.flat.actor
-            start, before = actor.clone(), learner.measure(self.objective, batch)
+            start, before = actor.clone(), learner.measure(self.objective, batch, spec)
 
             def accept(fraction: float) -> bool:
                 actor.copy_(start).add_(step, alpha=fraction)
-                kl, gain = learner.mean_kl(batch), learner.measure(self.objective, batch) - before
+                kl, gain = learner.mean_kl(batch), learner.measure(self.objective, batch, spec) - before
                 return kl <= self.config.max_kl and gain > 0.0
 
             fraction = backtrack(accept, self.config.backtrack_factor, self.config.backtrack_tries)
             if fraction is None:
                 actor.copy_(start)
-            gain = learner.measure(self.objective, batch) - before
-            history = learner.fit_value(partial(critic_loss, config=self.config), batch, self.config)
+            gain = learner.measure(self.objective, batch, spec) - before
+            loss = partial(critic_loss, config=self.config)
+            history = learner.fit_value(loss, batch, self.config, critic_spec(self.config))
             metrics = learner.summarize(batch, history, once)
         return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0}

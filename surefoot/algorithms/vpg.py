@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surefoot.algorithms.parts import AdvantageConfig, Base, JointLossConfig, estimate, joint_loss
+from surefoot.algorithms.parts import AdvantageConfig, Base, JointLossConfig, estimate, joint_loss, joint_spec
 from surefoot.algorithms.reinforce import ONE_PASS
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
 
@@ -46,4 +46,5 @@ class VPG(Base[Config]):
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         minibatch = self.config.normalize_advantage == "minibatch"
-        return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, normalize=minibatch)
+        spec = joint_spec("log_prob", self.config)
+        return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, spec=spec, normalize=minibatch)

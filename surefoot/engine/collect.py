@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -85,15 +86,8 @@ class Collector:
         used = self.length
         for t in range(self.length):
             start = perf_counter()
-            with torch.no_grad():
-                inputs = self.policy.normalize(self._obs[t].to(self.device))
-                if memory is None:
-                    params = self.policy.action_params(inputs)
-                else:
-                    params, memory = self.policy.step(inputs, memory, self._start[t].to(self.device))
-                action = actions.draw(params, noise[t]).cpu()
-            self._params[t], self._action[t] = params, action
-            sent = to_env(action.numpy())
+            memory = self._act(t, noise[t], memory)
+            sent = to_env(self._action[t].numpy())
             acted = perf_counter()
             step = self.envs.step(sent, active)
             stepped = perf_counter()
@@ -127,6 +121,25 @@ class Collector:
             rollout = self._finish(used, remaining)
         self._memory = memory
         return rollout
+
+    def _act(self, t: int, noise: Tensor, memory: Tensor | None) -> Tensor | None:
+        """Fill in the actions of step t and what they were drawn from; returns what is remembered now."""
+        policy = self.policy
+        with torch.no_grad():
+            inputs = policy.normalize(self._obs[t].to(self.device))
+            if memory is None:
+                params = policy.action_params(inputs)
+            else:
+                params, memory = policy.step(inputs, memory, self._start[t].to(self.device))
+            self._params[t], self._action[t] = params, policy.actions.draw(params, noise)
+        return memory
+
+    def _log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """Of the actions of a whole rollout, `[T, N]`."""
+        return self.policy.actions.distribution(params).log_prob(action)
+
+    def _value(self, inputs: Tensor) -> Tensor:
+        return self.policy.value(inputs)
 
     def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
         """Everything that the next rollout depends on, the policy apart. `mid_rollout`: the envs have moved on."""
@@ -217,7 +230,7 @@ class Collector:
                 inputs=policy.normalize(obs),
                 action=action,
                 dist_params=params,
-                log_prob=policy.actions.distribution(params).log_prob(action),
+                log_prob=self._log_prob(params, action),
                 reward=torch.from_numpy(scaled).to(device, torch.float32),
                 terminated=self._terminated[:used].to(device),
                 truncated=self._truncated[:used].to(device),
@@ -230,17 +243,20 @@ class Collector:
                 context=context,
                 final_memory=final_memory,
             )
-        return fill_values(rollout, policy)
+        return fill_values(rollout, policy, self._value)
 
 
-def fill_values(rollout: Rollout, policy: ActorCritic) -> Rollout:
-    """Evaluate V of every state of the rollout, the final observations included, in one batched pass."""
+def fill_values(rollout: Rollout, policy: ActorCritic, value: Callable[[Tensor], Tensor] | None = None) -> Rollout:
+    """Evaluate V of every state of the rollout, the final observations included, in one batched pass.
+
+    `value`: how, for a policy without memory; None: by the policy itself.
+    """
     inputs = rollout.inputs
     steps, num_envs = inputs.shape[0] - 1, inputs.shape[1]
     with torch.no_grad():
         if rollout.context is None:
             states = torch.cat([inputs.flatten(0, 1), rollout.final_inputs])
-            values = policy.value(states)
+            values = (value or policy.value)(states)
         else:
             assert rollout.final_memory is not None
             along = policy.value(inputs.flatten(0, 1), rollout.context)

@@ -12,16 +12,17 @@ from torch import Tensor
 
 from surefoot.engine.collect import fill_values
 from surefoot.engine.flat import FlatParameters
-from surefoot.engine.natural import Objective, natural_step
+from surefoot.engine.natural import Objective, fisher_by_autograd, fisher_samples, natural_step
 from surefoot.engine.optimizers import FlatOptimizer
 from surefoot.errors import NonFiniteError, SurefootError
 from surefoot.math.statistics import explained_variance, standardize
+from surefoot.math.trust_region import flat_gradient
 from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig
     from surefoot.policies.actor_critic import ActorCritic
-    from surefoot.types import Metrics, Rollout
+    from surefoot.types import LossSpec, Metrics, Rollout
 
 Loss: TypeAlias = "Callable[[Outputs, Batch], tuple[Tensor, Metrics]]"
 RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
@@ -99,9 +100,12 @@ class Learner:
         rollout: Rollout,
         config: EpochConfig,
         *,
+        spec: LossSpec | None = None,
         normalize: bool = False,
     ) -> dict[str, float]:
         """K passes of M shuffled minibatches over a rollout; `normalize` standardises advantages per minibatch.
+
+        `spec`, here and below, is the loss in terms of known parts, for a learner that compiles it.
 
         The metrics are means over every minibatch of the update, apart from KL(old‖new), which is exact, over the
         whole rollout, after the last step.
@@ -141,7 +145,9 @@ class Learner:
             result = self.summarize(batch, history, first)
         return {**result, "epochs": float(epochs)}
 
-    def fit_value(self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, config: Any) -> list[Metrics]:
+    def fit_value(
+        self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, config: Any, spec: LossSpec | None = None
+    ) -> list[Metrics]:
         """Regress V on its targets with the critic's own parameters: `value_epochs` of `value_minibatches`."""
         history: list[Metrics] = []
         for _ in range(config.value_epochs):
@@ -150,20 +156,17 @@ class Learner:
                 history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
         return history
 
-    def natural_step(self, objective: Objective, batch: Batch, config: Any) -> tuple[Tensor, Tensor]:
+    def natural_step(
+        self, objective: Objective, batch: Batch, config: Any, spec: LossSpec | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The actor's natural step within `config.max_kl`, and the gain that the gradient predicts for it."""
-        return natural_step(
-            self.policy,
-            self.flat.actor_list,
-            objective,
-            batch,
-            max_kl=config.max_kl,
-            cg_iterations=config.cg_iterations,
-            cg_damping=config.cg_damping,
-            fisher_fraction=config.fisher_fraction,
-        )
+        actor = self.flat.actor_list
+        gradient = flat_gradient(objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch), actor)
+        sample = fisher_samples(batch, config.fisher_fraction)
+        product = fisher_by_autograd(self.policy, actor, sample, config.cg_damping)
+        return natural_step(gradient, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
 
-    def measure(self, objective: Objective, batch: Batch) -> float:
+    def measure(self, objective: Objective, batch: Batch, spec: LossSpec | None = None) -> float:
         """An objective's value with the policy as it is now, read on the host (for a line search)."""
         with torch.no_grad():
             return float(objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch))
@@ -225,7 +228,10 @@ class Learner:
             once.setdefault("explained_variance", explained_variance(batch.value, batch.value_target, batch.weight))
         last.update(once)
         numbers = torch.stack([x.float() for x in (*means, *last.values())]).tolist()
-        metrics = dict(zip([*names, *last], numbers, strict=True))
+        return self.checked(dict(zip([*names, *last], numbers, strict=True)))
+
+    def checked(self, metrics: dict[str, float]) -> dict[str, float]:
+        """The metrics of an update, unless they show that it must not stand."""
         broken = [name for name, x in metrics.items() if x != x or x in (float("inf"), float("-inf"))]
         if not metrics.pop("parameters_finite"):
             broken.append("the parameters")

@@ -33,9 +33,10 @@ class FlatOptimizer:
 
     def __init__(self, kind: str, vector: Tensor, gradient: Tensor, slices: Sequence[tuple[int, int, float]]) -> None:
         self.kind, self.steps, self.rate_factor = kind, 0, 1.0
+        self.ranges = [part for part in slices if part[1] > part[0]]  # (begin, end, learning rate)
         self.first, self.second = torch.zeros_like(vector), torch.zeros_like(vector)
         self.slices = [
-            Slice(vector[a:b], gradient[a:b], self.first[a:b], self.second[a:b], rate) for a, b, rate in slices if b > a
+            Slice(vector[a:b], gradient[a:b], self.first[a:b], self.second[a:b], rate) for a, b, rate in self.ranges
         ]
 
     @property

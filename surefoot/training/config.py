@@ -37,6 +37,9 @@ class RunConfig(Settings):
     device: Literal["auto", "cpu", "cuda"] = setting(
         "auto", "Auto: the GPU only where the networks are large enough to gain."
     )
+    engine: Literal["auto", "torch", "native"] = setting(
+        "auto", "What acts and learns: PyTorch, or compiled kernels where they serve the policy (auto)."
+    )
     threads: int = setting(1, "PyTorch threads. Small networks are fastest with one.", low=1, high=1024)
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
     checkpoint_every: int | None = setting(

@@ -77,7 +77,7 @@ def train_config(
             algo=config.run.algo,
             seed=config.run.seed,
             preset=config.preset,
-            engine="torch",
+            engine=trainer.engine,
         )
         try:
             write_atomic(directory.config, written)

@@ -169,7 +169,8 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
     lines = [
         f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
         + (f" ({changed})" if changed else ""),
-        f"engine torch on {trainer.device} ({trainer.device_reason}), {size:,} parameters, "
+        f"engine {trainer.engine} ({trainer.engine_reason}) on {trainer.device} ({trainer.device_reason}), "
+        f"{size:,} parameters, "
         f"{trainer.envs.num_envs} envs",
         *trainer.policy.describe(),
         f"run {directory.path}",
@@ -196,7 +197,7 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
         "seconds": trainer.seconds,
         "steps_per_second": trainer.steps_per_second,
         "time_split": trainer.timer.shares(),
-        "engine": "torch",
+        "engine": trainer.engine,
         "train_return": trainer.recent_return,
         "stopped": trainer.stop_reason,
         "best": None if best is None else {"step": best[0], "selection_return": best[1]},

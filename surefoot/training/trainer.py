@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import numpy as np
 from surefoot.algorithms import Algorithm, get_algorithm
 from surefoot.engine.collect import Collector, valid_observations
 from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.fast import choose_engine
+from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.engine.optimize import Learner
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.envs.gym_envs import GymEnvs
@@ -124,7 +127,9 @@ class Trainer:
         )
         self.device, self.device_reason = choose_device(config.run.device, policy)
         self.policy = policy.to(self.device)
-        self.learner = Learner(
+        native, self.engine_reason = choose_engine(config.run.engine, self.policy)
+        self.engine = "native" if native else "torch"
+        self.learner = (NativeLearner if native else Learner)(
             self.policy,
             config.algorithm,
             seeded(derive_seed(self.seed, "shuffle")),
@@ -138,7 +143,8 @@ class Trainer:
         self.timer = PhaseTimer()
         numbers = int(np.prod(self.policy.layout.shape)) + self.policy.actions.num_params
         check_memory(length * (algorithm.episodes_per_env or 1), self.envs.num_envs, numbers)
-        self.collector = Collector(
+        make = partial(NativeCollector, learner=self.learner) if isinstance(self.learner, NativeLearner) else Collector
+        self.collector = make(
             self.envs,
             self.policy,
             length,

@@ -1,0 +1,59 @@
+"""The native kernels: built where there is a C++ compiler, left out where there is none. All else is in pyproject.toml.
+
+Each of them is a plain shared library with a C interface, loaded at run time (surefoot/kernels/library.py), so nothing
+here depends on a Python version or on PyTorch. The networks are built once for each instruction set; the right one is
+chosen where the program runs, so that a wheel is safe on other machines.
+"""
+
+import platform
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SOURCES = "surefoot/kernels/src"
+COMMON = [
+    "-std=c++17",
+    "-O3",
+    "-g0",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-Wno-psabi",
+    "-pthread",
+]
+VARIANTS = {"base": []}
+if platform.machine() in ("x86_64", "AMD64"):
+    VARIANTS = {
+        "v2": ["-march=x86-64-v2"],
+        "v3": ["-march=x86-64-v3"],
+        "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
+    }
+
+
+class OptionalKernels(build_ext):
+    """Kernels that cannot be built are reported, and surefoot runs on PyTorch alone."""
+
+    def build_extension(self, extension):
+        try:
+            super().build_extension(extension)
+        except Exception as error:
+            print(f"surefoot: {extension.name} was not built ({error}); that engine is left out, all else works")
+
+
+def kernel(name, source, flags):
+    headers = [f"{SOURCES}/{h}.hpp" for h in ("vec", "net", "heads", "pool", "engine")]
+    return Extension(
+        f"surefoot.kernels.{name}",
+        [f"{SOURCES}/{source}.cpp"],
+        depends=headers,
+        extra_compile_args=[*COMMON, *flags],
+        extra_link_args=["-pthread"],
+        language="c++",
+        optional=True,
+    )
+
+
+setup(
+    ext_modules=[kernel(f"_nn_{name}", "nn", flags) for name, flags in VARIANTS.items()],
+    cmdclass={"build_ext": OptionalKernels},
+)

@@ -1,0 +1,143 @@
+"""Which policies the compiled kernels can serve, and how the kernels see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from surefoot.errors import UsageError
+from surefoot.kernels import network
+from surefoot.kernels.library import NotBuilt, load
+from surefoot.kernels.network import Description, HeadPart, Linear
+from surefoot.policies.actions import (
+    BoxActions,
+    CompositeActions,
+    DiscreteActions,
+    MultiBinaryActions,
+    MultiDiscreteActions,
+)
+
+if TYPE_CHECKING:
+    from surefoot.policies.actor_critic import MLP, ActorCritic
+
+
+class NotServed(Exception):
+    """The kernels cannot run this policy; the message says why."""
+
+
+def choose_engine(wanted: str, policy: ActorCritic) -> tuple[bool, str]:
+    """(native or not, why). `native` that cannot be had is an error."""
+    if wanted == "torch":
+        return False, "as asked"
+    try:
+        if next(policy.parameters()).device.type != "cpu":
+            raise NotServed(f"it runs on {next(policy.parameters()).device}")
+        load("nn")
+        describe(policy)
+    except (NotBuilt, NotServed) as reason:
+        said = str(reason) if isinstance(reason, NotBuilt) else f"the kernels do not serve this policy: {reason}"
+        if wanted == "native":
+            raise UsageError(f"engine=native cannot be had: {said}; use --engine torch or auto") from None
+        return False, said
+    return True, "as asked" if wanted == "native" else "the kernels serve this policy"
+
+
+def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
+    """The policy as the kernels see it, or NotServed. Parameters stand as in `FlatParameters`."""
+    if policy.memory is not None:
+        raise NotServed("it has a memory")
+    if policy.encoder is not None:
+        raise NotServed("its observations go through an encoder")
+    actor, critic = policy.actor_parameters(), policy.critic_parameters()
+    offsets = _offsets([*actor, *critic])
+    layout = policy.layout
+    return Description(
+        inputs=layout.numbers,
+        masks=layout.mask_size,
+        activation=policy.config.activation,
+        trunk=[] if policy.trunk is None else _layers(policy.trunk, offsets),
+        actor=_layers(policy.actor, offsets),
+        critic=_layers(policy.critic, offsets) if policy.has_critic else [],
+        parts=_Parts(policy, offsets).of(policy.actions),
+        size=sum(p.numel() for p in (*actor, *critic)),
+        actor_size=sum(p.numel() for p in actor),
+        first_trained=first_trained,
+    )
+
+
+def _offsets(parameters: Sequence[nn.Parameter]) -> dict[int, int]:
+    """Where each parameter stands in the flat vector."""
+    found, offset = {}, 0
+    for parameter in parameters:
+        found[id(parameter)] = offset
+        offset += parameter.numel()
+    return found
+
+
+def _layers(mlp: MLP, offsets: dict[int, int]) -> list[Linear]:
+    layers, last = [], len(mlp.layers) - 1
+    for at, layer in enumerate(mlp.layers):
+        assert isinstance(layer, nn.Linear)
+        activated = at < last or mlp.activate_last
+        where = (offsets[id(layer.weight)], offsets[id(layer.bias)])
+        layers.append(Linear(layer.in_features, layer.out_features, *where, activated))
+    return layers
+
+
+class _Parts:
+    """The head's parts, in the order of the action space, with their columns."""
+
+    def __init__(self, policy: ActorCritic, offsets: dict[int, int]) -> None:
+        self.policy, self.parts = policy, list[HeadPart]()
+        self.output = self.param = self.action = self.noise = self.mask = self.gaussian = 0
+        self.log_std = -1 if policy.log_std is None else offsets[id(policy.log_std)]
+
+    def of(self, actions: Any) -> list[HeadPart]:
+        self._add(actions)
+        return self.parts
+
+    def _add(self, actions: Any) -> None:
+        if isinstance(actions, CompositeActions):
+            for model in actions.models:
+                self._add(model)
+        elif isinstance(actions, DiscreteActions):
+            self._part(network.CATEGORICAL, actions.num_params, actions=1)
+        elif isinstance(actions, MultiDiscreteActions):
+            for size in actions.sizes:
+                self._part(network.CATEGORICAL, size, actions=1)
+        elif isinstance(actions, MultiBinaryActions):
+            self._part(network.BERNOULLI, actions.num_params, actions=actions.num_params)
+        elif isinstance(actions, BoxActions):
+            self._gaussian(actions.num_gaussian)
+        else:
+            raise NotServed(f"its actions are {type(actions).__name__.removesuffix('Actions')}")
+
+    def _part(self, kind: int, size: int, actions: int) -> None:
+        masked = kind == network.CATEGORICAL and self.policy.layout.mask_size
+        mask = self.mask if masked else -1
+        self.parts.append(HeadPart(kind, size, self.output, self.param, self.action, self.noise, mask))
+        self.output, self.param, self.noise = self.output + size, self.param + size, self.noise + size
+        self.action += actions
+        self.mask += size if kind == network.CATEGORICAL else 0
+
+    def _gaussian(self, size: int) -> None:
+        policy, own = self.policy, slice(self.gaussian, self.gaussian + size)
+        given = self.log_std < 0
+        bounds = None
+        if policy.config.tanh_mean:
+            bounds = (policy.mean_centre[own].numpy().copy(), policy.mean_half[own].numpy().copy())
+        log_std = -1 if given else self.log_std + self.gaussian
+        at = (self.output, self.param, self.action, self.noise)
+        self.parts.append(HeadPart(network.GAUSSIAN, size, *at, -1, log_std, bounds))
+        self.output += 2 * size if given else size
+        self.param, self.action, self.noise = self.param + 2 * size, self.action + size, self.noise + size
+        self.gaussian += size
+
+
+def as_rows(action: Any) -> Any:
+    """Stored actions `[B]` or `[B, D]` as the kernels take them: contiguous float32 rows."""
+    array = action.numpy()
+    return np.ascontiguousarray(array.reshape(len(array), -1), np.float32)

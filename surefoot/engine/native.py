@@ -1,0 +1,218 @@
+"""The learner whose gradient steps are compiled. What it learns is what `Learner` learns, to rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.engine.collect import Collector, fill_values
+from surefoot.engine.fast import as_rows, describe
+from surefoot.engine.natural import Objective, fisher_samples, natural_step
+from surefoot.engine.optimize import Learner, Loss
+from surefoot.kernels.network import Network, loss_spec, optimizer_spec
+from surefoot.math.statistics import explained_variance
+from surefoot.types import LossSpec
+
+if TYPE_CHECKING:
+    from surefoot.engine.config import EpochConfig
+    from surefoot.types import Array, Batch, Metrics, Rollout
+
+ONLY_KL = loss_spec("none", with_kl=True)
+AT_ONCE = 2**22  # numbers of a shuffled order that one call gets
+
+
+class NativeLearner(Learner):
+    """A `Learner` on `kernels.network`. Every method with a `spec` has its oracle in the base class."""
+
+    def __init__(self, *args: Any, threads: int = 1, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.net = Network(describe(self.policy, self.first_trained), threads)
+        self.theta, self.gradient = self.flat.vector.numpy(), self.flat.gradient.numpy()
+        self.moments = (self.optimizer.first.numpy(), self.optimizer.second.numpy())
+
+    def epochs(
+        self,
+        loss: Loss,
+        estimate: Callable[[Rollout], Batch],
+        rollout: Rollout,
+        config: EpochConfig,
+        *,
+        spec: LossSpec | None = None,
+        normalize: bool = False,
+    ) -> dict[str, float]:
+        if spec is None:
+            return super().epochs(loss, estimate, rollout, config, normalize=normalize)
+        batch = estimate(rollout)
+        once = self._first_look(batch)
+        epochs, sums, error = 0, dict[str, float](), 0.0
+        # All epochs in one call, unless something has to be looked at between them.
+        one_by_one = config.stop_kl is not None or config.recompute_advantage
+        each = 1 if one_by_one else max(1, AT_ONCE // len(batch))
+        with self.all_or_nothing():
+            packed = self._packed(batch)
+            while epochs < config.num_epochs:
+                if epochs and config.recompute_advantage:
+                    fill_values(rollout, self.policy, self.value)
+                    batch = estimate(rollout)
+                    packed = self._packed(batch)
+                count = min(each, config.num_epochs - epochs)
+                found, first = self._steps(spec, packed, count, config.num_minibatches, normalize)
+                error = error if epochs else first
+                epochs += count
+                sums = {name: sums.get(name, 0.0) + x for name, x in found.items()}
+                if config.stop_kl is not None and epochs < config.num_epochs and self.mean_kl(batch) > config.stop_kl:
+                    break
+            means = {name: x / (epochs * config.num_minibatches) for name, x in sums.items()}
+            metrics = self._report(batch, self._loss_metrics(spec, means) | once | {"ratio_error": error})
+        return {**metrics, "epochs": float(epochs)}
+
+    def _steps(
+        self, spec: LossSpec, packed: Any, epochs: int, minibatches: int, normalize: bool
+    ) -> tuple[dict[str, float], float]:
+        order = None
+        if minibatches > 1:
+            rows = [torch.randperm(packed.size, generator=self.generator) for _ in range(epochs)]
+            order = torch.stack(rows).numpy()
+        slices = [(a, b, rate * self.optimizer.rate_factor) for a, b, rate in self.optimizer.ranges]
+        optimizer = optimizer_spec(self.config.optimizer, slices, self.config.max_grad_norm)
+        self.optimizer.steps, found, first = self.net.epochs(
+            self.theta,
+            self.gradient,
+            self.moments,
+            self.optimizer.steps,
+            self._compiled(spec, with_value=True),
+            optimizer,
+            packed,
+            order,
+            epochs,
+            minibatches,
+            normalize=normalize,
+        )
+        return found, first
+
+    def _compiled(self, spec: LossSpec, *, with_value: bool = False) -> Any:
+        return loss_spec(
+            spec.surrogate,
+            clip_ratio=spec.clip_ratio,
+            kl_coef=spec.kl_coef,
+            value_coef=spec.value_coef,
+            value_clip=spec.value_clip,
+            huber=spec.value_loss != "mse",
+            with_value=self.policy.has_critic and with_value,
+            entropy_coef=spec.entropy_coef,
+        )
+
+    def _packed(self, batch: Batch) -> Any:
+        numbers = (batch.log_prob, batch.dist_params, batch.advantage, batch.value_target, batch.value, batch.weight)
+        arrays = [None if tensor is None else np.ascontiguousarray(tensor.numpy()) for tensor in numbers]
+        return self.net.batch(np.ascontiguousarray(batch.obs.numpy()), as_rows(batch.action), *arrays)
+
+    def _loss_metrics(self, spec: LossSpec, means: dict[str, float]) -> dict[str, float]:
+        metrics = {"policy_loss": spec.kl_coef * means["kl"] - means["surrogate"], "entropy": means["entropy"]}
+        if self.policy.has_critic:
+            metrics["value_loss"] = means["value_loss"]
+        return metrics | {name: means[name] for name in (*spec.metrics, "grad_norm")}
+
+    def _first_look(self, batch: Batch) -> dict[str, float]:
+        """Of the critic that collected the rollout."""
+        if not self.policy.has_critic:
+            return {}
+        return {"explained_variance": float(explained_variance(batch.value, batch.value_target, batch.weight))}
+
+    def fit_value(
+        self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, config: Any, spec: LossSpec | None = None
+    ) -> list[Metrics]:
+        if spec is None:
+            return super().fit_value(loss, batch, config)
+        sums, _ = self._steps(spec, self._packed(batch), config.value_epochs, config.value_minibatches, False)
+        steps = config.value_epochs * config.value_minibatches
+        return [{name: torch.tensor(sums[name] / steps) for name in ("value_loss", "grad_norm")}]
+
+    def natural_step(
+        self, objective: Objective, batch: Batch, config: Any, spec: LossSpec | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if spec is None:
+            return super().natural_step(objective, batch, config)
+        packed, size = self._packed(batch), self.flat.actor_size
+        self.net.gradient(self.theta, self._compiled(spec), packed, self.gradient)
+        ascent = -self.flat.gradient[:size]
+        sample = fisher_samples(batch, config.fisher_fraction)
+        seen = self._packed(sample)
+        image, along = np.zeros_like(self.theta), np.zeros_like(self.theta)
+
+        def product(vector: Tensor) -> Tensor:
+            along[:size] = vector.numpy()
+            self.net.fisher_product(self.theta, along, seen, image)
+            return torch.from_numpy(image[:size]) + config.cg_damping * vector  # type: ignore[no-any-return]
+
+        return natural_step(ascent, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
+
+    def measure(self, objective: Objective, batch: Batch, spec: LossSpec | None = None) -> float:
+        if spec is None:
+            return super().measure(objective, batch)
+        found = self.net.evaluate(self.theta, self._compiled(spec), self._packed(batch))
+        return found["surrogate"] + spec.entropy_coef * found["entropy"]
+
+    def mean_kl(self, batch: Batch) -> float:
+        return self.net.evaluate(self.theta, ONLY_KL, self._packed(batch))["kl"]
+
+    def policy_metrics(self, batch: Batch) -> Metrics:
+        found = self.net.evaluate(self.theta, loss_spec("ratio"), self._packed(batch))
+        return {name: torch.tensor(found[name]) for name in ("entropy", "ratio_error")}
+
+    def kl_from(self, batch: Batch) -> Tensor:
+        kl = np.empty(len(batch), np.float32)
+        self.net.evaluate(self.theta, ONLY_KL, self._packed(batch), kl)
+        return torch.from_numpy(kl)
+
+    def value(self, inputs: Tensor) -> Tensor:
+        """V of `[B, width]` inputs; zeros without a critic."""
+        if not self.policy.has_critic:
+            return inputs.new_zeros(len(inputs))
+        return torch.from_numpy(self.net.values(self.theta, np.ascontiguousarray(inputs.numpy())))
+
+    def _report(self, batch: Batch, metrics: dict[str, float]) -> dict[str, float]:
+        """With the exact KL(old‖new) of the whole rollout, checked."""
+        kl: Array = np.empty(len(batch), np.float32)
+        mean = self.net.evaluate(self.theta, ONLY_KL, self._packed(batch), kl)["kl"]
+        valid = kl if batch.weight is None else kl[batch.weight.numpy() > 0]
+        ordered = np.sort(valid)
+        finite = bool(np.isfinite(self.theta).all())
+        metrics |= {"kl": mean, "kl_p95": quantile(ordered, 0.95), "kl_max": float(ordered[-1])}
+        return self.checked(metrics | {"parameters_finite": float(finite)})
+
+
+class NativeCollector(Collector):
+    """A `Collector` that acts through the learner's kernels; the envs are whatever they are."""
+
+    def __init__(self, *args: Any, learner: NativeLearner, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.learner = learner
+        # Actions as the kernels give them: float32 rows.
+        self._rows = np.zeros((self.envs.num_envs, int(np.prod(self.policy.actions.shape))), np.float32)
+        self._chosen = torch.zeros(self._action.shape[:2])  # log π of what was drawn
+
+    def _act(self, t: int, noise: Tensor, memory: Tensor | None) -> Tensor | None:
+        inputs = self.policy.normalize(self._obs[t]).numpy()
+        params, chosen = self._params[t].numpy(), self._chosen[t].numpy()
+        self.learner.net.act(self.learner.theta, inputs, noise.numpy(), params, self._rows, chosen)
+        self._action[t].view(self._rows.shape).copy_(torch.from_numpy(self._rows))
+        return None
+
+    def _log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        return self._chosen[: len(action)].clone()
+
+    def _value(self, inputs: Tensor) -> Tensor:
+        return self.learner.value(inputs)
+
+
+def quantile(ordered: Array, q: float) -> float:
+    """Linear between the two nearest of sorted values, as `torch.quantile`."""
+    at = q * (len(ordered) - 1)
+    below = int(at)
+    above = min(below + 1, len(ordered) - 1)
+    return float(ordered[below] + (at - below) * (ordered[above] - ordered[below]))

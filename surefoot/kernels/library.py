@@ -1,0 +1,54 @@
+"""Which compiled kernels are here, and the one for this processor."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from functools import cache
+from pathlib import Path
+
+# Instruction sets, best first, and what a processor must say of itself to run them.
+VARIANTS = {
+    "v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
+    "v2": {"sse4_2", "popcnt", "ssse3"},
+    "base": set[str](),
+}
+
+
+class NotBuilt(Exception):
+    """There is no library for this processor; the message says why."""
+
+
+@cache
+def load(name: str) -> ctypes.CDLL:
+    """The library of this name: its variant for this processor, or the only one there is."""
+    file = find(name)
+    try:
+        return ctypes.CDLL(str(file))
+    except OSError as error:
+        raise NotBuilt(f"{file.name} cannot be loaded: {error}") from None
+
+
+def find(name: str) -> Path:
+    folder = Path(__file__).parent
+    able = features()
+    for variant, needed in VARIANTS.items():
+        if needed <= able and (found := sorted(folder.glob(f"_{name}_{variant}.*"))):
+            return found[0]
+    if found := sorted(folder.glob(f"_{name}.*")):
+        return found[0]
+    if any(folder.glob(f"_{name}_*")):
+        raise NotBuilt(f"the native kernels were built for other processors than this {platform.machine()}")
+    raise NotBuilt("the native kernels were not built: pip found no C++ compiler (install g++ and reinstall surefoot)")
+
+
+@cache
+def features() -> frozenset[str]:
+    """What this processor can do, as Linux names it. Nothing where that is not known: then the base variant serves."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return frozenset(flags)

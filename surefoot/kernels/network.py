@@ -1,0 +1,300 @@
+"""An actor-critic of linear layers in C++: acting, values, losses with gradients, whole epochs, Fisher products.
+
+Everything works on one flat float32 parameter vector and on rows `[B, inputs + masks]`; nothing is copied or kept.
+Arrays must be C-contiguous and of the named types; `_at` checks it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, byref, c_double, c_int64, c_void_p
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.kernels.library import load
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+CATEGORICAL, BERNOULLI, GAUSSIAN = range(3)
+ACTIVATIONS = {"tanh": 0, "relu": 1, "elu": 2, "silu": 3}
+SURROGATES = {"none": 0, "log_prob": 1, "ratio": 2, "clip": 3}
+SUMS = ("surrogate", "value_loss", "entropy", "kl", "approx_kl", "clipped", "weight", "ratio_error")
+HISTORY = ("surrogate", "value_loss", "entropy", "approx_kl", "clip_fraction", "kl", "grad_norm")
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A layer: its sizes, and where weight `[outputs, inputs]` and bias stand in the parameter vector."""
+
+    inputs: int
+    outputs: int
+    weight: int
+    bias: int
+    activated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPart:
+    """One independent part of the action's distribution and its first column among outputs, parameters, …"""
+
+    kind: int
+    size: int
+    output: int
+    param: int
+    action: int
+    noise: int
+    mask: int = -1
+    log_std: int = -1  # in the parameter vector; −1: the network gives it
+    mean_range: tuple[Array, Array] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A network and its head, as the kernels see them."""
+
+    inputs: int
+    masks: int
+    activation: str
+    trunk: Sequence[Linear]
+    actor: Sequence[Linear]
+    critic: Sequence[Linear]
+    parts: Sequence[HeadPart]
+    size: int  # of the parameter vector
+    actor_size: int
+    first_trained: int  # parameters before it have no optimizer
+
+
+class _LossSpec(Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("surrogate", "huber", "with_kl", "with_value")),
+        *((name, c_double) for name in ("clip_ratio", "kl_coef", "value_coef", "value_clip", "entropy_coef")),
+    )
+
+
+class _OptimizerSpec(Structure):
+    _fields_ = (
+        ("adam", c_int64),
+        ("slices", c_int64),
+        ("begin", c_int64 * 2),
+        ("end", c_int64 * 2),
+        ("rate", c_double * 2),
+        ("max_grad_norm", c_double),
+    )
+
+
+class _Batch(Structure):
+    _fields_ = (
+        ("size", c_int64),
+        *((n, c_void_p) for n in ("x", "action", "log_prob", "params", "advantage", "target", "value", "weight")),
+    )
+
+
+def loss_spec(
+    surrogate: str,
+    *,
+    clip_ratio: float = 0.0,
+    kl_coef: float = 0.0,
+    with_kl: bool = False,
+    value_coef: float = 0.0,
+    value_clip: float | None = None,
+    huber: bool = False,
+    with_value: bool = False,
+    entropy_coef: float = 0.0,
+) -> _LossSpec:
+    """−E[surrogate − kl_coef·KL] + value_coef·E[value loss] − entropy_coef·E[entropy]."""
+    clip = -1.0 if value_clip is None else value_clip
+    with_kl = with_kl or kl_coef != 0.0
+    return _LossSpec(
+        SURROGATES[surrogate], huber, with_kl, with_value, clip_ratio, kl_coef, value_coef, clip, entropy_coef
+    )
+
+
+def optimizer_spec(kind: str, slices: Sequence[tuple[int, int, float]], max_grad_norm: float | None) -> _OptimizerSpec:
+    """`slices`: (begin, end, learning rate), at most two."""
+    assert 1 <= len(slices) <= 2, slices
+    spec = _OptimizerSpec(kind == "adam", len(slices))
+    for at, (begin, end, rate) in enumerate(slices):
+        spec.begin[at], spec.end[at], spec.rate[at] = begin, end, rate
+    spec.max_grad_norm = -1.0 if max_grad_norm is None else max_grad_norm
+    return spec
+
+
+class Network:
+    """The kernels of one description. `threads` share the work of a call; no result depends on their number."""
+
+    def __init__(self, description: Description, threads: int = 1) -> None:
+        self._handle: int | None = None
+        self._lib = declare(load("nn"))
+        self.description, self.threads = description, threads
+        d = description
+        self.width = d.inputs + d.masks
+        numbers: list[int] = [d.inputs, d.masks, ACTIVATIONS[d.activation]]
+        for chain in (d.trunk, d.actor, d.critic):
+            numbers.append(len(chain))
+            for layer in chain:
+                numbers += [layer.inputs, layer.outputs, layer.weight, layer.bias, layer.activated]
+        numbers.append(len(d.parts))
+        ranges: list[Array] = []
+        for part in d.parts:
+            numbers += [part.kind, part.size, part.output, part.param, part.action, part.noise, part.mask]
+            numbers += [part.log_std, part.mean_range is not None]
+            ranges += [] if part.mean_range is None else list(part.mean_range)
+        table = np.asarray(numbers, np.int64)
+        flat = np.concatenate([np.zeros(0, np.float32), *(np.asarray(r, np.float32) for r in ranges)])
+        at = (table.ctypes.data, flat.ctypes.data, d.size, d.actor_size, d.first_trained, threads)
+        self._handle = self._lib.sf_create(*at)
+        if not self._handle:
+            raise MemoryError("the native kernels found no memory for their workspace")
+        self._history = (c_double * len(HISTORY))()
+        self._sums = (c_double * len(SUMS))()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._lib.sf_destroy(self._handle)
+
+    def act(
+        self, theta: Array, x: Array, noise: Array | None, params: Array, action: Array, log_prob: Array | None
+    ) -> None:
+        """Draw for each row of x; without noise, the mode. Fills params, action (as float32 rows) and log_prob."""
+        samples = len(x)
+        assert x.shape[1] == self.width, x.shape
+        self._lib.sf_act(self._handle, _at(theta), _at(x), _at(noise), samples, _at(params), _at(action), _at(log_prob))
+
+    def values(self, theta: Array, x: Array) -> Array:
+        out = np.empty(len(x), np.float32)
+        self._lib.sf_values(self._handle, _at(theta), _at(x), len(x), _at(out))
+        return out
+
+    def outputs(self, theta: Array, x: Array) -> Array:
+        """Of actor and critic side by side, before any distribution is made of them."""
+        out = np.empty((len(x), self._columns), np.float32)
+        self._lib.sf_outputs(self._handle, _at(theta), _at(x), len(x), _at(out))
+        return out
+
+    def outputs_gradient(self, theta: Array, x: Array, d_out: Array, gradient: Array) -> None:
+        """The weights' gradient of Σ d_out·outputs. What is not a layer (log_std) is left as it is."""
+        assert d_out.shape == (len(x), self._columns), d_out.shape
+        self._lib.sf_outputs_gradient(self._handle, _at(theta), _at(x), _at(d_out), len(x), _at(gradient))
+
+    @property
+    def _columns(self) -> int:
+        return self.description.actor[-1].outputs + (1 if self.description.critic else 0)
+
+    def batch(
+        self,
+        x: Array,
+        action: Array | None = None,
+        log_prob: Array | None = None,
+        params: Array | None = None,
+        advantage: Array | None = None,
+        target: Array | None = None,
+        value: Array | None = None,
+        weight: Array | None = None,
+    ) -> Any:
+        """Samples as the kernels take them. Keeps the arrays alive."""
+        arrays = (x, action, log_prob, params, advantage, target, value, weight)
+        for array in arrays:
+            assert array is None or len(array) == len(x), "arrays of one batch must have one length"
+        batch = _Batch(len(x), *(_at(array) for array in arrays))
+        batch.arrays = arrays
+        return batch
+
+    def evaluate(self, theta: Array, spec: _LossSpec, batch: Any, kl: Array | None = None) -> dict[str, float]:
+        """The loss's terms as means over the samples, without a gradient; kl gets each sample's."""
+        self._lib.sf_evaluate(self._handle, _at(theta), byref(spec), byref(batch), self._sums, _at(kl))
+        return self._means()
+
+    def gradient(
+        self,
+        theta: Array,
+        spec: _LossSpec,
+        batch: Any,
+        gradient: Array,
+        *,
+        index: Array | None = None,
+        normalize: bool = False,
+    ) -> dict[str, float]:
+        """The loss's gradient over the samples at `index`, and its terms as means."""
+        samples = batch.size if index is None else len(index)
+        self._lib.sf_gradient(
+            *(self._handle, _at(theta), byref(spec), byref(batch), _at(index, np.int64), samples, normalize),
+            *(_at(gradient), self._sums),
+        )
+        return self._means()
+
+    def _means(self) -> dict[str, float]:
+        sums = dict(zip(SUMS, self._sums, strict=True))
+        weight = max(sums.pop("weight"), 1.0)
+        return {name: x if name == "ratio_error" else x / weight for name, x in sums.items()}
+
+    def epochs(
+        self,
+        theta: Array,
+        gradient: Array,
+        moments: tuple[Array, Array],
+        steps: int,
+        spec: _LossSpec,
+        optimizer: _OptimizerSpec,
+        batch: Any,
+        order: Array | None,
+        num_epochs: int,
+        num_minibatches: int,
+        *,
+        normalize: bool,
+    ) -> tuple[int, dict[str, float], float]:
+        """Gradient steps over `order` `[epochs, B]`: (steps so far, sums of the metrics, the first ratio's error)."""
+        for at in range(len(HISTORY)):
+            self._history[at] = 0.0
+        count, error = c_int64(steps), c_double(0.0)
+        self._lib.sf_epochs(
+            *(self._handle, _at(theta), _at(gradient), _at(moments[0]), _at(moments[1]), byref(count)),
+            *(
+                byref(spec),
+                byref(optimizer),
+                byref(batch),
+                _at(order, np.int64),
+                num_epochs,
+                num_minibatches,
+                normalize,
+            ),
+            *(self._history, byref(error)),
+        )
+        return count.value, dict(zip(HISTORY, self._history, strict=True)), error.value
+
+    def fisher_product(self, theta: Array, direction: Array, batch: Any, product: Array) -> None:
+        """F·direction, the batch's mean Fisher matrix; critic columns are untouched."""
+        self._lib.sf_fisher_product(self._handle, _at(theta), _at(direction), byref(batch), _at(product))
+
+
+def _at(array: Array | None, dtype: Any = np.float32) -> int | None:
+    if array is None:
+        return None
+    assert array.dtype == dtype, f"{array.dtype} where {dtype} is needed"
+    assert array.flags.c_contiguous, "a contiguous array is needed"
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
+    """Say what every function takes."""
+    pointer, whole, loss, batch = c_void_p, c_int64, POINTER(_LossSpec), POINTER(_Batch)
+    lib.sf_create.restype = c_void_p
+    lib.sf_create.argtypes = [pointer, pointer, whole, whole, whole, whole]
+    lib.sf_destroy.argtypes = [pointer]
+    lib.sf_act.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer, pointer]
+    lib.sf_values.argtypes = lib.sf_outputs.argtypes = [pointer, pointer, pointer, whole, pointer]
+    lib.sf_outputs_gradient.argtypes = [pointer, pointer, pointer, pointer, whole, pointer]
+    lib.sf_evaluate.argtypes = [pointer, pointer, loss, batch, POINTER(c_double), pointer]
+    lib.sf_gradient.argtypes = [pointer, pointer, loss, batch, pointer, whole, whole, pointer, POINTER(c_double)]
+    lib.sf_epochs.argtypes = [
+        *(pointer, pointer, pointer, pointer, pointer, POINTER(c_int64), loss, POINTER(_OptimizerSpec), batch),
+        *(pointer, whole, whole, whole, POINTER(c_double), POINTER(c_double)),
+    ]
+    lib.sf_fisher_product.argtypes = [pointer, pointer, pointer, batch, pointer]
+    for name in ("destroy", "act", "values", "outputs", "outputs_gradient", "evaluate", "gradient", "epochs"):
+        getattr(lib, f"sf_{name}").restype = None
+    lib.sf_fisher_product.restype = None
+    return lib

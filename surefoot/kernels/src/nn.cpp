@@ -1,0 +1,97 @@
+// The C interface of the engine: plain pointers, no ownership, called through ctypes.
+#include <new>
+
+#include "engine.hpp"
+
+using namespace surefoot;
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+// description: inputs, masks, activation, then three chains (trunk, actor, critic), each: count of layers, and for each
+// in, out, weight, bias, activated; then the parts: count, and for each kind, size, output, param, action, noise, mask,
+// log_std, squashed. `ranges`: centres and halves of the squashed parts, one after the other.
+EXPORT void* sf_create(const int64_t* d, const float* ranges, int64_t size, int64_t actor_size, int64_t first_trained,
+                int64_t threads) {
+  Engine* engine = new (std::nothrow) Engine;
+  if (!engine) return nullptr;
+  engine->inputs = (int)*d++;
+  engine->head.masks = (int)*d++;
+  engine->width = engine->inputs + engine->head.masks;
+  const int activation = (int)*d++;
+  Chain* chains[3] = {&engine->trunk, &engine->actor, &engine->critic};
+  for (Chain* chain : chains) {
+    for (int64_t left = *d++; left; left--, d += 5)
+      chain->layers.push_back({(int)d[0], (int)d[1], d[2], d[3], 0, 0, d[4] ? activation : -1});
+  }
+  engine->has_trunk = !engine->trunk.layers.empty();
+  engine->has_critic = !engine->critic.layers.empty();
+  for (int64_t left = *d++; left; left--, d += 9) {
+    Part part{(int)d[0], (int)d[1], (int)d[2], (int)d[3], (int)d[4], (int)d[5], (int)d[6], d[7], 0, {}, {}};
+    if (d[8]) {
+      part.centre.assign(ranges, ranges + part.size), ranges += part.size;
+      part.half.assign(ranges, ranges + part.size), ranges += part.size;
+    }
+    Head& head = engine->head;
+    head.outputs = std::max(head.outputs, part.output + part.outputs());
+    head.params = std::max(head.params, part.param + part.params());
+    head.actions = std::max(head.actions, part.action + (part.kind == CATEGORICAL ? 1 : part.size));
+    head.noises = std::max(head.noises, part.noise + part.size);
+    head.parts.push_back(part);
+  }
+  engine->size = size, engine->actor_size = actor_size, engine->first_trained = first_trained;
+  engine->finish((int)threads);
+  engine->cut();
+  return engine;
+}
+
+EXPORT void sf_destroy(void* engine) { delete (Engine*)engine; }
+
+EXPORT void sf_act(void* handle, const float* theta, const float* x, const float* noise, int64_t samples, float* params,
+            float* action, float* log_prob) {
+  Engine& e = *(Engine*)handle;
+  const Head& h = e.head;
+  e.over_tiles(samples, [&](int64_t at, int count, Workspace& space) {
+    e.act_tile(theta, x + at * e.width, noise ? noise + at * h.noises : nullptr, count,
+               params ? params + at * h.params : nullptr, action ? action + at * h.actions : nullptr,
+               log_prob ? log_prob + at : nullptr, space);
+  });
+}
+
+EXPORT void sf_values(void* engine, const float* theta, const float* x, int64_t samples, float* out) {
+  ((Engine*)engine)->values(theta, x, samples, out);
+}
+
+EXPORT void sf_outputs(void* engine, const float* theta, const float* x, int64_t samples, float* out) {
+  ((Engine*)engine)->outputs(theta, x, samples, out);
+}
+
+EXPORT void sf_outputs_gradient(void* engine, const float* theta, const float* x, const float* d, int64_t samples, float* g) {
+  ((Engine*)engine)->outputs_gradient(theta, x, d, samples, g);
+}
+
+EXPORT void sf_evaluate(void* engine, const float* theta, const LossSpec* spec, const Batch* batch, double* sums, float* kl) {
+  const Sums found = ((Engine*)engine)->evaluate(theta, *spec, *batch, kl);
+  std::memcpy(sums, &found, sizeof found);
+}
+
+EXPORT void sf_gradient(void* engine, const float* theta, const LossSpec* spec, const Batch* batch, const int64_t* index,
+                 int64_t samples, int64_t normalize, float* g, double* sums) {
+  const Sums found = ((Engine*)engine)->gradient(theta, *spec, *batch, index, samples, normalize != 0, g);
+  std::memcpy(sums, &found, sizeof found);
+}
+
+EXPORT void sf_epochs(void* engine, float* theta, float* g, float* first, float* second, int64_t* steps, const LossSpec* spec,
+               const OptimizerSpec* optimizer, const Batch* batch, const int64_t* order, int64_t epochs,
+               int64_t minibatches, int64_t normalize, double* history, double* first_ratio_error) {
+  ((Engine*)engine)
+      ->epochs(theta, g, first, second, steps, *spec, *optimizer, *batch, order, epochs, minibatches, normalize != 0,
+               history, first_ratio_error);
+}
+
+EXPORT void sf_fisher_product(void* engine, const float* theta, const float* direction, const Batch* batch, float* product) {
+  ((Engine*)engine)->fisher_product(theta, direction, *batch, product);
+}
+
+}  // extern "C"

@@ -12,6 +12,7 @@ from surefoot.errors import UsageError
 from surefoot.kernels import network
 from surefoot.kernels.library import NotBuilt, load
 from surefoot.kernels.network import Description, HeadPart, Linear
+from surefoot.kernels.recurrent import recurrence
 from surefoot.policies.actions import (
     BoxActions,
     CompositeActions,
@@ -32,6 +33,8 @@ def choose_engine(wanted: str, policy: ActorCritic) -> tuple[bool, str]:
     """(native or not, why). `native` that cannot be had is an error."""
     if wanted == "torch":
         return False, "as asked"
+    if policy.memory is not None and wanted == "auto" and _compile_memory(policy):
+        return False, "with a compiled memory"
     try:
         if next(policy.parameters()).device.type != "cpu":
             raise NotServed(f"it runs on {next(policy.parameters()).device}")
@@ -43,6 +46,19 @@ def choose_engine(wanted: str, policy: ActorCritic) -> tuple[bool, str]:
             raise UsageError(f"engine=native cannot be had: {said}; use --engine torch or auto") from None
         return False, said
     return True, "as asked" if wanted == "native" else "the kernels serve this policy"
+
+
+def _compile_memory(policy: ActorCritic) -> bool:
+    """A GRU in PyTorch is a dozen small operations per step; its LSTM is one, and as fast as ours."""
+    assert policy.memory is not None
+    if policy.memory.is_lstm or next(policy.parameters()).device.type != "cpu":
+        return False
+    try:
+        load("nn")
+    except NotBuilt:
+        return False
+    policy.memory.recurrence = recurrence
+    return True
 
 
 def describe(policy: ActorCritic, first_trained: int = 0) -> Description:

@@ -175,10 +175,10 @@ class Network:
         self._lib.sf_outputs(self._handle, _at(theta), _at(x), len(x), _at(out))
         return out
 
-    def outputs_gradient(self, theta: Array, x: Array, d_out: Array, gradient: Array) -> None:
-        """The weights' gradient of Σ d_out·outputs. What is not a layer (log_std) is left as it is."""
+    def outputs_gradient(self, theta: Array, x: Array, d_out: Array, gradient: Array, dx: Array | None = None) -> None:
+        """The weights' gradient of Σ d_out·outputs, and that of x. What is not a layer (log_std) is left as it is."""
         assert d_out.shape == (len(x), self._columns), d_out.shape
-        self._lib.sf_outputs_gradient(self._handle, _at(theta), _at(x), _at(d_out), len(x), _at(gradient))
+        self._lib.sf_outputs_gradient(self._handle, _at(theta), _at(x), _at(d_out), len(x), _at(gradient), _at(dx))
 
     @property
     def _columns(self) -> int:
@@ -286,7 +286,7 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.sf_destroy.argtypes = [pointer]
     lib.sf_act.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer, pointer]
     lib.sf_values.argtypes = lib.sf_outputs.argtypes = [pointer, pointer, pointer, whole, pointer]
-    lib.sf_outputs_gradient.argtypes = [pointer, pointer, pointer, pointer, whole, pointer]
+    lib.sf_outputs_gradient.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer]
     lib.sf_evaluate.argtypes = [pointer, pointer, loss, batch, POINTER(c_double), pointer]
     lib.sf_gradient.argtypes = [pointer, pointer, loss, batch, pointer, whole, whole, pointer, POINTER(c_double)]
     lib.sf_epochs.argtypes = [

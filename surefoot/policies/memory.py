@@ -7,14 +7,18 @@ recurrent kernels at once, instead of step by step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 if TYPE_CHECKING:
     from surefoot.types import Context
 
+# (is an LSTM, what the inputs contribute, states, weight, bias) -> (outputs, states after): kernels.recurrent
+Recurrence = Callable[[bool, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 KINDS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
@@ -26,6 +30,7 @@ class Memory(nn.Module):
         self.hidden, self.is_lstm = hidden, kind == "lstm"
         self.size = 2 * hidden if self.is_lstm else hidden  # M
         self.net = KINDS[kind](inputs, hidden)
+        self.recurrence: Recurrence | None = None  # compiled, where the engine has set it; else PyTorch's own
 
     def orthogonal(self) -> None:
         for name, parameter in self.net.named_parameters():
@@ -37,6 +42,11 @@ class Memory(nn.Module):
 
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """`[L, n, F]` from the states before; the output is flat, `[L·n, H]`."""
+        if self.recurrence is not None and features.device.type == "cpu":
+            net = self.net
+            inputs = F.linear(features, net.weight_ih_l0, net.bias_ih_l0)
+            out, after = self.recurrence(self.is_lstm, inputs, memory, net.weight_hh_l0, net.bias_hh_l0)
+            return out.flatten(0, 1), after
         before = memory[None].contiguous()
         if self.is_lstm:
             out, (h, c) = self.net(features, tuple(part.contiguous() for part in before.chunk(2, -1)))

@@ -36,7 +36,7 @@ struct Sums {
 constexpr int NUM_SUMS = 8;
 
 struct Workspace {
-  std::vector<vec> x, d_shared, d_value;
+  std::vector<vec> x, dx, d_shared, d_value;
   Scratch trunk, actor, critic;
   HeadScratch head;
 };
@@ -59,6 +59,7 @@ class Engine {
   static int64_t num_tiles(int64_t samples) { return (samples + LANES - 1) / LANES; }
 
   void finish(int threads) {
+    head.outputs = std::max(head.outputs, actor.out());
     auto lay = [&](Chain& chain) {
       for (Layer& layer : chain.layers) {
         layer.stride = (layer.in + LANES - 1) / LANES * LANES;
@@ -79,7 +80,7 @@ class Engine {
     for (int rank = 0; rank < threads; rank++) {
       spaces.emplace_back(new Workspace);
       Workspace& space = *spaces.back();
-      space.x.resize(width + 1);
+      space.x.resize(width + 1), space.dx.resize(width + 1);
       if (has_trunk) space.trunk.prepare(trunk), space.d_shared.resize(trunk.out());
       space.actor.prepare(actor), space.head.prepare(head);
       if (has_critic) space.critic.prepare(critic), space.d_value.resize(1);
@@ -170,8 +171,10 @@ class Engine {
     });
   }
 
-  // The way back from d(outputs), `[samples, outputs + 1]`, to the gradient of all weights (log_std apart).
-  void outputs_gradient(const float* theta, const float* x, const float* d, int64_t samples, float* gradient) {
+  // The way back from d(outputs), `[samples, outputs + 1]`, to the gradient of all weights (log_std apart) and, where
+  // dx is not null, of x.
+  void outputs_gradient(const float* theta, const float* x, const float* d, int64_t samples, float* gradient,
+                        float* dx) {
     const int columns = head.outputs + (has_critic ? 1 : 0);
     sharded(samples, gradient, [&](int64_t at, int count, Workspace& space, float* g) {
       int64_t index[LANES];
@@ -184,7 +187,10 @@ class Engine {
         for (int i = 0; i < head.outputs; i++) space.head.d_out[i][l] = l < count ? d[(at + l) * columns + i] : 0.0f;
         if (has_critic) space.d_value[0][l] = l < count ? d[(at + l) * columns + head.outputs] : 0.0f;
       }
-      back(theta, shared, space, g, true, has_critic);
+      back(theta, shared, space, g, true, has_critic, dx != nullptr);
+      if (dx)
+        for (int l = 0; l < count; l++)
+          for (int i = 0; i < inputs; i++) dx[(at + l) * inputs + i] = space.dx[i][l];
     });
   }
 
@@ -282,12 +288,15 @@ class Engine {
     if (!(b[NUM_SUMS - 1] <= a[NUM_SUMS - 1])) a[NUM_SUMS - 1] = b[NUM_SUMS - 1];  // a maximum that keeps a NaN
   }
 
-  void back(const float* theta, const vec* shared, Workspace& space, float* g, bool with_actor, bool with_critic) {
-    vec* d_shared = has_trunk ? space.d_shared.data() : nullptr;
+  void back(const float* theta, const vec* shared, Workspace& space, float* g, bool with_actor, bool with_critic,
+            bool with_inputs = false) {
+    vec* d_inputs = with_inputs ? space.dx.data() : nullptr;
+    vec* d_shared = has_trunk ? space.d_shared.data() : d_inputs;
+    if (with_inputs) std::fill(space.dx.begin(), space.dx.end(), vec{});
     if (has_trunk) std::fill(space.d_shared.begin(), space.d_shared.end(), vec{});
     if (with_actor) backward(actor, theta, shared, space.head.d_out.data(), space.actor, g, d_shared);
     if (with_critic) backward(critic, theta, shared, space.d_value.data(), space.critic, g, d_shared);
-    if (has_trunk) backward(trunk, theta, space.x.data(), d_shared, space.trunk, g, nullptr);
+    if (has_trunk) backward(trunk, theta, space.x.data(), d_shared, space.trunk, g, d_inputs);
   }
 
   // Forward, loss, and (g not null) backward, of one tile. Advantages are seen as (A − shift)·stretch.

@@ -2,6 +2,7 @@
 #include <new>
 
 #include "engine.hpp"
+#include "memory.hpp"
 
 using namespace surefoot;
 
@@ -67,8 +68,9 @@ EXPORT void sf_outputs(void* engine, const float* theta, const float* x, int64_t
   ((Engine*)engine)->outputs(theta, x, samples, out);
 }
 
-EXPORT void sf_outputs_gradient(void* engine, const float* theta, const float* x, const float* d, int64_t samples, float* g) {
-  ((Engine*)engine)->outputs_gradient(theta, x, d, samples, g);
+EXPORT void sf_outputs_gradient(void* engine, const float* theta, const float* x, const float* d, int64_t samples, float* g,
+                                 float* dx) {
+  ((Engine*)engine)->outputs_gradient(theta, x, d, samples, g, dx);
 }
 
 EXPORT void sf_evaluate(void* engine, const float* theta, const LossSpec* spec, const Batch* batch, double* sums, float* kl) {
@@ -92,6 +94,24 @@ EXPORT void sf_epochs(void* engine, float* theta, float* g, float* first, float*
 
 EXPORT void sf_fisher_product(void* engine, const float* theta, const float* direction, const Batch* batch, float* product) {
   ((Engine*)engine)->fisher_product(theta, direction, *batch, product);
+}
+
+// Numbers that a `kept` buffer of sf_recur must hold; it must begin at a multiple of 64 bytes.
+EXPORT int64_t sf_recur_kept(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences) {
+  const Recurrence r{lstm != 0, (int)hidden, steps, sequences, nullptr, nullptr};
+  return (sequences + LANES - 1) / LANES * steps * r.kept() * LANES;
+}
+
+EXPORT void sf_recur(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences, const float* weight,
+                     const float* bias, const float* x, const float* state, float* out, float* after, float* kept) {
+  recur({lstm != 0, (int)hidden, steps, sequences, weight, bias}, x, state, out, after, (vec*)kept);
+}
+
+EXPORT void sf_recur_back(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences, const float* weight,
+                          const float* bias, const float* kept, const float* d_out, const float* d_after, float* dx,
+                          float* d_state, float* d_weight, float* d_bias) {
+  recur_back({lstm != 0, (int)hidden, steps, sequences, weight, bias}, (const vec*)kept, d_out, d_after, dx, d_state,
+             d_weight, d_bias);
 }
 
 }  // extern "C"

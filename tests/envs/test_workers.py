@@ -17,7 +17,8 @@ from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.seeds import episode_seed
-from surefoot.envs.workers import WorkerEnvs, decode, encode
+from surefoot.envs.workers import WorkerEnvs
+from surefoot.envs.workers.messages import decode, encode
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.spaces.as_json import space_to_json
 from surefoot.types import Restorable
@@ -154,7 +155,7 @@ def test_every_byte_is_that_of_the_envs_in_one_process(start, config, steps):
 @pytest.mark.parametrize("workers", [1, 9])
 def test_the_number_of_workers_does_not_matter(start, workers):
     one, many = pair(start, own("Noise"), num_envs=3, workers=workers)
-    assert len(many.workers) == min(workers, 3)
+    assert len(many.crew.workers) == min(workers, 3)
     same(one.reset(), many.reset())
     for _ in range(20):
         same_step(one.step(zeros(one)), many.step(zeros(many)))
@@ -212,7 +213,7 @@ def test_workers_import_no_torch_and_what_they_are_stays_with_them(start):
     assert "torch" in sys.modules
     envs = start(fatal("none"))
     assert envs.reset().tolist() == [[0.0, 0.0]] * 3
-    pids = {envs.step(zeros(envs)) and w.process.pid for w in envs.workers}
+    pids = {envs.step(zeros(envs)) and w.process.pid for w in envs.crew.workers}
     assert len(pids) == 2
     assert set(children()) >= pids
     envs.close()
@@ -340,7 +341,7 @@ def test_a_restart_cuts_the_open_episodes_and_goes_on(start, how, tmp_path):
     began = time.monotonic()
     step = envs.step(zeros(envs))
     assert time.monotonic() - began < 5
-    (cut,) = [w for w in envs.workers if w.envs.start in step.final_obs]  # one or the other came first
+    (cut,) = [w for w in envs.crew.workers if w.envs.start in step.final_obs]  # one or the other came first
     lost = [index in cut.envs for index in range(4)]
     assert step.truncated.tolist() == lost
     assert step.valid.tolist() == [not x for x in lost]
@@ -357,7 +358,7 @@ def test_a_restart_cuts_the_open_episodes_and_goes_on(start, how, tmp_path):
         step = envs.step(zeros(envs))
         assert step.valid.all()
     assert step.terminated.tolist() == [not x for x in lost]
-    assert envs.restarted == 1
+    assert envs.crew.restarted == 1
 
 
 def test_the_budget_of_restarts_holds(start):
@@ -372,7 +373,7 @@ def test_a_worker_that_dies_while_starting_again_spends_the_budget(start):
     envs = start(fatal("exit", at=0, always=True), num_envs=1, workers=1, restarts=2)
     with pytest.raises(EnvError, match="exit code 7"):
         envs.reset()
-    assert envs.restarted == 2
+    assert envs.crew.restarted == 2
 
 
 def test_an_idle_env_keeps_its_fresh_episode_through_a_restart(start, tmp_path):
@@ -395,7 +396,7 @@ def test_a_worker_lost_between_steps_is_noticed_when_it_is_asked(start):
     envs = start(own("Noise"), restarts=2)
     envs.reset()
     last = envs.step(zeros(envs)).obs
-    os.kill(envs.workers[1].process.pid, signal.SIGKILL)
+    os.kill(envs.crew.workers[1].process.pid, signal.SIGKILL)
     state = envs.state_dict()  # env 0 is saved; those of worker 1 cannot come back, and the state says so
     assert state["actions"][0] is not None
     assert state["actions"][1:] == [None, None]
@@ -403,15 +404,15 @@ def test_a_worker_lost_between_steps_is_noticed_when_it_is_asked(start):
     assert step.truncated[1:].all()
     same(step.final_obs[2], last[2])
     same(start(own("Noise")).load_state_dict(state, last), [1, 2])
-    os.kill(envs.workers[0].process.pid, signal.SIGSEGV)
+    os.kill(envs.crew.workers[0].process.pid, signal.SIGSEGV)
     assert 0 in envs.load_state_dict(state, last)
-    assert envs.restarted == 2
+    assert envs.crew.restarted == 2
 
 
 def test_interrupts_are_for_the_parent_to_decide_on(start, capfd):
     envs = start(fatal("signals", at=1))
     envs.reset()
-    for worker in envs.workers:
+    for worker in envs.crew.workers:
         os.kill(worker.process.pid, signal.SIGINT)
     for _ in range(4):
         envs.step(zeros(envs))
@@ -424,7 +425,7 @@ def test_a_reply_that_somebody_did_not_wait_for_is_not_taken_for_the_next(start,
     same(one.reset(), many.reset())
     one.step(zeros(one))
     with monkeypatch.context() as patch:
-        patch.setattr(many, "_reply", lambda worker: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(many.crew, "_reply", lambda worker: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             many.step(zeros(many))
     for _ in range(10):
@@ -434,11 +435,11 @@ def test_a_reply_that_somebody_did_not_wait_for_is_not_taken_for_the_next(start,
 
 def test_errors_of_closing_come_when_all_are_closed_and_who_will_not_close_is_killed(monkeypatch):
     envs = WorkerEnvs(fatal("close"), 2, 0, 2)
-    pids = [w.process.pid for w in envs.workers]
+    pids = [w.process.pid for w in envs.crew.workers]
     with pytest.raises(EnvError, match=r"close of Fatal .* could not be closed"):
         envs.close()
     assert not any(map(alive, pids))
-    monkeypatch.setattr("surefoot.envs.workers.CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr("surefoot.envs.workers.crew.CLOSE_TIMEOUT", 0.5)
     envs = WorkerEnvs(fatal("hang_close"), 2, 0, 2)
     began = time.monotonic()
     envs.close()
@@ -483,7 +484,7 @@ from surefoot.envs.workers import WorkerEnvs
 def main():
     envs = WorkerEnvs(EnvConfig(env=sys.argv[1], env_kwargs={"how": sys.argv[2], "at": 1}), 2, 0, 1)
     envs.reset()
-    print(*[w.process.pid for w in envs.workers], flush=True)
+    print(*[w.process.pid for w in envs.crew.workers], flush=True)
     envs.step(np.zeros(2, np.int64))
     time.sleep(100)
 threading.Thread(target=main).start() if sys.argv[3] == "thread" else main()

@@ -64,6 +64,13 @@ class Masked(Noise):
         return {"action_mask": np.array([True, self.time % 2 == 0, self.length > 3])}
 
 
+class Lives(Noise):
+    """Loses a life now and then, as an Atari game does."""
+
+    def info(self):
+        return {"life_lost": True} if self.time % 2 else {}
+
+
 class Doubles(Noise):
     """Returns float64 where its space says float32, and infos that are no plain data."""
 

@@ -13,16 +13,15 @@ import pytest
 from gymnasium import spaces
 
 from surefoot.cli.doctor import describe, run
-from surefoot.envs import doctor
 from surefoot.envs.config import EnvConfig
-from surefoot.envs.doctor import examine
+from surefoot.envs.doctor import examine, speed
 from surefoot.errors import UsageError
 from tests.helpers import BadEnv, NoiseEnv, ScriptedEnv
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(doctor, "SPEED_SECONDS", 0.01)
+    monkeypatch.setattr(speed, "SPEED_SECONDS", 0.01)
 
 
 class Still(ScriptedEnv):
@@ -222,6 +221,7 @@ def test_a_reset_without_info(returned):
 def test_an_env_that_is_not_deterministic():
     report, warned = findings(Unseeded, "warning")
     assert "not deterministic: two fresh envs with one seed and the same actions part at the reset" in warned
+    assert "draw only from self.np_random" in warned
     assert "exact resume: no" in warned
     assert report.ok
     assert findings(NoiseEnv)[0].numbers["exact_resume"] is True
@@ -250,8 +250,8 @@ def test_a_slow_env_keeps_to_the_time_budget(monkeypatch):
             time.sleep(0.01)
             return super().step(action)
 
-    monkeypatch.setattr(doctor, "PLAY_SECONDS", 0.2)
-    monkeypatch.setattr(doctor, "REPLAY_SECONDS", 0.1)
+    monkeypatch.setattr("surefoot.envs.doctor.play.PLAY_SECONDS", 0.2)
+    monkeypatch.setattr("surefoot.envs.doctor.replay.REPLAY_SECONDS", 0.1)
     begun = time.monotonic()
     assert "an episode did not end in" in findings(Slow, "warning")[1]
     assert time.monotonic() - begun < 5

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import gymnasium as gym
@@ -21,7 +22,7 @@ from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.messages import decode, encode
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.spaces.as_json import space_to_json
-from surefoot.types import Restorable
+from surefoot.types import Restorable, Step
 
 FILE = str(Path(__file__).parents[1] / "worker_envs.py")
 
@@ -96,8 +97,8 @@ def same(a, b):
 
 
 def same_step(a, b):
-    for name in ("obs", "reward", "terminated", "truncated", "valid", "final_obs", "final_info", "first"):
-        same(getattr(a, name), getattr(b, name))
+    for field in fields(Step):
+        same(getattr(a, field.name), getattr(b, field.name))
 
 
 def draw(space, num_envs):
@@ -122,9 +123,10 @@ def play(envs, steps):
         (EnvConfig(env="CartPole-v1", wrappers=('TimeLimit{"max_episode_steps":9}',)), 100),
         (own("Nested"), 100),
         (own("Masked"), 100),
+        (own("Lives"), 60),
         (own("Image"), 60),
     ],
-    ids=["CartPole", "Pendulum", "wrapped", "Nested", "Masked", "Image"],
+    ids=["CartPole", "Pendulum", "wrapped", "Nested", "Masked", "Lives", "Image"],
 )
 def test_every_byte_is_that_of_the_envs_in_one_process(start, config, steps):
     one, many = pair(start, config, num_envs=5)

@@ -153,6 +153,8 @@ class Fatal(gym.Env):
                 os.kill(os.getpid(), signal.SIGTERM)
 
     def observation(self):
+        if self.how == "flags":
+            return np.array([sys.flags.optimize, "error" in sys.warnoptions], np.float32)
         return np.array([self.time, "torch" in sys.modules], np.float32)
 
     def reset(self, *, seed=None, options=None):

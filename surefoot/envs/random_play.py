@@ -45,7 +45,14 @@ class Player:
         layout, space = self.envs.layout, self.envs.action_space
         return space.sample() if layout.mask is None else legal_action(space, row[layout.mask] > 0, self._rng)
 
-    def play(self, seconds: float) -> tuple[int, float]:
+    def rate(self, seconds: float) -> float:
+        """Env steps per second. One step warms up; where that took longer, it is all."""
+        steps, spent = self._play(0.0)
+        if spent < seconds:
+            steps, spent = self._play(seconds)
+        return steps / spent
+
+    def _play(self, seconds: float) -> tuple[int, float]:
         """(env steps, seconds inside `envs.step`) of so many seconds, or of the first step if that takes longer."""
         steps, spent, until = 0, 0.0, perf_counter() + seconds
         while not steps or perf_counter() < until:

@@ -156,8 +156,8 @@ def test_what_it_recommends_can_be_typed(capsys):
 def test_the_same_env_gets_the_same_report():
     one, other = (examine(EnvConfig(env="Acrobot-v1"), episodes=3).as_dict() for _ in range(2))
     for report in (one, other):
-        for key in ("steps_per_second", "steps_per_second_together"):
-            del report["numbers"][key]
+        for key in ("steps_per_second", "steps_per_second_together", "workers"):
+            report["numbers"].pop(key, None)  # workers: only if the machine is so slow that they may pay
         report["flags"] = report["recommended"] = None
     assert one == other
 
@@ -333,6 +333,16 @@ def test_gymnasiums_warnings_are_findings_and_no_output(recwarn):
 def test_an_env_shared_by_all_is_an_error_of_the_speed_check():
     env = gym.make("CartPole-v1")
     assert "speed: the function that makes the env returned the same env twice" in findings(lambda: env, "error")[1]
+
+
+def test_slow_envs_by_name_are_measured_in_workers(monkeypatch):
+    monkeypatch.setattr("surefoot.envs.workers.auto.SECONDS", 0.1)
+    monkeypatch.setattr("surefoot.envs.workers.auto.usable_cores", lambda: 2)
+    file = os.path.join(os.path.dirname(os.path.dirname(__file__)), "worker_envs.py")
+    report = examine(EnvConfig(env=f"{file}:Slow", env_kwargs={"how": 0.002}), episodes=2)
+    assert report.flags[:2] == ["--num-envs 4", "--normalize-observations"]
+    assert "--workers 2" in report.flags
+    assert any("  workers                2 (" in line for line in describe(report))
 
 
 def test_control_c_leaves_at_once(tmp_path):

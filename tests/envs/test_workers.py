@@ -1,5 +1,6 @@
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,11 +15,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import surefoot
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.seeds import episode_seed
-from surefoot.envs.workers import WorkerEnvs
+from surefoot.envs.workers import WorkerEnvs, auto
+from surefoot.envs.workers.auto import choose_workers, usable_cores
 from surefoot.envs.workers.messages import decode, encode
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.spaces.as_json import space_to_json
@@ -282,7 +285,7 @@ def test_a_worker_that_is_lost_is_named_with_its_envs(start, how, words, trace, 
     envs = start(fatal(how, mark=str(tmp_path / "mark")), num_envs=3, workers=1, timeout=0.5)
     envs.reset()
     envs.step(zeros(envs))
-    pids = children()
+    pids = [worker.process.pid for worker in envs.crew.workers]
     began = time.monotonic()
     with pytest.raises(EnvError, match=rf"env worker 0 of .*Fatal {words}.* in step of env 0; it had ") as caught:
         envs.step(zeros(envs))
@@ -512,3 +515,85 @@ def test_a_parent_that_ends_without_closing_leaves_nothing_and_says_nothing():
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert gone([int(pid) for pid in done.stdout.split()])
+
+
+def test_a_worker_has_the_interpreter_flags_of_its_parent():
+    script = ORPHANS.replace("envs.step(np.zeros(2, np.int64))", "print(envs.observations)")
+    script = script.replace("time.sleep(100)", "pass")
+    command = [sys.executable, "-O", "-W", "error", "-c", script, f"{FILE}:Fatal", "flags", "main"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("[[1. 1.]\n [1. 1.]]\n")
+
+
+class TestAuto:
+    @pytest.fixture(autouse=True)
+    def _quick(self, monkeypatch):
+        monkeypatch.setattr(auto, "SECONDS", 0.2)
+        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+
+    def test_the_faster_one_is_kept_and_both_figures_are_said(self):
+        """Envs that sleep are twice as fast in two processes, however busy the cores are."""
+        number, why = choose_workers(own("Slow", how=0.005), 4)
+        assert number == 2
+        apart, together = (float(figure.replace(",", "")) for figure in re.findall(r"\d[\d,]*", why))
+        assert why == f"{apart:,.0f} env steps/s with them, {together:,.0f} in one process"
+        assert 1.2 < apart / together < 3.0
+        assert together <= 200
+        number, why = choose_workers(EnvConfig(env="CartPole-v1"), 4)
+        assert number == 0
+        assert re.fullmatch(r"[\d,]+ env steps/s in one process, [\d,]+ with 2 workers", why)
+
+    @pytest.mark.parametrize("name", ["Nested", "Masked", "Image"])
+    def test_every_space_can_be_played_at_random(self, name):
+        assert "env steps/s" in choose_workers(own(name), 3)[1]
+
+    def test_nothing_is_started_where_there_is_nothing_to_choose(self, monkeypatch):
+        monkeypatch.delattr(auto, "WorkerEnvs")
+        assert choose_workers(own("Slow"), 1) == (0, "one env")
+        number, why = choose_workers(EnvConfig(env="CartPole-v1", workers="auto", restart_workers=1), 4)
+        assert (number, why) == (2, "as many as there are cores or envs, for restart_workers needs them")
+        monkeypatch.setattr(auto, "usable_cores", lambda: 1)
+        assert choose_workers(own("Slow"), 4) == (0, "one core")
+
+    def test_what_breaks_goes_into_workers_and_what_cannot_go_there_stays(self):
+        assert choose_workers(fatal("segv"), 2)[0] == 2
+        assert choose_workers(fatal("raise"), 2)[0] == 2
+        gym.register("OnlyHere-v1", entry_point=lambda: None)
+        try:
+            number, why = choose_workers(EnvConfig(env="OnlyHere-v1"), 2)
+        finally:
+            del gym.registry["OnlyHere-v1"]
+        assert number == 0
+        assert why.startswith("workers cannot be used: 'OnlyHere-v1' was registered in this process only")
+
+    def test_the_choice_is_that_of_the_run(self):
+        quick = {"preset": "none", "total_steps": 64, "rollout_length": 8, "progress": False, "eval_episodes": 0}
+        quick |= {"num_minibatches": 1, "workers": "auto"}
+        by_function = surefoot.train(lambda: gym.make("CartPole-v1"), **quick)
+        assert by_function.config["workers"] == 0
+        assert "another process cannot be given a function" in (by_function.path / "log.txt").read_text()
+        vector = surefoot.train(gym.make_vec("CartPole-v1", 4), **quick)
+        assert vector.config["workers"] == 0
+        with pytest.raises(UsageError, match="workers cannot step a ready-made vector env"):
+            surefoot.train(gym.make_vec("CartPole-v1", 4), **quick | {"workers": 2})
+        with pytest.raises(UsageError, match="restart_workers needs workers, but a vector env steps itself"):
+            surefoot.train(gym.make_vec("CartPole-v1", 4), **quick, restart_workers=1)
+        Path("run.toml").write_text('workers = "auto"\n')
+        found = surefoot.train("CartPole-v1", config="run.toml", **{k: v for k, v in quick.items() if k != "workers"})
+        assert found.config["workers"] == 0
+        # Somebody asks for another measurement before going on.
+        config = found.path / "config.toml"
+        config.write_text(config.read_text().replace("\nworkers = 0\n", '\nworkers = "auto"\n'))
+        surefoot.resume(found, total_steps=128, progress=False)
+        assert (found.path / "log.txt").read_text().count("env steps/s") == 2
+
+
+def test_the_cores_are_those_that_may_be_used():
+    assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)

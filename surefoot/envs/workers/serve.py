@@ -23,6 +23,7 @@ import numpy as np
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
 from surefoot.envs.make import make_env
+from surefoot.envs.random_play import Player
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.workers.memory import COUNTS, IDLE, RESETTING, STEPPING, Field, map_fields, read_actions
 from surefoot.envs.workers.messages import decode, frame
@@ -190,6 +191,8 @@ def _serve_rare(envs: EnvSlice, request: dict[str, Any], memory: int) -> Any:
             envs.begin(request["episodes"])
         case "save":
             return envs.state_dict()
+        case "play":
+            return Player(envs, request["seed"]).rate(request["seconds"])
         case "load":
             return {"lost": envs.load_state_dict(request["state"], request["last_obs"])}
     return None

@@ -137,6 +137,28 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_from_its_checkpoin
     assert opened(path).result["total_steps"] == 1600
 
 
+@pytest.mark.parametrize("phase", ["reset", "step", "evaluation", "save"])
+def test_a_worker_that_is_killed_is_replaced_in_any_phase(nursery, tmp_path, phase):
+    path = tmp_path / "run"
+    words = command(path, **WORKERS, restart_workers=1)
+    child = nursery.run(kill_in, phase=phase, number=signal.SIGKILL, words=words, mark=phase).ended(0)
+    assert len(re.findall(rf"env worker 1 of .* SIGKILL .*; it had {WHERE}; it is started again", child.out)) == 1
+    assert opened(path).directory.read_status()["state"] == "done"
+    assert nothing_is_left(phase, nursery)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_to_a_run_with_workers_leaves_none_and_it_goes_on_exactly(nursery, whole, tmp_path, number):
+    path = tmp_path / "run"
+    child = nursery.start(marked_cli, words=command(path, workers=2), mark=number.name)
+    child.await_file(path / "metrics.jsonl")
+    child.send(number)
+    child.wait().ended(128 + number)
+    assert nothing_is_left(number.name, nursery)
+    nursery.run(cli, words=["resume", str(path)]).ended(0)
+    same(opened(path), whole)
+
+
 def test_workers_killed_at_random_are_errors_and_no_hangs(nursery, tmp_path):
     dice, codes = random.Random(3), []
     for turn in range(6):

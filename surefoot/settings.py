@@ -136,6 +136,8 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
     if optional and value in (None, "none", ["none"]):
         return None
     origin = get_origin(inner)
+    if origin in (Union, types.UnionType):
+        return _word_or_number(name, value, get_args(inner))
     if origin is Literal:
         choices = get_args(inner)
         if value not in choices:
@@ -155,6 +157,20 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
     if inner is str and not isinstance(value, str):
         raise UsageError(f"{name}={value!r} is not a text; write it in quotes")
     return value
+
+
+def _word_or_number(name: str, value: Any, arms: tuple[Any, ...]) -> Any:
+    """Of `int | Literal["auto"]`."""
+    words = [word for arm in arms if get_origin(arm) is Literal for word in get_args(arm)]
+    (kind,) = (arm for arm in arms if get_origin(arm) is not Literal)
+    if value in words:
+        return value
+    try:
+        return coerce(name, value, kind)
+    except UsageError:
+        wanted = "a whole number" if kind is int else "a number"
+        near = did_you_mean(str(value), words)
+        raise UsageError(f"{name}={value!r} is neither {wanted} nor {' or '.join(words)}{near}") from None
 
 
 def _sequence(name: str, value: Any, kind: Any) -> tuple[Any, ...]:

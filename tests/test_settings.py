@@ -238,6 +238,17 @@ def test_coerce_of_a_lone_value():
     assert coerce("max_steps", "none", int | None) is None
 
 
+@pytest.mark.parametrize(("given", "found"), [("auto", "auto"), ("2k", 2000), (3, 3), (4.0, 4)])
+def test_a_word_or_a_number(given, found):
+    assert coerce("workers", given, int | Literal["auto"]) == found
+
+
+@pytest.mark.parametrize("given", ["Auto", "none", None, 1.5, True, ["auto"]])
+def test_neither_the_word_nor_a_number(given):
+    with pytest.raises(UsageError, match=r"workers=.* is neither a whole number nor auto"):
+        coerce("workers", given, int | Literal["auto"])
+
+
 def test_did_you_mean_ignores_case_and_keeps_quiet_when_nothing_is_near():
     assert did_you_mean("GAMA", ["gamma", "steps"]) == "; did you mean 'gamma'?"
     assert did_you_mean("zzz", ["gamma", "steps"]) == ""

@@ -64,6 +64,13 @@ class Masked(Noise):
         return {"action_mask": np.array([True, self.time % 2 == 0, self.length > 3])}
 
 
+class Lives(Noise):
+    """Loses a life now and then, as an Atari game does."""
+
+    def info(self):
+        return {"life_lost": True} if self.time % 2 else {}
+
+
 class Doubles(Noise):
     """Returns float64 where its space says float32, and infos that are no plain data."""
 
@@ -146,6 +153,8 @@ class Fatal(gym.Env):
                 os.kill(os.getpid(), signal.SIGTERM)
 
     def observation(self):
+        if self.how == "flags":
+            return np.array([sys.flags.optimize, "error" in sys.warnoptions], np.float32)
         return np.array([self.time, "torch" in sys.modules], np.float32)
 
     def reset(self, *, seed=None, options=None):

@@ -94,6 +94,8 @@ def _table(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for path, found in numbers.get("observation", {}).items():
         name = f"observation {path}".rstrip()
         yield name, f"{found['min']:.4g} to {found['max']:.4g}, mean std {found['std']:.3g}"
+    if "workers" in numbers:
+        yield "workers", f"{numbers['workers']['number']} ({numbers['workers']['why']})"
     if "steps_per_second" in numbers:
         yield "steps/s, one env", f"{numbers['steps_per_second']['alone']:,.0f}"
         for count, speed in numbers["steps_per_second_together"].items():

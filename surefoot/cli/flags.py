@@ -6,7 +6,8 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Option, Seconds, unwrap_optional
@@ -95,6 +96,8 @@ def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
 
 
 def _metavar(kind: Any) -> str:
+    if get_origin(kind) in (Union, UnionType):
+        return "|".join(map(_metavar, get_args(kind)))
     if get_origin(kind) is Literal:
         return "{" + ",".join(map(str, get_args(kind))) + "}"
     if get_origin(kind) is dict:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from surefoot.errors import UsageError
 from surefoot.settings import Settings, setting
 
 
@@ -20,7 +21,11 @@ class EnvConfig(Settings):
         "each with optional JSON arguments: 'TimeLimit{\"max_episode_steps\":100}'.",
     )
     max_episode_steps: int | None = setting(None, "Truncate episodes after so many steps.", low=1)
-    workers: int = setting(0, "Processes that step the envs; 0: this one, which is fastest for cheap envs.", low=0)
+    workers: int | Literal["auto"] = setting(
+        0,
+        "Processes that step the envs; 0: this one, which is fastest for cheap envs; auto: measured at the start.",
+        low=0,
+    )
     env_timeout: float = setting(60.0, "Seconds that a worker may take for a step before it counts as hung.", above=0.0)
     restart_workers: int = setting(
         0, "Dead or hung workers to replace, all in all; their open episodes are cut.", low=0
@@ -33,3 +38,14 @@ class EnvConfig(Settings):
     normalize_rewards: bool = setting(
         False, "Divide rewards by the running std of the discounted return, clipped to ±10 (learning only)."
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.restart_workers and self.workers == 0:
+            raise UsageError("restart_workers has no effect without workers; set --workers as well")
+
+    @property
+    def num_workers(self) -> int:
+        """What `auto` has become by the time that the envs are made."""
+        assert self.workers != "auto"
+        return self.workers

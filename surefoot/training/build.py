@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import torch
 
 from surefoot.envs.seeds import derive_seed
+from surefoot.envs.workers.auto import choose_workers
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.settings import options
@@ -76,6 +79,24 @@ def choose_device(wanted: str, policy: ActorCritic) -> tuple[torch.device, str]:
     if size < LARGE_POLICY:
         return torch.device("cpu"), f"{size:,} parameters are too few to gain from the GPU"
     return torch.device("cuda"), f"{size:,} parameters"
+
+
+def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, list[str]]:
+    """(with a number of workers in the place of `auto`, what to say of it). `env`: one that was made in Python."""
+    wanted, vector = config.env.workers, isinstance(env, gym.vector.VectorEnv)
+    if vector and wanted not in (0, "auto"):
+        raise UsageError("workers cannot step a ready-made vector env, which steps itself; drop workers")
+    if wanted != "auto":
+        return config, []
+    num_envs = config.algorithm.num_envs
+    check_memory(config.algorithm.rollout_length, num_envs)
+    if env is not None:
+        number, why = 0, "a vector env steps itself" if vector else "another process cannot be given a function"
+        if config.env.restart_workers:
+            raise UsageError(f"restart_workers needs workers, but {why}; drop it")
+    else:
+        number, why = choose_workers(config.env, num_envs)
+    return replace(config, env=replace(config.env, workers=number)), [f"workers {number} ({why})"]
 
 
 def check_memory(length: int, num_envs: int, numbers: int = 1) -> None:

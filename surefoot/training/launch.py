@@ -18,6 +18,7 @@ from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json, write_atomic, write_json
 from surefoot.runs.manifest import build_manifest, different_versions
 from surefoot.settings import coerce
+from surefoot.training.build import settle_workers
 from surefoot.training.callbacks import Callback
 from surefoot.training.config import (
     TrainConfig,
@@ -56,15 +57,16 @@ def train_config(
     require_trust(config, trust, "the config file")
     RunDirectory.check_place(run_dir)
     config = settled(config)
-    assert config.run.seed is not None
     vector = env if isinstance(env, gym.vector.VectorEnv) else None
     factory = env if callable(env) and vector is None and not isinstance(env, str) else None
     _prepare_process(config, own_process)
     own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
+    config, chosen = settle_workers(config, vector or factory)
+    assert config.run.seed is not None
     trainer = Trainer(config, config.run.seed, envs=vector, factory=factory)
     trainer.own_process = own_process
     try:
-        notes = start_from(trainer, Path(config.run.init_from)) if config.run.init_from else []
+        notes = chosen + (start_from(trainer, Path(config.run.init_from)) if config.run.init_from else [])
         envs = other_envs(trainer, factory, ready_made=vector is not None)
         written = to_toml(config)
         directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, config.run.seed)
@@ -186,11 +188,14 @@ def _resumed(
         raise CheckpointError(f"{directory.config} has no seed, though every run writes its own down")
     _prepare_process(config, own_process)
     own = [load_callback(path) for path in config.run.callbacks]
+    config, chosen = settle_workers(config)  # a run writes the number down: somebody has changed it
+    assert config.run.seed is not None
     trainer = Trainer(config, config.run.seed, directory, budget=budget)
     trainer.own_process = own_process
     try:
         envs = other_envs(trainer, None, ready_made=False)
         restored, notes = _restore(trainer, directory, strict)
+        notes += chosen
         if budget is not None and budget < trainer.step:
             raise UsageError(f"total_steps={budget}, but the run is already at step {trainer.step:,}; give it more")
         directory.cut_logs(restored.log_sizes)

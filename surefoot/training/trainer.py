@@ -95,7 +95,7 @@ class Trainer:
             return VectorEnvs(envs, self.seed)
         config, num_envs = self.config.env, self.config.algorithm.num_envs
         check_memory(self.config.algorithm.rollout_length, num_envs)
-        if not config.workers:
+        if not config.num_workers:
             return GymEnvs(lambda: make_env(config, factory), num_envs, self.seed)
         if config.restart_workers and self.algorithm.episodes_per_env is not None:
             raise UsageError(
@@ -105,7 +105,7 @@ class Trainer:
             config,
             num_envs,
             self.seed,
-            min(config.workers, num_envs),
+            config.num_workers,
             timeout=config.env_timeout,
             restarts=config.restart_workers,
             factory=factory,

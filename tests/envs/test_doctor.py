@@ -13,16 +13,15 @@ import pytest
 from gymnasium import spaces
 
 from surefoot.cli.doctor import describe, run
-from surefoot.envs import doctor
 from surefoot.envs.config import EnvConfig
-from surefoot.envs.doctor import examine
+from surefoot.envs.doctor import examine, speed
 from surefoot.errors import UsageError
 from tests.helpers import BadEnv, NoiseEnv, ScriptedEnv
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(doctor, "SPEED_SECONDS", 0.01)
+    monkeypatch.setattr(speed, "SPEED_SECONDS", 0.01)
 
 
 class Still(ScriptedEnv):
@@ -157,8 +156,8 @@ def test_what_it_recommends_can_be_typed(capsys):
 def test_the_same_env_gets_the_same_report():
     one, other = (examine(EnvConfig(env="Acrobot-v1"), episodes=3).as_dict() for _ in range(2))
     for report in (one, other):
-        for key in ("steps_per_second", "steps_per_second_together"):
-            del report["numbers"][key]
+        for key in ("steps_per_second", "steps_per_second_together", "workers"):
+            report["numbers"].pop(key, None)  # workers: only if the machine is so slow that they may pay
         report["flags"] = report["recommended"] = None
     assert one == other
 
@@ -222,6 +221,7 @@ def test_a_reset_without_info(returned):
 def test_an_env_that_is_not_deterministic():
     report, warned = findings(Unseeded, "warning")
     assert "not deterministic: two fresh envs with one seed and the same actions part at the reset" in warned
+    assert "draw only from self.np_random" in warned
     assert "exact resume: no" in warned
     assert report.ok
     assert findings(NoiseEnv)[0].numbers["exact_resume"] is True
@@ -250,8 +250,8 @@ def test_a_slow_env_keeps_to_the_time_budget(monkeypatch):
             time.sleep(0.01)
             return super().step(action)
 
-    monkeypatch.setattr(doctor, "PLAY_SECONDS", 0.2)
-    monkeypatch.setattr(doctor, "REPLAY_SECONDS", 0.1)
+    monkeypatch.setattr("surefoot.envs.doctor.play.PLAY_SECONDS", 0.2)
+    monkeypatch.setattr("surefoot.envs.doctor.replay.REPLAY_SECONDS", 0.1)
     begun = time.monotonic()
     assert "an episode did not end in" in findings(Slow, "warning")[1]
     assert time.monotonic() - begun < 5
@@ -333,6 +333,16 @@ def test_gymnasiums_warnings_are_findings_and_no_output(recwarn):
 def test_an_env_shared_by_all_is_an_error_of_the_speed_check():
     env = gym.make("CartPole-v1")
     assert "speed: the function that makes the env returned the same env twice" in findings(lambda: env, "error")[1]
+
+
+def test_slow_envs_by_name_are_measured_in_workers(monkeypatch):
+    monkeypatch.setattr("surefoot.envs.workers.auto.SECONDS", 0.1)
+    monkeypatch.setattr("surefoot.envs.workers.auto.usable_cores", lambda: 2)
+    file = os.path.join(os.path.dirname(os.path.dirname(__file__)), "worker_envs.py")
+    report = examine(EnvConfig(env=f"{file}:Slow", env_kwargs={"how": 0.002}), episodes=2)
+    assert report.flags[:2] == ["--num-envs 4", "--normalize-observations"]
+    assert "--workers 2" in report.flags
+    assert any("  workers                2 (" in line for line in describe(report))
 
 
 def test_control_c_leaves_at_once(tmp_path):

@@ -1,11 +1,13 @@
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import gymnasium as gym
@@ -13,14 +15,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import surefoot
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.seeds import episode_seed
-from surefoot.envs.workers import WorkerEnvs, decode, encode
+from surefoot.envs.workers import WorkerEnvs, auto
+from surefoot.envs.workers.auto import choose_workers, usable_cores
+from surefoot.envs.workers.messages import decode, encode
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.spaces.as_json import space_to_json
-from surefoot.types import Restorable
+from surefoot.types import Restorable, Step
 
 FILE = str(Path(__file__).parents[1] / "worker_envs.py")
 
@@ -95,8 +100,8 @@ def same(a, b):
 
 
 def same_step(a, b):
-    for name in ("obs", "reward", "terminated", "truncated", "valid", "final_obs", "final_info", "first"):
-        same(getattr(a, name), getattr(b, name))
+    for field in fields(Step):
+        same(getattr(a, field.name), getattr(b, field.name))
 
 
 def draw(space, num_envs):
@@ -121,9 +126,10 @@ def play(envs, steps):
         (EnvConfig(env="CartPole-v1", wrappers=('TimeLimit{"max_episode_steps":9}',)), 100),
         (own("Nested"), 100),
         (own("Masked"), 100),
+        (own("Lives"), 60),
         (own("Image"), 60),
     ],
-    ids=["CartPole", "Pendulum", "wrapped", "Nested", "Masked", "Image"],
+    ids=["CartPole", "Pendulum", "wrapped", "Nested", "Masked", "Lives", "Image"],
 )
 def test_every_byte_is_that_of_the_envs_in_one_process(start, config, steps):
     one, many = pair(start, config, num_envs=5)
@@ -154,7 +160,7 @@ def test_every_byte_is_that_of_the_envs_in_one_process(start, config, steps):
 @pytest.mark.parametrize("workers", [1, 9])
 def test_the_number_of_workers_does_not_matter(start, workers):
     one, many = pair(start, own("Noise"), num_envs=3, workers=workers)
-    assert len(many.workers) == min(workers, 3)
+    assert len(many.crew.workers) == min(workers, 3)
     same(one.reset(), many.reset())
     for _ in range(20):
         same_step(one.step(zeros(one)), many.step(zeros(many)))
@@ -212,7 +218,7 @@ def test_workers_import_no_torch_and_what_they_are_stays_with_them(start):
     assert "torch" in sys.modules
     envs = start(fatal("none"))
     assert envs.reset().tolist() == [[0.0, 0.0]] * 3
-    pids = {envs.step(zeros(envs)) and w.process.pid for w in envs.workers}
+    pids = {envs.step(zeros(envs)) and w.process.pid for w in envs.crew.workers}
     assert len(pids) == 2
     assert set(children()) >= pids
     envs.close()
@@ -279,7 +285,7 @@ def test_a_worker_that_is_lost_is_named_with_its_envs(start, how, words, trace, 
     envs = start(fatal(how, mark=str(tmp_path / "mark")), num_envs=3, workers=1, timeout=0.5)
     envs.reset()
     envs.step(zeros(envs))
-    pids = children()
+    pids = [worker.process.pid for worker in envs.crew.workers]
     began = time.monotonic()
     with pytest.raises(EnvError, match=rf"env worker 0 of .*Fatal {words}.* in step of env 0; it had ") as caught:
         envs.step(zeros(envs))
@@ -340,7 +346,7 @@ def test_a_restart_cuts_the_open_episodes_and_goes_on(start, how, tmp_path):
     began = time.monotonic()
     step = envs.step(zeros(envs))
     assert time.monotonic() - began < 5
-    (cut,) = [w for w in envs.workers if w.envs.start in step.final_obs]  # one or the other came first
+    (cut,) = [w for w in envs.crew.workers if w.envs.start in step.final_obs]  # one or the other came first
     lost = [index in cut.envs for index in range(4)]
     assert step.truncated.tolist() == lost
     assert step.valid.tolist() == [not x for x in lost]
@@ -357,7 +363,7 @@ def test_a_restart_cuts_the_open_episodes_and_goes_on(start, how, tmp_path):
         step = envs.step(zeros(envs))
         assert step.valid.all()
     assert step.terminated.tolist() == [not x for x in lost]
-    assert envs.restarted == 1
+    assert envs.crew.restarted == 1
 
 
 def test_the_budget_of_restarts_holds(start):
@@ -372,7 +378,7 @@ def test_a_worker_that_dies_while_starting_again_spends_the_budget(start):
     envs = start(fatal("exit", at=0, always=True), num_envs=1, workers=1, restarts=2)
     with pytest.raises(EnvError, match="exit code 7"):
         envs.reset()
-    assert envs.restarted == 2
+    assert envs.crew.restarted == 2
 
 
 def test_an_idle_env_keeps_its_fresh_episode_through_a_restart(start, tmp_path):
@@ -395,7 +401,7 @@ def test_a_worker_lost_between_steps_is_noticed_when_it_is_asked(start):
     envs = start(own("Noise"), restarts=2)
     envs.reset()
     last = envs.step(zeros(envs)).obs
-    os.kill(envs.workers[1].process.pid, signal.SIGKILL)
+    os.kill(envs.crew.workers[1].process.pid, signal.SIGKILL)
     state = envs.state_dict()  # env 0 is saved; those of worker 1 cannot come back, and the state says so
     assert state["actions"][0] is not None
     assert state["actions"][1:] == [None, None]
@@ -403,15 +409,15 @@ def test_a_worker_lost_between_steps_is_noticed_when_it_is_asked(start):
     assert step.truncated[1:].all()
     same(step.final_obs[2], last[2])
     same(start(own("Noise")).load_state_dict(state, last), [1, 2])
-    os.kill(envs.workers[0].process.pid, signal.SIGSEGV)
+    os.kill(envs.crew.workers[0].process.pid, signal.SIGSEGV)
     assert 0 in envs.load_state_dict(state, last)
-    assert envs.restarted == 2
+    assert envs.crew.restarted == 2
 
 
 def test_interrupts_are_for_the_parent_to_decide_on(start, capfd):
     envs = start(fatal("signals", at=1))
     envs.reset()
-    for worker in envs.workers:
+    for worker in envs.crew.workers:
         os.kill(worker.process.pid, signal.SIGINT)
     for _ in range(4):
         envs.step(zeros(envs))
@@ -424,7 +430,7 @@ def test_a_reply_that_somebody_did_not_wait_for_is_not_taken_for_the_next(start,
     same(one.reset(), many.reset())
     one.step(zeros(one))
     with monkeypatch.context() as patch:
-        patch.setattr(many, "_reply", lambda worker: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(many.crew, "_reply", lambda worker: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             many.step(zeros(many))
     for _ in range(10):
@@ -434,11 +440,11 @@ def test_a_reply_that_somebody_did_not_wait_for_is_not_taken_for_the_next(start,
 
 def test_errors_of_closing_come_when_all_are_closed_and_who_will_not_close_is_killed(monkeypatch):
     envs = WorkerEnvs(fatal("close"), 2, 0, 2)
-    pids = [w.process.pid for w in envs.workers]
+    pids = [w.process.pid for w in envs.crew.workers]
     with pytest.raises(EnvError, match=r"close of Fatal .* could not be closed"):
         envs.close()
     assert not any(map(alive, pids))
-    monkeypatch.setattr("surefoot.envs.workers.CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr("surefoot.envs.workers.crew.CLOSE_TIMEOUT", 0.5)
     envs = WorkerEnvs(fatal("hang_close"), 2, 0, 2)
     began = time.monotonic()
     envs.close()
@@ -483,7 +489,7 @@ from surefoot.envs.workers import WorkerEnvs
 def main():
     envs = WorkerEnvs(EnvConfig(env=sys.argv[1], env_kwargs={"how": sys.argv[2], "at": 1}), 2, 0, 1)
     envs.reset()
-    print(*[w.process.pid for w in envs.workers], flush=True)
+    print(*[w.process.pid for w in envs.crew.workers], flush=True)
     envs.step(np.zeros(2, np.int64))
     time.sleep(100)
 threading.Thread(target=main).start() if sys.argv[3] == "thread" else main()
@@ -509,3 +515,85 @@ def test_a_parent_that_ends_without_closing_leaves_nothing_and_says_nothing():
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert gone([int(pid) for pid in done.stdout.split()])
+
+
+def test_a_worker_has_the_interpreter_flags_of_its_parent():
+    script = ORPHANS.replace("envs.step(np.zeros(2, np.int64))", "print(envs.observations)")
+    script = script.replace("time.sleep(100)", "pass")
+    command = [sys.executable, "-O", "-W", "error", "-c", script, f"{FILE}:Fatal", "flags", "main"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("[[1. 1.]\n [1. 1.]]\n")
+
+
+class TestAuto:
+    @pytest.fixture(autouse=True)
+    def _quick(self, monkeypatch):
+        monkeypatch.setattr(auto, "SECONDS", 0.2)
+        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+
+    def test_the_faster_one_is_kept_and_both_figures_are_said(self):
+        """Envs that sleep are twice as fast in two processes, however busy the cores are."""
+        number, why = choose_workers(own("Slow", how=0.005), 4)
+        assert number == 2
+        apart, together = (float(figure.replace(",", "")) for figure in re.findall(r"\d[\d,]*", why))
+        assert why == f"{apart:,.0f} env steps/s with them, {together:,.0f} in one process"
+        assert 1.2 < apart / together < 3.0
+        assert together <= 200
+        number, why = choose_workers(EnvConfig(env="CartPole-v1"), 4)
+        assert number == 0
+        assert re.fullmatch(r"[\d,]+ env steps/s in one process, [\d,]+ with 2 workers", why)
+
+    @pytest.mark.parametrize("name", ["Nested", "Masked", "Image"])
+    def test_every_space_can_be_played_at_random(self, name):
+        assert "env steps/s" in choose_workers(own(name), 3)[1]
+
+    def test_nothing_is_started_where_there_is_nothing_to_choose(self, monkeypatch):
+        monkeypatch.delattr(auto, "WorkerEnvs")
+        assert choose_workers(own("Slow"), 1) == (0, "one env")
+        number, why = choose_workers(EnvConfig(env="CartPole-v1", workers="auto", restart_workers=1), 4)
+        assert (number, why) == (2, "as many as there are cores or envs, for restart_workers needs them")
+        monkeypatch.setattr(auto, "usable_cores", lambda: 1)
+        assert choose_workers(own("Slow"), 4) == (0, "one core")
+
+    def test_what_breaks_goes_into_workers_and_what_cannot_go_there_stays(self):
+        assert choose_workers(fatal("segv"), 2)[0] == 2
+        assert choose_workers(fatal("raise"), 2)[0] == 2
+        gym.register("OnlyHere-v1", entry_point=lambda: None)
+        try:
+            number, why = choose_workers(EnvConfig(env="OnlyHere-v1"), 2)
+        finally:
+            del gym.registry["OnlyHere-v1"]
+        assert number == 0
+        assert why.startswith("workers cannot be used: 'OnlyHere-v1' was registered in this process only")
+
+    def test_the_choice_is_that_of_the_run(self):
+        quick = {"preset": "none", "total_steps": 64, "rollout_length": 8, "progress": False, "eval_episodes": 0}
+        quick |= {"num_minibatches": 1, "workers": "auto"}
+        by_function = surefoot.train(lambda: gym.make("CartPole-v1"), **quick)
+        assert by_function.config["workers"] == 0
+        assert "another process cannot be given a function" in (by_function.path / "log.txt").read_text()
+        vector = surefoot.train(gym.make_vec("CartPole-v1", 4), **quick)
+        assert vector.config["workers"] == 0
+        with pytest.raises(UsageError, match="workers cannot step a ready-made vector env"):
+            surefoot.train(gym.make_vec("CartPole-v1", 4), **quick | {"workers": 2})
+        with pytest.raises(UsageError, match="restart_workers needs workers, but a vector env steps itself"):
+            surefoot.train(gym.make_vec("CartPole-v1", 4), **quick, restart_workers=1)
+        Path("run.toml").write_text('workers = "auto"\n')
+        found = surefoot.train("CartPole-v1", config="run.toml", **{k: v for k, v in quick.items() if k != "workers"})
+        assert found.config["workers"] == 0
+        # Somebody asks for another measurement before going on.
+        config = found.path / "config.toml"
+        config.write_text(config.read_text().replace("\nworkers = 0\n", '\nworkers = "auto"\n'))
+        surefoot.resume(found, total_steps=128, progress=False)
+        assert (found.path / "log.txt").read_text().count("env steps/s") == 2
+
+
+def test_the_cores_are_those_that_may_be_used():
+    assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,61 @@
+"""What an examination found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from surefoot.envs.config import EnvConfig
+
+Level = Literal["error", "warning", "note"]
+LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a user should know."""
+
+    level: Level
+    what: str
+    advice: str = ""
+
+
+@dataclass
+class Report:
+    """What an examination found. `flags` of `surefoot train` that follow from it, without those typed by the user."""
+
+    env: str
+    described: str
+    observation: list[str] = field(default_factory=list)
+    action: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+    typed: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not any(finding.level == "error" for finding in self.findings)
+
+    @property
+    def recommended(self) -> str:
+        return " ".join(["surefoot train", quote(self.env), *self.typed, *self.flags])
+
+    def as_dict(self) -> dict[str, Any]:
+        shown = {key: value for key, value in asdict(self).items() if key != "typed"}
+        return {**shown, "ok": self.ok, "recommended": self.recommended}
+
+
+def typed_flags(config: EnvConfig) -> list[str]:
+    """The user's own flags, as they go on the recommended command line."""
+    words = []
+    if config.env_kwargs:
+        words += ["--env-kwargs", quote(json.dumps(config.env_kwargs))]
+    if config.wrappers:
+        words += ["--wrappers", *map(quote, config.wrappers)]
+    if config.max_episode_steps is not None:
+        words += ["--max-episode-steps", str(config.max_episode_steps)]
+    return words

@@ -1,0 +1,55 @@
+"""`--workers auto`: the envs in one process or in several, whichever steps them faster here; measured, not guessed.
+
+The envs that are measured live in worker processes of their own, those "in one process" too: nothing that they do or
+break (global generators, a module's state, a segmentation fault) reaches the run.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surefoot.envs.random_play import Player
+from surefoot.envs.workers.envs import WorkerEnvs
+from surefoot.errors import SurefootError, UsageError
+
+if TYPE_CHECKING:
+    from surefoot.envs.config import EnvConfig
+
+SECONDS = 1.0  # of either measurement
+GAIN = 1.1  # workers must bring more than this: acting and learning gain nothing from them, and they occupy the cores
+SEED = 0
+
+
+def usable_cores() -> int:
+    """Those that this process may run on, within its container's share of time."""
+    cores = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):  # "max 100000" where there is no limit
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text().split())
+        cores = min(cores, max(1, round(quota / period)))
+    return cores
+
+
+def choose_workers(config: EnvConfig, num_envs: int) -> tuple[int, str]:
+    """(as many workers as are best for an env by id or file, why)."""
+    most = min(usable_cores(), num_envs)
+    if config.restart_workers:
+        return most, "as many as there are cores or envs, for restart_workers needs them"
+    if most < 2:
+        return 0, "one env" if num_envs == 1 else "one core"
+    try:
+        with closing(WorkerEnvs(config, num_envs, SEED, most, timeout=config.env_timeout)) as envs:
+            apart = Player(envs, SEED).rate(SECONDS)
+        with closing(WorkerEnvs(config, num_envs, SEED, 1, timeout=config.env_timeout)) as envs:
+            ((together,), lost) = envs.crew.ask_all({"do": "play", "seed": SEED, "seconds": SECONDS})
+            for worker, error in lost.items():
+                envs.crew.spend(worker, error, "between two steps")
+    except UsageError as error:
+        return 0, f"workers cannot be used: {error}"
+    except SurefootError as error:  # in a worker, whatever it does is only an error
+        return most, f"random play failed: {error}"
+    if apart > GAIN * together:
+        return most, f"{apart:,.0f} env steps/s with them, {together:,.0f} in one process"
+    return 0, f"{together:,.0f} env steps/s in one process, {apart:,.0f} with {most} workers"

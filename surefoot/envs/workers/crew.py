@@ -1,0 +1,225 @@
+"""The workers of a run together: started alike, asked at once, replaced where they are lost, and ended."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from surefoot import errors
+from surefoot.envs.seeds import episode_seed
+from surefoot.envs.workers.memory import IDLE, STEPPING, Field, counts_field, map_fields
+from surefoot.envs.workers.messages import encode, frame
+from surefoot.envs.workers.process import Lost, Worker
+from surefoot.errors import EnvError, SurefootError, UsageError
+
+if TYPE_CHECKING:
+    from surefoot.envs.config import EnvConfig
+
+START_TIMEOUT = 60.0  # at least, for a worker to import and make its envs
+CLOSE_TIMEOUT = 2.0  # for all of them to close their envs; then they are killed
+MOST_NAMED = 16  # envs that an error lists
+
+
+class Crew:
+    """`count` workers with a slice of the envs each, which they have made. `described`: what those are like.
+
+    `timeout`: seconds that a step, a reset or a start may go without progress. `restarts`: how many dead or hung
+    workers are replaced, all in all; `notice` is told of each.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        num_envs: int,
+        run_seed: int,
+        count: int,
+        *,
+        timeout: float,
+        restarts: int,
+        notice: Callable[[str], None] | None,
+    ) -> None:
+        self.config, self.run_seed = config, run_seed
+        self.timeout, self.restarts, self.notice, self.restarted = timeout, restarts, notice, 0
+        self._settings = config.as_dict()
+        try:
+            encode(self._settings, strict=True)
+        except TypeError as error:
+            raise UsageError(f"workers need env_kwargs of plain data, to hand to another process: {error}") from None
+        self.described: dict[str, Any] = {}
+        self.workers: list[Worker] = []
+        self.memory = os.memfd_create("surefoot-envs")
+        self._fields: list[Field] = [counts_field(num_envs)]
+        self._error: EnvError | None = None
+        # Also when nobody closes them: at the latest when the program ends.
+        self.kill = weakref.finalize(self, _end_all, self.workers, self.memory, os.getpid())
+        try:
+            self.counts = map_fields(self.memory, self._fields, create=True)["counts"]
+            self._start([num_envs * k // count for k in range(count + 1)])
+        except BaseException:
+            self.kill()
+            raise
+
+    def _start(self, edges: Sequence[int]) -> None:
+        for number, first in enumerate(edges[:-1]):
+            envs = range(first, edges[number + 1])
+            self.workers.append(Worker(number, envs, self.timeout, self.counts, self.memory))
+        for worker in self.workers:
+            self._launch(worker)
+        for worker in self.workers:
+            try:
+                self._meet(worker)
+            except Lost as lost:
+                raise self._gone(worker, lost, "while starting") from None
+
+    def _launch(self, worker: Worker) -> None:
+        worker.start()
+        order = {"config": self._settings, "first": worker.envs.start, "count": len(worker.envs)}
+        with suppress(Lost):  # which the reply will say as well
+            worker.send(frame(b"n", order | {"run_seed": self.run_seed}), max(self.timeout, START_TIMEOUT))
+
+    def _meet(self, worker: Worker) -> None:
+        """Its envs are made: see that they are like the others."""
+        described = self._reply(worker)
+        self.described = self.described or described
+        for what, found in described.items():
+            if found != self.described[what]:
+                raise EnvError(
+                    f"the envs differ: {what} of env {worker.envs.start} is {found}, of env 0 {self.described[what]}"
+                )
+
+    def attach(self, fields: list[Field]) -> None:
+        """Give every worker its part of the memory, which has these fields now."""
+        self._fields = fields
+        _, lost = self.ask_all({"do": "attach", "fields": fields})
+        for worker, error in lost.items():
+            raise self._gone(worker, error, "while starting") from None
+
+    def close(self) -> None:
+        """Every env; the first error of theirs comes when all are closed. A worker that will not end is killed."""
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        try:
+            for worker in self.workers:
+                worker.quit()
+            problems = [problem for worker in self.workers if (problem := worker.left(deadline)) is not None]
+        finally:
+            self.kill()
+        if problems:
+            raise self._raised(problems[0])
+
+    # asking
+
+    def _reply(self, worker: Worker) -> Any:
+        tag, value = worker.receive()
+        if tag == b"e":
+            raise self._raised(value)
+        return value
+
+    def _raised(self, message: dict[str, Any]) -> SurefootError:
+        """The worker's error, as it would have been here."""
+        text = message["message"]
+        if text.startswith("unknown environment") and self.config.env in gym.envs.registration.registry:
+            text = f"{self.config.env!r} was registered in this process only; for workers, name it module:Id"
+        error: SurefootError = getattr(errors, message["kind"], EnvError)(text)
+        for note in (*message["notes"], message["traceback"]):
+            if note:
+                error.add_note(note)
+        return error
+
+    def ask(self, messages: Sequence[bytes]) -> tuple[list[Any], dict[Worker, Lost]]:
+        """The replies of all workers, and the workers that were lost over it. The first env's error, if one raised."""
+        if self._error is not None:
+            raise self._error
+        if not self.kill.alive:
+            raise UsageError("the envs are closed")
+        lost: dict[Worker, Lost] = {}
+        for worker, message in zip(self.workers, messages, strict=True):
+            try:
+                worker.send(message)
+            except Lost as error:
+                lost[worker] = error
+        replies: list[Any] = []
+        problem: SurefootError | None = None
+        for worker in self.workers:
+            value = None
+            try:
+                if worker not in lost:
+                    value = self._reply(worker)
+            except Lost as error:
+                lost[worker] = error
+            except SurefootError as error:
+                problem = problem or error
+            replies.append(value)
+        if problem is not None:
+            raise problem
+        return replies, lost
+
+    def ask_all(self, order: dict[str, Any]) -> tuple[list[Any], dict[Worker, Lost]]:
+        return self.ask([frame(b"x", order)] * len(self.workers))
+
+    # what happens to a worker that is lost
+
+    def _gone(self, worker: Worker, lost: Lost, doing: str) -> EnvError:
+        """The error of a worker that is lost: which, how, and where each of its envs stood."""
+        states = dict(zip(worker.envs, worker.counts.tolist(), strict=True))
+        busy = next((i for i, (_, _, now) in states.items() if now != IDLE), None)
+        if busy is not None:
+            doing = f"in {'step' if states[busy][2] == STEPPING else 'reset'} of env {busy}"
+        where = [
+            f"env {i} (seed {episode_seed(self.run_seed, i, episode)}, episode {episode}, step {step})"
+            for i, (episode, step, _) in sorted(states.items(), key=lambda item: (item[0] != busy, item[0]))
+            if episode >= 0
+        ] or [f"env {i}" for i in states]
+        more = f" and {len(where) - MOST_NAMED} more" if len(where) > MOST_NAMED else ""
+        names = ", ".join(where[:MOST_NAMED]) + more
+        error = EnvError(f"env worker {worker.number} of {self.config.env} {lost} {doing}; it had {names}")
+        if lost.trace:
+            error.add_note(f"Where it was:\n{lost.trace.rstrip()}")
+        return error
+
+    @property
+    def may_restart(self) -> bool:
+        return self.restarted < self.restarts
+
+    def spend(self, worker: Worker, lost: Lost, doing: str) -> None:
+        """One restart of the budget, or the error."""
+        error = self._gone(worker, lost, doing)
+        worker.end()
+        if not self.may_restart:
+            if self.restarts:
+                error.add_note(f"{self.restarts} restarts (--restart-workers) were used up.")
+            self._error = error
+            raise error
+        self.restarted += 1
+        if self.notice is not None:
+            self.notice(f"{error}; it is started again ({self.restarted} of {self.restarts})")
+
+    def revive(self, worker: Worker, lost: Lost, doing: str, keep: Sequence[bool] = ()) -> None:
+        """A new process, its envs at the start of their next episode (of the same one where `keep`)."""
+        kept = keep or [False] * len(worker.envs)
+        self.spend(worker, lost, doing)
+        episodes = [episode + (not same) for episode, same in zip(worker.counts[:, 0].tolist(), kept, strict=True)]
+        while True:
+            try:
+                self._launch(worker)
+                self._meet(worker)
+                for order in ({"do": "attach", "fields": self._fields}, {"do": "begin", "episodes": episodes}):
+                    worker.send(frame(b"x", order))
+                    self._reply(worker)
+                return
+            except Lost as error:
+                self.spend(worker, error, "while starting")
+                episodes = [episode + 1 for episode in episodes]
+
+
+def _end_all(workers: Sequence[Worker], memory: int, owner: int) -> None:
+    if os.getpid() != owner:  # a fork of it
+        return
+    for worker in workers:
+        worker.end()
+    os.close(memory)

@@ -1,0 +1,151 @@
+"""`WorkerEnvs`: a crew of workers behind the protocols of `Envs` and `Restorable`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.envs.workers.crew import Crew
+from surefoot.envs.workers.memory import action_parts, all_fields, map_fields, write_actions
+from surefoot.envs.workers.messages import frame
+from surefoot.errors import UsageError
+from surefoot.spaces.as_json import space_from_json
+from surefoot.spaces.layout import Layout
+from surefoot.types import Step
+
+if TYPE_CHECKING:
+    from surefoot.envs.config import EnvConfig
+    from surefoot.envs.workers.process import Lost, Worker
+    from surefoot.types import Array
+
+
+class WorkerEnvs:
+    """As `GymEnvs`, in `workers` processes.
+
+    `timeout`: seconds that a step, a reset or a start may go without progress. `restarts`: how many dead or hung
+    workers are replaced, all in all; their open episodes are cut: truncated at the last observation that was seen, by
+    a step that is no transition (`valid` False), for nobody knows what the action did. `notice` is told of each.
+    """
+
+    exact_seeds, batched_actions = True, False
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        num_envs: int,
+        run_seed: int,
+        workers: int,
+        *,
+        timeout: float = 60.0,
+        restarts: int = 0,
+        factory: object = None,
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
+        if factory is not None or not config.env:
+            raise UsageError("workers need an env by id or file.py:Factory: another process cannot be given a function")
+        self.num_envs, count = num_envs, max(1, min(workers, num_envs))
+        self.crew = Crew(config, num_envs, run_seed, count, timeout=timeout, restarts=restarts, notice=notice)
+        try:
+            self._prepare(self.crew.described)
+        except BaseException:
+            self.crew.kill()
+            raise
+
+    def _prepare(self, described: dict[str, Any]) -> None:
+        self.observation_space = space_from_json(json.loads(described["observation_space"]))
+        self.action_space = space_from_json(json.loads(described["action_space"]))
+        self.time_limit: int | None = described["time_limit"]
+        self.layout = Layout(self.observation_space, described["mask_size"])
+        fields = all_fields(self.layout, self.action_space, self.num_envs)
+        self._block = map_fields(self.crew.memory, fields, create=True)
+        self._actions = [
+            (path, self._block[f"action{k}"]) for k, (path, _) in enumerate(action_parts(self.action_space))
+        ]
+        self._seen = self._block["obs"].copy()  # what was last handed out
+        self.crew.attach(fields)
+
+    def close(self) -> None:
+        """Every env; the first error of theirs comes when all are closed."""
+        self.crew.close()
+
+    def reset(self) -> Array:
+        _, lost = self.crew.ask_all({"do": "reset"})
+        for worker, error in lost.items():
+            self.crew.revive(worker, error, "before its reset")
+        return self._handed_out()
+
+    def step(self, action: Any, active: Array | None = None) -> Step:
+        block = self._block
+        write_actions(self._actions, action)
+        if active is not None:
+            block["active"][:] = active
+        replies, lost = self.crew.ask([b"s" if active is None else b"m"] * len(self.crew.workers))
+        valid = np.ones(self.num_envs, np.bool_) if active is None else active.copy()
+        for worker, error in lost.items():
+            self._cut(worker, error, active)
+            valid[worker.envs.start : worker.envs.stop] = False
+        ended = np.flatnonzero(block["has_final"]).tolist()
+        final_obs: dict[int, Array] = {index: block["final"][index, ...].copy() for index in ended}
+        final_info: dict[int, dict[str, Any]] = {index: {} for index in ended}
+        for reply in replies:
+            if reply is not None:
+                final_obs |= reply["finals"]
+                final_info |= reply["infos"]
+        reward, terminated, truncated = (block[name].copy() for name in ("reward", "terminated", "truncated"))
+        life_lost = block["life_lost"].copy() if block["life_lost"].any() else None
+        return Step(self._handed_out(), reward, terminated, truncated, valid, final_obs, final_info, life_lost)
+
+    def _cut(self, worker: Worker, error: Lost, active: Array | None) -> None:
+        """Its envs stand at new episodes; those that were in one saw it truncated."""
+        block, own = self._block, slice(worker.envs.start, worker.envs.stop)
+        fresh = worker.counts[:, 1] == 0
+        idle = np.zeros(len(worker.envs), np.bool_) if active is None else ~active[own] & fresh
+        self.crew.revive(worker, error, "between two steps", idle.tolist())
+        block["reward"][own] = block["terminated"][own] = block["life_lost"][own] = 0
+        block["truncated"][own] = block["has_final"][own] = ~idle
+        block["final"][own] = self._seen[own]
+
+    def _handed_out(self) -> Array:
+        obs = self.observations
+        if self.crew.restarts:
+            self._seen[...] = obs
+        return obs
+
+    @property
+    def observations(self) -> Array:
+        """What every env shows now."""
+        return self._block["obs"].copy()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As that of `GymEnvs`. The open episodes of a worker that is lost now cannot come back, and it says so."""
+        replies, lost = self.crew.ask_all({"do": "save"})
+        for worker, error in lost.items():
+            if not self.crew.may_restart:
+                self.crew.spend(worker, error, "between two steps")
+            # The next step will cut its episodes. One action too few: these cannot be replayed.
+            episodes, steps, _ = worker.counts.T.tolist()
+            actions = [None] * len(episodes)
+            replies[worker.number] = {"episode": episodes, "steps": [max(n, 1) for n in steps], "actions": actions}
+        return {name: [x for reply in replies for x in reply[name]] for name in ("episode", "steps", "actions")}
+
+    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+        """As that of `GymEnvs`."""
+        messages = []
+        for worker in self.crew.workers:
+            own = slice(worker.envs.start, worker.envs.stop)
+            actions = [None if rows is None else np.asarray(rows) for rows in state["actions"][own]]
+            part = {name: [int(x) for x in state[name][own]] for name in ("episode", "steps")} | {"actions": actions}
+            messages.append(frame(b"x", {"do": "load", "state": part, "last_obs": np.asarray(last_obs[own])}))
+        replies, lost = self.crew.ask(messages)
+        missing: list[int] = []
+        for worker, reply in zip(self.crew.workers, replies, strict=True):
+            if worker in lost:
+                self.crew.revive(worker, lost[worker], "while its episodes were restored")
+                missing += worker.envs
+            else:
+                missing += [worker.envs.start + index for index in reply["lost"]]
+        self._handed_out()
+        return missing

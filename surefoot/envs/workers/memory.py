@@ -1,0 +1,94 @@
+"""The shared memory: counts of every env first, then, once the spaces are known, observations, rewards and actions."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from surefoot.errors import UsageError
+
+if TYPE_CHECKING:
+    from surefoot.spaces.layout import Layout
+    from surefoot.types import Array
+
+IDLE, STEPPING, RESETTING = 0, 1, 2  # what a worker does with an env now
+COUNTS = 3  # numbers kept of each env: episode, step, one of the above
+
+Field = tuple[str, tuple[int, ...], str]  # name, shape, dtype
+
+
+def counts_field(num_envs: int) -> Field:
+    return ("counts", (num_envs, COUNTS), "<i8")
+
+
+def all_fields(layout: Layout, action_space: spaces.Space[Any], num_envs: int) -> list[Field]:
+    rows = layout.space.dtype if layout.plain else layout.dtype
+    row = ((num_envs, *layout.shape), np.dtype(rows).str)
+    flags = [(name, (num_envs,), "|b1") for name in ("terminated", "truncated", "life_lost", "active", "has_final")]
+    actions = [
+        (f"action{k}", (num_envs, *part.shape), np.dtype(part.dtype).str)
+        for k, (_, part) in enumerate(action_parts(action_space))
+    ]
+    return [counts_field(num_envs), ("obs", *row), ("final", *row), ("reward", (num_envs,), "<f8"), *flags, *actions]
+
+
+def map_fields(fd: int, fields: Sequence[Field], *, create: bool = False) -> dict[str, Array]:
+    """The arrays of a block. They keep the mapping alive; the last one to go unmaps it."""
+    places, size = [], 0
+    for _, shape, dtype in fields:
+        places.append(size)
+        size += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // 64) * 64
+    if create:
+        os.ftruncate(fd, size)
+    memory = mmap.mmap(fd, size)
+    return {
+        name: np.ndarray(shape, np.dtype(dtype), memory, place)
+        for (name, shape, dtype), place in zip(fields, places, strict=True)
+    }
+
+
+def action_parts(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """(where it stands in an action, the simple space there), depth first."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in inner:
+            yield from action_parts(part, (*path, key))
+    else:
+        yield path, space
+
+
+def write_actions(places: Sequence[tuple[tuple[Any, ...], Array]], action: Any) -> None:
+    """The actions of all envs into their places. What has another shape, or would lose its fraction, is refused."""
+    for path, array in places:
+        value = np.asarray([_part_at(one, path) for one in action] if path else action)
+        if value.shape != array.shape:
+            raise UsageError(f"the actions have the shape {value.shape}; the envs take {array.shape}")
+        np.copyto(array, value, casting="unsafe" if value.dtype.kind in "iub" else "same_kind")
+
+
+def _part_at(action: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        action = action[key]
+    return action
+
+
+def read_actions(space: spaces.Space[Any], arrays: Sequence[Array]) -> Any:
+    """As the policy's own action model would hand them out; copies, for an env may keep what it was given."""
+    parts = [array.copy() for array in arrays]
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return parts[0]
+    return [_join(space, iter(parts), index) for index in range(len(parts[0]))]
+
+
+def _join(space: spaces.Space[Any], parts: Iterator[Array], index: int) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _join(part, parts, index) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_join(part, parts, index) for part in space.spaces)
+    array = next(parts)
+    return array[index] if isinstance(space, spaces.Discrete) else array[index, ...]

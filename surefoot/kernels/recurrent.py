@@ -45,7 +45,7 @@ class _Recurrence(torch.autograd.Function):
         return out, after
 
     @staticmethod
-    def backward(ctx: Any, d_out: Tensor, d_after: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_out: Tensor, d_after: Tensor) -> tuple[Tensor | None, ...]:
         weight, bias, kept = ctx.saved_tensors
         lstm, hidden, steps, sequences = ctx.sizes
         d_out, d_after = d_out.contiguous(), d_after.contiguous()

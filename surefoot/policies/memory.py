@@ -43,9 +43,9 @@ class Memory(nn.Module):
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """`[L, n, F]` from the states before; the output is flat, `[L·n, H]`."""
         if self.recurrence is not None and features.device.type == "cpu":
-            net = self.net
-            inputs = F.linear(features, net.weight_ih_l0, net.bias_ih_l0)
-            out, after = self.recurrence(self.is_lstm, inputs, memory, net.weight_hh_l0, net.bias_hh_l0)
+            of_input, of_hidden, input_bias, hidden_bias = self.net.parameters()  # in PyTorch's order
+            inputs = F.linear(features, of_input, input_bias)
+            out, after = self.recurrence(self.is_lstm, inputs, memory, of_hidden, hidden_bias)
             return out.flatten(0, 1), after
         before = memory[None].contiguous()
         if self.is_lstm:

@@ -41,7 +41,7 @@ class OptionalKernels(build_ext):
 
 
 def kernel(name, source, flags):
-    headers = [f"{SOURCES}/{h}.hpp" for h in ("vec", "net", "heads", "pool", "engine", "memory")]
+    headers = [f"{SOURCES}/{h}.hpp" for h in ("vec", "net", "heads", "pool", "engine", "memory", "rollout")]
     return Extension(
         f"surefoot.kernels.{name}",
         [f"{SOURCES}/{source}.cpp"],

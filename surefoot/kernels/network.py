@@ -1,7 +1,7 @@
 """An actor-critic of linear layers in C++: acting, values, losses with gradients, whole epochs, Fisher products.
 
 Everything works on one flat float32 parameter vector and on rows `[B, inputs + masks]`; nothing is copied or kept.
-Arrays must be C-contiguous and of the named types; `_at` checks it.
+Arrays must be C-contiguous and of the named types; `address` checks it.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class Network:
     """The kernels of one description. `threads` share the work of a call; no result depends on their number."""
 
     def __init__(self, description: Description, threads: int = 1) -> None:
-        self._handle: int | None = None
-        self._lib = declare(load("nn"))
+        self.handle: int | None = None
+        self.library = declare(load("nn"))
         self.description, self.threads = description, threads
         d = description
         self.width = d.inputs + d.masks
@@ -146,15 +146,15 @@ class Network:
         table = np.asarray(numbers, np.int64)
         flat = np.concatenate([np.zeros(0, np.float32), *(np.asarray(r, np.float32) for r in ranges)])
         at = (table.ctypes.data, flat.ctypes.data, d.size, d.actor_size, d.first_trained, threads)
-        self._handle = self._lib.sf_create(*at)
-        if not self._handle:
+        self.handle = self.library.sf_create(*at)
+        if not self.handle:
             raise MemoryError("the native kernels found no memory for their workspace")
         self._history = (c_double * len(HISTORY))()
         self._sums = (c_double * len(SUMS))()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._lib.sf_destroy(self._handle)
+        if getattr(self, "handle", None):
+            self.library.sf_destroy(self.handle)
 
     def act(
         self, theta: Array, x: Array, noise: Array | None, params: Array, action: Array, log_prob: Array | None
@@ -162,23 +162,23 @@ class Network:
         """Draw for each row of x; without noise, the mode. Fills params, action (as float32 rows) and log_prob."""
         samples = len(x)
         assert x.shape[1] == self.width, x.shape
-        self._lib.sf_act(self._handle, _at(theta), _at(x), _at(noise), samples, _at(params), _at(action), _at(log_prob))
+        self.library.sf_act(self.handle, address(theta), address(x), address(noise), samples, address(params), address(action), address(log_prob))
 
     def values(self, theta: Array, x: Array) -> Array:
         out = np.empty(len(x), np.float32)
-        self._lib.sf_values(self._handle, _at(theta), _at(x), len(x), _at(out))
+        self.library.sf_values(self.handle, address(theta), address(x), len(x), address(out))
         return out
 
     def outputs(self, theta: Array, x: Array) -> Array:
         """Of actor and critic side by side, before any distribution is made of them."""
         out = np.empty((len(x), self._columns), np.float32)
-        self._lib.sf_outputs(self._handle, _at(theta), _at(x), len(x), _at(out))
+        self.library.sf_outputs(self.handle, address(theta), address(x), len(x), address(out))
         return out
 
     def outputs_gradient(self, theta: Array, x: Array, d_out: Array, gradient: Array, dx: Array | None = None) -> None:
         """The weights' gradient of Σ d_out·outputs, and that of x. What is not a layer (log_std) is left as it is."""
         assert d_out.shape == (len(x), self._columns), d_out.shape
-        self._lib.sf_outputs_gradient(self._handle, _at(theta), _at(x), _at(d_out), len(x), _at(gradient), _at(dx))
+        self.library.sf_outputs_gradient(self.handle, address(theta), address(x), address(d_out), len(x), address(gradient), address(dx))
 
     @property
     def _columns(self) -> int:
@@ -199,13 +199,13 @@ class Network:
         arrays = (x, action, log_prob, params, advantage, target, value, weight)
         for array in arrays:
             assert array is None or len(array) == len(x), "arrays of one batch must have one length"
-        batch = _Batch(len(x), *(_at(array) for array in arrays))
+        batch = _Batch(len(x), *(address(array) for array in arrays))
         batch.arrays = arrays
         return batch
 
     def evaluate(self, theta: Array, spec: _LossSpec, batch: Any, kl: Array | None = None) -> dict[str, float]:
         """The loss's terms as means over the samples, without a gradient; kl gets each sample's."""
-        self._lib.sf_evaluate(self._handle, _at(theta), byref(spec), byref(batch), self._sums, _at(kl))
+        self.library.sf_evaluate(self.handle, address(theta), byref(spec), byref(batch), self._sums, address(kl))
         return self._means()
 
     def gradient(
@@ -220,9 +220,9 @@ class Network:
     ) -> dict[str, float]:
         """The loss's gradient over the samples at `index`, and its terms as means."""
         samples = batch.size if index is None else len(index)
-        self._lib.sf_gradient(
-            *(self._handle, _at(theta), byref(spec), byref(batch), _at(index, np.int64), samples, normalize),
-            *(_at(gradient), self._sums),
+        self.library.sf_gradient(
+            *(self.handle, address(theta), byref(spec), byref(batch), address(index, np.int64), samples, normalize),
+            *(address(gradient), self._sums),
         )
         return self._means()
 
@@ -250,13 +250,13 @@ class Network:
         for at in range(len(HISTORY)):
             self._history[at] = 0.0
         count, error = c_int64(steps), c_double(0.0)
-        self._lib.sf_epochs(
-            *(self._handle, _at(theta), _at(gradient), _at(moments[0]), _at(moments[1]), byref(count)),
+        self.library.sf_epochs(
+            *(self.handle, address(theta), address(gradient), address(moments[0]), address(moments[1]), byref(count)),
             *(
                 byref(spec),
                 byref(optimizer),
                 byref(batch),
-                _at(order, np.int64),
+                address(order, np.int64),
                 num_epochs,
                 num_minibatches,
                 normalize,
@@ -267,10 +267,10 @@ class Network:
 
     def fisher_product(self, theta: Array, direction: Array, batch: Any, product: Array) -> None:
         """F·direction, the batch's mean Fisher matrix; critic columns are untouched."""
-        self._lib.sf_fisher_product(self._handle, _at(theta), _at(direction), byref(batch), _at(product))
+        self.library.sf_fisher_product(self.handle, address(theta), address(direction), byref(batch), address(product))
 
 
-def _at(array: Array | None, dtype: Any = np.float32) -> int | None:
+def address(array: Array | None, dtype: Any = np.float32) -> int | None:
     if array is None:
         return None
     assert array.dtype == dtype, f"{array.dtype} where {dtype} is needed"

@@ -3,6 +3,7 @@
 
 #include "engine.hpp"
 #include "memory.hpp"
+#include "rollout.hpp"
 
 using namespace surefoot;
 
@@ -94,6 +95,10 @@ EXPORT void sf_epochs(void* engine, float* theta, float* g, float* first, float*
 
 EXPORT void sf_fisher_product(void* engine, const float* theta, const float* direction, const Batch* batch, float* product) {
   ((Engine*)engine)->fisher_product(theta, direction, *batch, product);
+}
+
+EXPORT int64_t sf_rollout(void* engine, const float* theta, Rollout* rollout) {
+  return roll(*(const Engine*)engine, theta, *rollout);
 }
 
 // Numbers that a `kept` buffer of sf_recur must hold; it must begin at a multiple of 64 bytes.

@@ -1,0 +1,81 @@
+"""A whole rollout of native envs in one call. The oracle is `engine.collect.Collector`, step by step."""
+
+from __future__ import annotations
+
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int64, c_void_p, cast
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.kernels.network import Network, address
+
+if TYPE_CHECKING:
+    from surefoot.kernels.classic import ClassicEnvs
+    from surefoot.types import Array
+
+
+class _Finished(Structure):
+    _fields_ = (("env", c_int64), ("length", c_int64), ("ret", c_double))
+
+
+class _Rollout(Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("steps", "envs", "numbers")),
+        *((name, c_void_p) for name in ("step", "handle")),
+        ("discrete", c_int64),
+        *((name, c_float) for name in ("low", "high")),
+        ("episodes", c_int64),
+        *((name, c_void_p) for name in ("shift", "scale", "noise", "obs", "params", "action", "log_prob", "reward")),
+        *((name, c_void_p) for name in ("terminated", "truncated", "valid", "ret", "length")),
+        *((name, c_int64) for name in ("num_final", "num_finished")),
+        *((name, c_void_p) for name in ("final_index", "final_obs", "finished")),
+    )
+
+
+class NativeRollout:
+    """Fills the arrays of a collector, `[T, N, ...]`, allocated once and given here."""
+
+    def __init__(self, net: Network, envs: ClassicEnvs, arrays: dict[str, Array], bounds: Any, episodes: int) -> None:
+        steps, num_envs = arrays["reward"].shape
+        self.net, self.envs, self.arrays = net, envs, arrays
+        numbers = envs.kind.num_obs
+        self.final_index = np.zeros(steps * num_envs, np.int64)
+        self.final_obs = np.zeros((steps * num_envs, numbers), np.float32)
+        self.finished = (_Finished * (steps * num_envs))()
+        low, high = bounds or (0.0, 0.0)
+        types = {"action": envs.kind.action_dtype, "reward": np.float64}
+        types |= dict.fromkeys(("terminated", "truncated", "valid"), np.bool_)
+        self._args = _Rollout(
+            steps=steps,
+            envs=num_envs,
+            numbers=numbers,
+            step=cast(envs.library.surefoot_classic_step, c_void_p).value,
+            handle=envs.handle,
+            discrete=envs.kind.num_actions > 0,
+            low=low,
+            high=high,
+            episodes=episodes,
+            final_index=address(self.final_index, np.int64),
+            final_obs=address(self.final_obs),
+            finished=cast(self.finished, c_void_p),
+            **{name: address(array, types.get(name, np.float32)) for name, array in arrays.items()},
+        )
+        self._call = net.library.sf_rollout
+        self._call.restype, self._call.argtypes = c_int64, [c_void_p, c_void_p, POINTER(_Rollout)]
+
+    def run(self, theta: Array, noise: Array, normalizer: tuple[Array, Array] | None, ret: Array, length: Array) -> int:
+        """Steps used; −1 − t where an env was at fault in step t. `ret` and `length` `[N]` are those of open episodes."""
+        args = self._args
+        args.noise, args.ret, args.length = address(noise), address(ret, np.float64), address(length, np.int64)
+        args.shift, args.scale = (None, None) if normalizer is None else map(address, normalizer)
+        used: int = self._call(self.net.handle, address(theta), byref(args))
+        return used
+
+    def finals(self) -> list[tuple[int, Array]]:
+        """(t·N + n, last observation) of every truncation of the last run."""
+        count = self._args.num_final
+        return list(zip(self.final_index[:count].tolist(), self.final_obs[:count].copy(), strict=True))
+
+    def episodes(self) -> list[tuple[int, float, int]]:
+        """(env, return, length) of the episodes that ended in the last run, in order."""
+        return [(end.env, end.ret, end.length) for end in self.finished[: self._args.num_finished]]

@@ -16,6 +16,7 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFound, VersionNotFound
 
 from surefoot.envs.atari import is_atari, make_kwargs, preprocess
+from surefoot.envs.envpool_envs import PoolEnv, is_envpool
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError, did_you_mean
 
@@ -30,6 +31,8 @@ EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
 
 def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:
     """The environment of a config (or of `factory`, which Python callers may pass), with its wrappers."""
+    if factory is None and is_envpool(config.env):
+        return PoolEnv(config, render_mode)
     kwargs = dict(config.env_kwargs) | ({"render_mode": render_mode} if render_mode else {})
     if factory is None and re.search(r"\.py:", config.env):
         factory = load_object(config.env, "env")

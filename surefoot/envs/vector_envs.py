@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from surefoot.envs.atari import LIFE_LOST
 from surefoot.envs.checks import check_action_space, require_finite
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError
@@ -31,6 +32,7 @@ class VectorEnvs:
     """
 
     exact_seeds, batched_actions = False, True
+    notes: tuple[str, ...] = ("note: a ready-made vector env has one seed for all its episodes",)
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], run_seed: int) -> None:
         mode = envs.metadata.get("autoreset_mode")
@@ -108,7 +110,9 @@ class VectorEnvs:
         require_finite(obs, "observation", self._names)
         for i, last in final_obs.items():
             require_finite(last[None], "final observation", [self._names[i]])
-        return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, first=first)
+        lost = info.get(LIFE_LOST)
+        life_lost = None if lost is None else np.asarray(lost, np.bool_) & valid & ~done
+        return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, life_lost, first)
 
     def _final_obs(self, obs: Array, info: dict[str, Any], index: int) -> Array:
         if self.mode is not AutoresetMode.SAME_STEP:

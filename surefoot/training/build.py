@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
@@ -41,6 +42,13 @@ def check_spaces(config: TrainConfig, action_space: Any) -> None:
                     f"{option.name} is for continuous actions, but {config.env.env or 'this env'} has "
                     f"{action_space}; drop it (the preset may be meant for another env)"
                 )
+
+
+def envs_by_prefix(config: TrainConfig, seed: int) -> Envs | None:
+    """Envs of a kind that its id names (`envpool:…`); None for Gymnasium's own."""
+    if is_envpool(config.env.env):
+        return PoolEnvs(config.env, config.algorithm.num_envs, seed)
+    return None
 
 
 def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:

@@ -168,7 +168,7 @@ def foreign_code(config: TrainConfig) -> list[str]:
         for name, paths in named.items()
         if config.origins.get(name) not in ("given", "default")
         for path in paths
-        if ":" in path
+        if ":" in path and not path.startswith("envpool:")  # a task of an installed package, looked up by name
     ]
 
 

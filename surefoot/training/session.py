@@ -174,8 +174,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
         *trainer.policy.describe(),
         f"run {directory.path}",
     ]
-    if not trainer.envs.exact_seeds:
-        lines.append("note: a ready-made vector env has one seed for all its episodes")
+    lines += getattr(trainer.envs, "notes", ())
     if config.preset_env not in (None, config.env.env):
         lines.append(f"note: the preset {config.preset} was made for {config.preset_env}")
     return "\n".join(lines)

@@ -27,6 +27,7 @@ from surefoot.training.build import (
     check_policy,
     check_spaces,
     choose_device,
+    envs_by_prefix,
     initial_policy,
     rollout_length,
 )
@@ -92,6 +93,8 @@ class Trainer:
             return VectorEnvs(envs, self.seed)
         config, num_envs = self.config.env, self.config.algorithm.num_envs
         check_memory(self.config.algorithm.rollout_length, num_envs)
+        if factory is None and (own := envs_by_prefix(self.config, self.seed)) is not None:
+            return own
         if not config.workers:
             return GymEnvs(lambda: make_env(config, factory), num_envs, self.seed)
         if config.restart_workers and self.algorithm.episodes_per_env is not None:

@@ -10,11 +10,15 @@ import torch
 
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.seeds import derive_seed
+from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
+from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.settings import options
 
 if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
     from surefoot.algorithms import Algorithm
     from surefoot.policies.config import PolicyConfig
     from surefoot.training.config import TrainConfig
@@ -44,6 +48,13 @@ def check_spaces(config: TrainConfig, action_space: Any) -> None:
                 )
 
 
+def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
+    """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
+    declared_mode(envs)
+    begun = envs.reset(seed=vector_seed(seed))
+    return TensorEnvs(envs, begun) if holds_tensors(begun[0]) else VectorEnvs(envs, seed, begun)
+
+
 def envs_by_prefix(config: TrainConfig, seed: int) -> Envs | None:
     """Envs of a kind that its id names (`envpool:…`); None for Gymnasium's own."""
     if is_envpool(config.env.env):
@@ -70,8 +81,10 @@ def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int
     return limit
 
 
-def choose_device(wanted: str, policy: ActorCritic) -> tuple[torch.device, str]:
-    """(the device, why)."""
+def choose_device(wanted: str, policy: ActorCritic, home: torch.device | None = None) -> tuple[torch.device, str]:
+    """(the device, why). `home`: where the observations of tensor envs are."""
+    if home is not None and (wanted == "auto" or wanted == home.type):
+        return home, "where the envs' tensors are"
     if wanted == "cpu":
         return torch.device("cpu"), "as asked"
     if wanted == "cuda":

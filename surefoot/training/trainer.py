@@ -11,6 +11,7 @@ import numpy as np
 
 from surefoot.algorithms import Algorithm, get_algorithm
 from surefoot.engine.collect import Collector, valid_observations
+from surefoot.engine.collect_tensors import TensorCollector
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.optimize import Learner
 from surefoot.engine.timing import Deadline, PhaseTimer
@@ -18,7 +19,7 @@ from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
-from surefoot.envs.vector_envs import VectorEnvs
+from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.errors import UsageError
 from surefoot.training.agent import Agent
@@ -29,6 +30,7 @@ from surefoot.training.build import (
     choose_device,
     envs_by_prefix,
     initial_policy,
+    ready_envs,
     rollout_length,
 )
 from surefoot.training.config import TrainConfig, check_together
@@ -90,7 +92,7 @@ class Trainer:
     def _build_envs(self, envs: Any, factory: Any) -> Envs:
         if envs is not None:
             check_together(self.config, envs.num_envs)
-            return VectorEnvs(envs, self.seed)
+            return ready_envs(envs, self.seed)
         config, num_envs = self.config.env, self.config.algorithm.num_envs
         check_memory(self.config.algorithm.rollout_length, num_envs)
         if factory is None and (own := envs_by_prefix(self.config, self.seed)) is not None:
@@ -125,7 +127,7 @@ class Trainer:
             critic=algorithm.uses_critic,
             masked=bool(self.envs.layout.mask_size),
         )
-        self.device, self.device_reason = choose_device(config.run.device, policy)
+        self.device, self.device_reason = choose_device(config.run.device, policy, getattr(self.envs, "device", None))
         self.policy = policy.to(self.device)
         self.learner = Learner(
             self.policy,
@@ -141,7 +143,8 @@ class Trainer:
         self.timer = PhaseTimer()
         numbers = int(np.prod(self.policy.layout.shape)) + self.policy.actions.num_params
         check_memory(length * (algorithm.episodes_per_env or 1), self.envs.num_envs, numbers)
-        self.collector = Collector(
+        collector: Any = TensorCollector if isinstance(self.envs, TensorEnvs) else Collector
+        self.collector: Collector | TensorCollector = collector(
             self.envs,
             self.policy,
             length,

@@ -9,6 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import surefoot
+from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.envpool_envs import PoolEnv, PoolEnvs, make_pool, told_apart
@@ -223,7 +224,7 @@ def test_one_env_of_a_pool_has_the_episode_of_its_seed(fake):
 
 
 def test_it_trains_evaluates_and_resumes_with_every_algorithm(fake, capsys):
-    for algo in surefoot.algorithms.ALGORITHMS:
+    for algo in ALGORITHMS:
         settings = {"total_steps": 128, "num_envs": 2, "max_episode_steps": 4, "eval_episodes": 3, "progress": False}
         steps = {} if algo == "reinforce" else {"rollout_length": 8}
         run = surefoot.train("envpool:Count-v1", algo, seed=0, preset=None, **steps, **settings)

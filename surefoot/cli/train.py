@@ -177,10 +177,13 @@ def say_result(result: dict[str, Any], out: Any) -> None:
     if result["best"]:
         step, found = result["best"]["step"], result["best"]["selection_return"]
         print(f"best by evaluation during training: step {step:,} ({found:.1f}); --checkpoint best", file=out)
+    next_command = f"surefoot video {shell_path(where)} --untrained"
+    if result["env"].startswith("pettingzoo:"):  # several agents: there is no film of them
+        next_command = f"surefoot eval {shell_path(where)} --stochastic --trust"
     print(
         f"run:     {where}\n"
         f"curves:  tensorboard --logdir {shell_path(where + '/tensorboard')}"
         + ("" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")')
-        + f"\nnext:    {result['resume'] or f'surefoot video {shell_path(where)} --untrained'}",
+        + f"\nnext:    {result['resume'] or next_command}",
         file=out,
     )

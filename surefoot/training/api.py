@@ -20,7 +20,7 @@ from surefoot.settings import options
 from surefoot.training.agent import Agent
 from surefoot.training.callbacks import Callback
 from surefoot.training.config import TrainConfig, Trust, locate_checkpoint, read_toml, require_trust, resolve
-from surefoot.training.evaluate import Evaluation, evaluate_agent
+from surefoot.training.evaluate import Evaluation, env_maker, evaluate_agent
 from surefoot.training.launch import EnvLike, resume_directory, train_config
 from surefoot.training.session import evaluation_factory
 from surefoot.training.state import load_policy, untrained_policy
@@ -172,7 +172,7 @@ def evaluate(
     factory = None if isinstance(env, str) else env
     return evaluate_agent(
         agent,
-        lambda: make_env(config, factory),
+        env_maker(config, factory),
         episodes=episodes,
         seed=seed,
         deterministic=deterministic,

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
+from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
+from surefoot.envs.parallel_envs import ParallelEnvs
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
 from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.settings import options
+from surefoot.training.config import check_together
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -56,9 +59,18 @@ def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
 
 
 def envs_by_prefix(config: TrainConfig, seed: int) -> Envs | None:
-    """Envs of a kind that its id names (`envpool:…`); None for Gymnasium's own."""
+    """Envs of a kind that its id names (`envpool:…`, `pettingzoo:…`); None for Gymnasium's own."""
     if is_envpool(config.env.env):
         return PoolEnvs(config.env, config.algorithm.num_envs, seed)
+    if is_parallel(config.env.env):
+        make, copies = ParallelMaker(config.env), config.algorithm.num_envs
+        envs = ParallelEnvs(make, copies, seed, config.env.max_episode_steps)
+        try:
+            check_together(config, envs.num_envs)
+        except BaseException:
+            envs.close()
+            raise
+        return envs
     return None
 
 

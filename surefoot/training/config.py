@@ -216,7 +216,8 @@ def _build(
         preset=preset,
         preset_env=preset_env,
     )
-    check_together(config)
+    if not config.env.env.startswith("pettingzoo:"):  # how many agents there are is not known before it is made
+        check_together(config)
     return config
 
 

@@ -113,7 +113,8 @@ def _parser(algo: str) -> Parser:
         usage="surefoot train [ENV] [--algo ALGO] [flags]",
         description=f"Train a policy. The flags below are those of {algo}; --algo changes them.\n\n{EXAMPLES}",
     )
-    parser.add_argument("env", nargs="?", metavar="ENV", help="registered id, module:Id, or path/to/file.py:Factory")
+    kinds = "registered id, module:Id, path/to/file.py:Factory, envpool:ID, pettingzoo:module"
+    parser.add_argument("env", nargs="?", metavar="ENV", help=kinds)
     parser.add_argument("--algo", metavar="{" + ",".join(ALGORITHMS) + "}", help=f"the algorithm [{DEFAULT_ALGO}]")
     parser.add_argument(
         "--preset", default="auto", help="a preset's name, or none [the tuned one of ENV and ALGO, if there is one]"

@@ -71,8 +71,9 @@ def train(
 ) -> Run:
     """Train and return the run. `settings` are the command line's flags under the same names.
 
-    `env` is an id, `module:Id`, `file.py:Factory`, a function that makes an env, or a ready VectorEnv. Callbacks are
-    objects, or `file.py:Class` as on the command line. Code that only the `config` file names needs `trust=True`.
+    `env` is an id, `module:Id`, `file.py:Factory`, `envpool:ID`, `pettingzoo:module`, a function that makes an env, or
+    a ready VectorEnv (of arrays or of tensors). Callbacks are objects, or `file.py:Class` as on the command line. Code
+    that only the `config` file names needs `trust=True`.
     """
     name = env if isinstance(env, str) or env is None else env_name(env)
     if isinstance(env, gym.vector.VectorEnv):

@@ -39,6 +39,21 @@ class Step:
         return self.terminated | self.truncated if self.first is None else self.first
 
 
+@dataclass(slots=True)
+class TensorStep:
+    """A `Step` of envs that speak in tensors: nothing in it has been read by the host."""
+
+    obs: Tensor  # [N, ...]
+    reward: Tensor  # [N]
+    terminated: Tensor  # [N] bool
+    truncated: Tensor  # [N] bool
+    valid: Tensor  # [N] bool
+    first: Tensor  # [N] bool: `obs` is the first of an episode
+    final_obs: Tensor | None  # [N, ...], meant where an episode ended; None: not given, or `obs` itself (NEXT_STEP)
+    life_lost: Tensor | None  # [N] bool
+    info: dict[str, Tensor]  # [N] each, meant where an episode ended
+
+
 class Envs(Protocol):
     """N envs stepped together; actions in, a `Step` out."""
 

@@ -113,7 +113,8 @@ def _parser(algo: str) -> Parser:
         usage="surefoot train [ENV] [--algo ALGO] [flags]",
         description=f"Train a policy. The flags below are those of {algo}; --algo changes them.\n\n{EXAMPLES}",
     )
-    parser.add_argument("env", nargs="?", metavar="ENV", help="registered id, module:Id, or path/to/file.py:Factory")
+    kinds = "registered id, module:Id, path/to/file.py:Factory, envpool:ID, pettingzoo:module"
+    parser.add_argument("env", nargs="?", metavar="ENV", help=kinds)
     parser.add_argument("--algo", metavar="{" + ",".join(ALGORITHMS) + "}", help=f"the algorithm [{DEFAULT_ALGO}]")
     parser.add_argument(
         "--preset", default="auto", help="a preset's name, or none [the tuned one of ENV and ALGO, if there is one]"
@@ -177,10 +178,13 @@ def say_result(result: dict[str, Any], out: Any) -> None:
     if result["best"]:
         step, found = result["best"]["step"], result["best"]["selection_return"]
         print(f"best by evaluation during training: step {step:,} ({found:.1f}); --checkpoint best", file=out)
+    next_command = f"surefoot video {shell_path(where)} --untrained"
+    if result["env"].startswith("pettingzoo:"):  # several agents: there is no film of them
+        next_command = f"surefoot eval {shell_path(where)} --stochastic --trust"
     print(
         f"run:     {where}\n"
         f"curves:  tensorboard --logdir {shell_path(where + '/tensorboard')}"
         + ("" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")')
-        + f"\nnext:    {result['resume'] or f'surefoot video {shell_path(where)} --untrained'}",
+        + f"\nnext:    {result['resume'] or next_command}",
         file=out,
     )

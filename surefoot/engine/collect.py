@@ -211,11 +211,9 @@ class Collector:
         self._last = used
         done = (self._terminated[:used] | self._truncated[:used]).numpy()
         valid = self._valid[:used]
-        raw = self._reward[:used]
-        scaled = (np.sign(raw) if self.sign_rewards else raw) * self.reward_scale
-        if self.reward_normalizer is not None:
-            self.reward_normalizer.observe(scaled, done, valid.numpy())
-            scaled = self.reward_normalizer.scale(scaled)
+        scaled = scale_rewards(
+            self._reward[:used], done, valid.numpy(), self.reward_scale, self.sign_rewards, self.reward_normalizer
+        )
         device, policy = self.device, self.policy
         obs = self._obs[: used + 1].to(device)
         params, action = self._params[:used].to(device), self._action[:used].to(device)
@@ -244,6 +242,17 @@ class Collector:
                 final_memory=final_memory,
             )
         return fill_values(rollout, policy, self._value)
+
+
+def scale_rewards(
+    raw: Array, done: Array, valid: Array, factor: float, sign: bool, normalizer: RewardNormalizer | None
+) -> Array:
+    """The rewards of a rollout as they are learned from, all `[T, N]`."""
+    scaled = (np.sign(raw) if sign else raw) * factor
+    if normalizer is not None:
+        normalizer.observe(scaled, done, valid)
+        scaled = normalizer.scale(scaled)
+    return scaled
 
 
 def fill_values(rollout: Rollout, policy: ActorCritic, value: Callable[[Tensor], Tensor] | None = None) -> Rollout:

@@ -13,7 +13,7 @@ from surefoot.settings import Settings, setting
 class CollectConfig(Settings):
     """Rollouts."""
 
-    num_envs: int = setting(8, "N: environments stepped together.", low=1, high=1_000_000)
+    num_envs: int = setting(8, "N: environments stepped together (of several agents: copies).", low=1, high=1_000_000)
     rollout_length: int = setting(128, "T: steps of each env per update.", low=1)
     reset_each_rollout: bool = setting(
         False,

@@ -29,8 +29,8 @@ class NotServed(Exception):
     """The kernels cannot run this policy; the message says why."""
 
 
-def choose_engine(wanted: str, policy: ActorCritic) -> tuple[bool, str]:
-    """(native or not, why). `native` that cannot be had is an error."""
+def choose_engine(wanted: str, policy: ActorCritic, *, tensors: bool = False) -> tuple[bool, str]:
+    """(native or not, why). `native` that cannot be had is an error. `tensors`: that is what the envs speak in."""
     if wanted == "torch":
         return False, "as asked"
     if policy.memory is not None and wanted == "auto" and _compile_memory(policy):
@@ -38,6 +38,8 @@ def choose_engine(wanted: str, policy: ActorCritic) -> tuple[bool, str]:
     try:
         if next(policy.parameters()).device.type != "cpu":
             raise NotServed(f"it runs on {next(policy.parameters()).device}")
+        if tensors:
+            raise NotServed("its envs speak in tensors")
         load("nn")
         describe(policy)
     except (NotBuilt, NotServed) as reason:

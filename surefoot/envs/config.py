@@ -13,7 +13,12 @@ from surefoot.settings import Settings, setting
 class EnvConfig(Settings):
     """The environment."""
 
-    env: str = setting("", "Registered id, `module:Id`, or `path/to/file.py:Factory`.", flag=False)
+    env: str = setting(
+        "",
+        "Registered id, `module:Id`, `path/to/file.py:Factory`, `envpool:ID`, or `pettingzoo:` and a module or "
+        "`file.py:factory`.",
+        flag=False,
+    )
     env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of the environment, as JSON.")
     wrappers: tuple[str, ...] = setting(
         (),

@@ -16,6 +16,7 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFound, VersionNotFound
 
 from surefoot.envs.atari import is_atari, make_kwargs, preprocess
+from surefoot.envs.envpool_envs import PoolEnv, is_envpool
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError, did_you_mean
 
@@ -24,12 +25,19 @@ if TYPE_CHECKING:
 
 Factory = Callable[..., "gym.Env[Any, Any]"]
 
+PARALLEL = "pettingzoo:"  # ids of envs of several agents, which are no `gymnasium.Env`
 # Where an env comes from -> the extra that installs it.
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
 
 
 def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:
     """The environment of a config (or of `factory`, which Python callers may pass), with its wrappers."""
+    if factory is None and config.env.startswith(PARALLEL):
+        raise UsageError(
+            f"{config.env} has several agents; it can be trained on and evaluated in, but not filmed or examined"
+        )
+    if factory is None and is_envpool(config.env):
+        return PoolEnv(config, render_mode)
     kwargs = dict(config.env_kwargs) | ({"render_mode": render_mode} if render_mode else {})
     if factory is None and re.search(r"\.py:", config.env):
         factory = load_object(config.env, "env")
@@ -56,6 +64,11 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
                 ) from None
             name = f" {config.env}" if config.env else ""
             raise EnvError(f"the environment's factory{name} raised {type(error).__name__}: {error}") from error
+        if hasattr(env, "possible_agents"):
+            raise UsageError(
+                f"the environment's factory returned {type(env).__name__}, an env of several agents; "
+                f"write it into a file and name it as {PARALLEL}file.py:factory"
+            )
         if not isinstance(env, gym.Env):
             raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")
         return env

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from surefoot.envs.atari import LIFE_LOST
 from surefoot.envs.checks import check_action_space, require_finite
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError
@@ -17,6 +18,21 @@ from surefoot.types import Step
 
 if TYPE_CHECKING:
     from surefoot.types import Array
+
+
+def declared_mode(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    mode = envs.metadata.get("autoreset_mode")
+    if not isinstance(mode, AutoresetMode):
+        raise UsageError(
+            f"{envs} does not declare its autoreset mode, so its episode ends cannot be told apart; "
+            "set metadata['autoreset_mode'] to a gymnasium.vector.AutoresetMode"
+        )
+    return mode
+
+
+def vector_seed(run_seed: int) -> int:
+    """Of a vector env's first reset."""
+    return derive_seed(run_seed, "vector")
 
 
 class VectorEnvs:
@@ -31,34 +47,32 @@ class VectorEnvs:
     """
 
     exact_seeds, batched_actions = False, True
+    notes: tuple[str, ...] = ("note: a ready-made vector env has one seed for all its episodes",)
 
-    def __init__(self, envs: VectorEnv[Any, Any, Any], run_seed: int) -> None:
-        mode = envs.metadata.get("autoreset_mode")
-        if not isinstance(mode, AutoresetMode):
-            raise UsageError(
-                f"{envs} does not declare its autoreset mode, so its episode ends cannot be told apart; "
-                "set metadata['autoreset_mode'] to a gymnasium.vector.AutoresetMode"
-            )
-        self.envs, self.mode, self.num_envs = envs, mode, envs.num_envs
+    def __init__(
+        self, envs: VectorEnv[Any, Any, Any], run_seed: int, begun: tuple[Any, dict[str, Any]] | None = None
+    ) -> None:
+        """`begun` is what the first reset returned, if it has been asked already."""
+        self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
         self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
         check_action_space(self.action_space)
         self.time_limit = envs.spec.max_episode_steps if envs.spec else None
-        self._seed = derive_seed(run_seed, "vector")
-        self._fresh = False
+        self._seed, self._begun = vector_seed(run_seed), begun
+        self._fresh = begun is not None
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._names = [f"vector env, index {i}" for i in range(self.num_envs)]
         self.masks = ActionMasks(self.action_space)
-        self._mask_source, self._begun = self._find_masks()
+        self._mask_source = self._find_masks()
         self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
 
-    def _find_masks(self) -> tuple[str | None, Any]:
+    def _find_masks(self) -> str | None:
         """As for envs of our own: a Dict observation, else the first reset's info."""
         if not self.masks.size:
-            return None, None
+            return None
         if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
-            return "observation", None
-        begun = self._reset()
-        return ("info" if MASK in begun[1] else None), begun
+            return "observation"
+        self._begun = self._begun or self._reset()
+        return "info" if MASK in self._begun[1] else None
 
     def _reset(self) -> Any:
         begun = self.envs.reset(seed=None if self._fresh else self._seed)
@@ -108,7 +122,9 @@ class VectorEnvs:
         require_finite(obs, "observation", self._names)
         for i, last in final_obs.items():
             require_finite(last[None], "final observation", [self._names[i]])
-        return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, first=first)
+        lost = info.get(LIFE_LOST)
+        life_lost = None if lost is None else np.asarray(lost, np.bool_) & valid & ~done
+        return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, life_lost, first)
 
     def _final_obs(self, obs: Array, info: dict[str, Any], index: int) -> Array:
         if self.mode is not AutoresetMode.SAME_STEP:

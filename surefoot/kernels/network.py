@@ -162,7 +162,16 @@ class Network:
         """Draw for each row of x; without noise, the mode. Fills params, action (as float32 rows) and log_prob."""
         samples = len(x)
         assert x.shape[1] == self.width, x.shape
-        self.library.sf_act(self.handle, address(theta), address(x), address(noise), samples, address(params), address(action), address(log_prob))
+        self.library.sf_act(
+            self.handle,
+            address(theta),
+            address(x),
+            address(noise),
+            samples,
+            address(params),
+            address(action),
+            address(log_prob),
+        )
 
     def values(self, theta: Array, x: Array) -> Array:
         out = np.empty(len(x), np.float32)
@@ -178,7 +187,9 @@ class Network:
     def outputs_gradient(self, theta: Array, x: Array, d_out: Array, gradient: Array, dx: Array | None = None) -> None:
         """The weights' gradient of Σ d_out·outputs, and that of x. What is not a layer (log_std) is left as it is."""
         assert d_out.shape == (len(x), self._columns), d_out.shape
-        self.library.sf_outputs_gradient(self.handle, address(theta), address(x), address(d_out), len(x), address(gradient), address(dx))
+        self.library.sf_outputs_gradient(
+            self.handle, address(theta), address(x), address(d_out), len(x), address(gradient), address(dx)
+        )
 
     @property
     def _columns(self) -> int:

@@ -64,7 +64,7 @@ class NativeRollout:
         self._call.restype, self._call.argtypes = c_int64, [c_void_p, c_void_p, POINTER(_Rollout)]
 
     def run(self, theta: Array, noise: Array, normalizer: tuple[Array, Array] | None, ret: Array, length: Array) -> int:
-        """Steps used; −1 − t where an env was at fault in step t. `ret` and `length` `[N]` are those of open episodes."""
+        """Steps used; −1 − (t·N + n) where env n was at fault in step t. `ret` and `length` `[N]`: of open episodes."""
         args = self._args
         args.noise, args.ret, args.length = address(noise), address(ret, np.float64), address(length, np.int64)
         args.shift, args.scale = (None, None) if normalizer is None else map(address, normalizer)

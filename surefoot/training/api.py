@@ -20,7 +20,7 @@ from surefoot.settings import options
 from surefoot.training.agent import Agent
 from surefoot.training.callbacks import Callback
 from surefoot.training.config import TrainConfig, Trust, locate_checkpoint, read_toml, require_trust, resolve
-from surefoot.training.evaluate import Evaluation, evaluate_agent
+from surefoot.training.evaluate import Evaluation, env_maker, evaluate_agent
 from surefoot.training.launch import EnvLike, resume_directory, train_config
 from surefoot.training.session import evaluation_factory
 from surefoot.training.state import load_policy, untrained_policy
@@ -71,8 +71,9 @@ def train(
 ) -> Run:
     """Train and return the run. `settings` are the command line's flags under the same names.
 
-    `env` is an id, `module:Id`, `file.py:Factory`, a function that makes an env, or a ready VectorEnv. Callbacks are
-    objects, or `file.py:Class` as on the command line. Code that only the `config` file names needs `trust=True`.
+    `env` is an id, `module:Id`, `file.py:Factory`, `envpool:ID`, `pettingzoo:module`, a function that makes an env, or
+    a ready VectorEnv (of arrays or of tensors). Callbacks are objects, or `file.py:Class` as on the command line. Code
+    that only the `config` file names needs `trust=True`.
     """
     name = env if isinstance(env, str) or env is None else env_name(env)
     if isinstance(env, gym.vector.VectorEnv):
@@ -172,7 +173,7 @@ def evaluate(
     factory = None if isinstance(env, str) else env
     return evaluate_agent(
         agent,
-        lambda: make_env(config, factory),
+        env_maker(config, factory),
         episodes=episodes,
         seed=seed,
         deterministic=deterministic,

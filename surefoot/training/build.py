@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import torch
 
+from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
+from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
+from surefoot.envs.parallel_envs import ParallelEnvs
 from surefoot.envs.seeds import derive_seed
+from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
+from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
 from surefoot.envs.workers.auto import choose_workers
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.settings import options
+from surefoot.training.config import check_together
 
 if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
     from surefoot.algorithms import Algorithm
     from surefoot.policies.config import PolicyConfig
     from surefoot.training.config import TrainConfig
@@ -46,6 +54,29 @@ def check_spaces(config: TrainConfig, action_space: Any) -> None:
                 )
 
 
+def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
+    """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
+    declared_mode(envs)
+    begun = envs.reset(seed=vector_seed(seed))
+    return TensorEnvs(envs, begun) if holds_tensors(begun[0]) else VectorEnvs(envs, seed, begun)
+
+
+def envs_by_prefix(config: TrainConfig, seed: int) -> Envs | None:
+    """Envs of a kind that its id names (`envpool:…`, `pettingzoo:…`); None for Gymnasium's own."""
+    if is_envpool(config.env.env):
+        return PoolEnvs(config.env, config.algorithm.num_envs, seed)
+    if is_parallel(config.env.env):
+        make, copies = ParallelMaker(config.env), config.algorithm.num_envs
+        envs = ParallelEnvs(make, copies, seed, config.env.max_episode_steps)
+        try:
+            check_together(config, envs.num_envs)
+        except BaseException:
+            envs.close()
+            raise
+        return envs
+    return None
+
+
 def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:
     """As set, or for whole episodes the longest that one may be."""
     if algorithm.episodes_per_env is None:
@@ -65,8 +96,10 @@ def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int
     return limit
 
 
-def choose_device(wanted: str, policy: ActorCritic) -> tuple[torch.device, str]:
-    """(the device, why)."""
+def choose_device(wanted: str, policy: ActorCritic, home: torch.device | None = None) -> tuple[torch.device, str]:
+    """(the device, why). `home`: where the observations of tensor envs are."""
+    if home is not None and (wanted == "auto" or wanted == home.type):
+        return home, "where the envs' tensors are"
     if wanted == "cpu":
         return torch.device("cpu"), "as asked"
     if wanted == "cuda":

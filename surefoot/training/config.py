@@ -171,7 +171,7 @@ def foreign_code(config: TrainConfig) -> list[str]:
         for name, paths in named.items()
         if config.origins.get(name) not in ("given", "default")
         for path in paths
-        if ":" in path
+        if ":" in path and not path.startswith("envpool:")  # a task of an installed package, looked up by name
     ]
 
 
@@ -219,7 +219,8 @@ def _build(
         preset=preset,
         preset_env=preset_env,
     )
-    check_together(config)
+    if not config.env.env.startswith("pettingzoo:"):  # how many agents there are is not known before it is made
+        check_together(config)
     return config
 
 

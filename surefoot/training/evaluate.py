@@ -12,14 +12,18 @@ import torch
 
 from surefoot.envs.checks import as_number, require_finite
 from surefoot.envs.gym_envs import SeededEpisodes, time_limit
+from surefoot.envs.make import make_env
+from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError
 from surefoot.math.robust import bootstrap_interval, interquartile_mean
 from surefoot.training.agent import Agent
+from surefoot.training.evaluate_parallel import play_parallel
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
+    from surefoot.envs.config import EnvConfig
     from surefoot.types import Array
 
 
@@ -112,9 +116,16 @@ class EvaluationEpisode(SeededEpisodes):
         return derive_seed(self.run_seed, "eval", self.episode)
 
 
+def env_maker(config: EnvConfig, factory: Any = None, render_mode: str | None = None) -> Callable[[], Any]:
+    """Makes the env of a config to play in: a `gymnasium.Env`, or a parallel env of several agents."""
+    if factory is None and render_mode is None and is_parallel(config.env):
+        return ParallelMaker(config)
+    return lambda: make_env(config, factory, render_mode)
+
+
 def evaluate_agent(
     agent: Agent,
-    make: Callable[[], gym.Env[Any, Any]],
+    make: Callable[[], Any],
     *,
     episodes: int = 100,
     seed: int = 0,
@@ -130,6 +141,17 @@ def evaluate_agent(
     """
     size = min(episodes, num_envs or 32)
     agent = evaluation_agent(agent, seed)
+    if isinstance(make, ParallelMaker):
+
+        def ask() -> None:
+            if abandon():
+                raise Abandoned
+
+        limit = max_steps or make.config.max_episode_steps or NO_LIMIT
+        how: dict[str, Any] = {"episodes": episodes, "seed": seed, "deterministic": deterministic}
+        with torch_threads(1):
+            found = play_parallel(agent, make, limit=limit, num_copies=size, abandon=ask, **how)
+        return Evaluation(tuple(found[0]), tuple(found[1]), found[2], deterministic)
     envs: list[EvaluationEpisode] = []
     with torch_threads(1), ExitStack() as leaving:
         for index in range(size):

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from surefoot.envs.make import make_env
+from surefoot.envs.parallel_copy import ParallelMaker
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.files import write_json
 from surefoot.training.crash import write_crash
-from surefoot.training.evaluate import Abandoned, Evaluation, evaluate_agent
+from surefoot.training.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
 from surefoot.training.loggers import FileLog, TensorBoardLog, VideoLog
 from surefoot.training.mirror import TrackerLog
 from surefoot.training.progress import make_progress
@@ -175,8 +175,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
         *trainer.policy.describe(),
         f"run {directory.path}",
     ]
-    if not trainer.envs.exact_seeds:
-        lines.append("note: a ready-made vector env has one seed for all its episodes")
+    lines += getattr(trainer.envs, "notes", ())
     if config.preset_env not in (None, config.env.env):
         lines.append(f"note: the preset {config.preset} was made for {config.preset_env}")
     return "\n".join(lines)
@@ -213,15 +212,19 @@ def evaluation_factory(
     A wrong name, or spaces other than the policy's, is an error now rather than after the training.
     """
     if config.run.eval_env is None:
-        return lambda: make_env(config.env, factory, render_mode)
+        return env_maker(config.env, factory, render_mode)
     other = replace(config.env, env=config.run.eval_env, env_kwargs=config.run.eval_env_kwargs)
-    probe = make_env(other)
-    found = (probe.observation_space, probe.action_space)
-    probe.close()
+    make = env_maker(other)
+    found = make.spaces() if isinstance(make, ParallelMaker) else _spaces(make())
     for mine, theirs in zip(spaces or found, found, strict=True):
         if mine.shape != theirs.shape or type(mine) is not type(theirs):
             raise UsageError(f"eval_env={config.run.eval_env} has {theirs}; the policy is trained on {mine}")
-    return lambda: make_env(other, render_mode=render_mode)
+    return env_maker(other, render_mode=render_mode)
+
+
+def _spaces(probe: gym.Env[Any, Any]) -> tuple[Any, Any]:
+    probe.close()
+    return probe.observation_space, probe.action_space
 
 
 def say(text: str, to_stderr: bool) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from surefoot.algorithms import Algorithm, get_algorithm
 from surefoot.engine.collect import Collector, valid_observations
+from surefoot.engine.collect_tensors import TensorCollector
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.fast import choose_engine
 from surefoot.engine.native import NativeCollector, NativeLearner
@@ -21,7 +22,7 @@ from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
-from surefoot.envs.vector_envs import VectorEnvs
+from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.errors import UsageError
 from surefoot.training.agent import Agent
@@ -30,7 +31,9 @@ from surefoot.training.build import (
     check_policy,
     check_spaces,
     choose_device,
+    envs_by_prefix,
     initial_policy,
+    ready_envs,
     rollout_length,
 )
 from surefoot.training.config import TrainConfig, check_together
@@ -92,9 +95,11 @@ class Trainer:
     def _build_envs(self, envs: Any, factory: Any) -> Envs:
         if envs is not None:
             check_together(self.config, envs.num_envs)
-            return VectorEnvs(envs, self.seed)
+            return ready_envs(envs, self.seed)
         config, num_envs = self.config.env, self.config.algorithm.num_envs
         check_memory(self.config.algorithm.rollout_length, num_envs)
+        if factory is None and (own := envs_by_prefix(self.config, self.seed)) is not None:
+            return own
         if not config.num_workers:
             return GymEnvs(lambda: make_env(config, factory), num_envs, self.seed)
         if config.restart_workers and self.algorithm.episodes_per_env is not None:
@@ -125,9 +130,10 @@ class Trainer:
             critic=algorithm.uses_critic,
             masked=bool(self.envs.layout.mask_size),
         )
-        self.device, self.device_reason = choose_device(config.run.device, policy)
+        self.device, self.device_reason = choose_device(config.run.device, policy, getattr(self.envs, "device", None))
         self.policy = policy.to(self.device)
-        native, self.engine_reason = choose_engine(config.run.engine, self.policy)
+        tensors = isinstance(self.envs, TensorEnvs)
+        native, self.engine_reason = choose_engine(config.run.engine, self.policy, tensors=tensors)
         self.engine = "native" if native else "torch"
         self.learner = (NativeLearner if native else Learner)(
             self.policy,
@@ -143,8 +149,10 @@ class Trainer:
         self.timer = PhaseTimer()
         numbers = int(np.prod(self.policy.layout.shape)) + self.policy.actions.num_params
         check_memory(length * (algorithm.episodes_per_env or 1), self.envs.num_envs, numbers)
-        make = partial(NativeCollector, learner=self.learner) if isinstance(self.learner, NativeLearner) else Collector
-        self.collector = make(
+        collector: Any = TensorCollector if tensors else Collector
+        if isinstance(self.learner, NativeLearner):
+            collector = partial(NativeCollector, learner=self.learner)
+        self.collector: Collector | TensorCollector = collector(
             self.envs,
             self.policy,
             length,

@@ -195,3 +195,20 @@ def test_spaces_and_time_limit_are_those_of_one_env():
     assert (envs.num_envs, envs.time_limit, envs.exact_seeds) == (2, 500, False)
     envs.close()
     assert envs.envs.closed
+
+
+@MODES
+def test_lost_lives_count_at_transitions_that_end_nothing(mode):
+    class Careless(ScriptedEnv):
+        def reset(self, **kwargs):
+            return super().reset(**kwargs)[0], {"life_lost": True}
+
+        def step(self, action):
+            *rest, info = super().step(action)
+            return *rest, {**info, "life_lost": self.time != 1}
+
+    envs = vector(Careless, mode, num_envs=1)
+    envs.reset()
+    lost = [envs.step(np.zeros(1, np.int64)).life_lost for _ in range(4)]
+    # Three steps an episode: the second loses a life, the third is the end; the fourth is a reset or a first step.
+    assert [bool(x is not None and x[0]) for x in lost] == [False, True, False, False]

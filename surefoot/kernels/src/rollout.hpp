@@ -45,7 +45,7 @@ static inline void normalize(const Rollout& r, const float* obs, float* inputs) 
     }
 }
 
-// Steps used; −1 − t where an env was at fault in step t.
+// Steps used; −1 − (t·N + n) where env n was at fault in step t.
 static inline int64_t roll(const Engine& engine, const float* theta, Rollout& r) {
   const int64_t N = r.envs, D = r.numbers;
   const Head& head = engine.head;
@@ -79,7 +79,7 @@ static inline int64_t roll(const Engine& engine, const float* theta, Rollout& r)
     uint8_t *terminated = r.terminated + t * N, *truncated = r.truncated + t * N;
     const int64_t ended =
         r.step(r.handle, sent, r.episodes ? active.data() : nullptr, obs, reward, terminated, truncated, last.data());
-    if (ended < 0) return -1 - t;
+    if (ended < 0) return -1 - (t * N + (-1 - ended));
     bool anybody = false;
     for (int64_t n = 0; n < N; n++) {
       r.valid[t * N + n] = active[n];

@@ -14,7 +14,10 @@ from typing import Any
 from surefoot.errors import UsageError, did_you_mean
 
 MUJOCO = "Ant|HalfCheetah|Hopper|Humanoid(Standup)?|Inverted(Double)?Pendulum|Pusher|Reacher|Swimmer|Walker2d"
-FAMILIES = {"atari": re.compile(r"ALE/.+"), "mujoco": re.compile(rf"({MUJOCO})-v\d+")}
+FAMILIES = {  # EnvPool's Atari games are all of version 5
+    "atari": re.compile(rf"ALE/.+|envpool:(?!({MUJOCO})-)\w+-v5"),
+    "mujoco": re.compile(rf"(envpool:)?({MUJOCO})-v\d+"),
+}
 
 
 def list_presets() -> list[str]:
@@ -39,7 +42,7 @@ def load_preset(name: str) -> dict[str, Any]:
 def automatic_preset(env: str, algo: str) -> str | None:
     """The tuned preset of this env and algorithm, else the defaults of its family, if there are any."""
     names = [
-        f"{env}/{algo}",
+        f"{env.removeprefix('envpool:')}/{algo}",
         *(f"family/{kind}-{algo}" for kind, pattern in FAMILIES.items() if pattern.fullmatch(env)),
     ]
     return next((name for name in names if _file(name) is not None), None)

@@ -1,0 +1,241 @@
+"""One copy of a PettingZoo parallel env: how it is made, who is alive in it, and how it is replayed."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.envs.gym_envs import LONGEST_REPLAY
+from surefoot.envs.make import PARALLEL, load_object
+from surefoot.envs.seeds import derive_seed, episode_seed
+from surefoot.errors import EnvError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from surefoot.envs.config import EnvConfig
+
+NEEDED = ("reset", "step", "observation_space", "action_space", "possible_agents")
+
+
+def is_parallel(env_id: str) -> bool:
+    return env_id.startswith(PARALLEL)
+
+
+class ParallelMaker:
+    """Makes copies of the parallel env that a config names: `pettingzoo:module` or `pettingzoo:file.py:factory`."""
+
+    def __init__(self, config: EnvConfig) -> None:
+        for name, given, advice in (
+            ("wrappers", config.wrappers, "wrap it in a factory of your own (pettingzoo:file.py:factory)"),
+            ("frame_stack", config.frame_stack > 1, "stack in a factory of your own (pettingzoo:file.py:factory)"),
+            ("workers", config.workers, "all copies are stepped in this process"),
+        ):
+            if given:
+                raise UsageError(f"{name} cannot be used with a parallel env: {advice}")
+        self.config = config
+        self._factory = _find(config.env)
+
+    def __call__(self) -> Any:
+        config = self.config
+        try:
+            env = self._factory(**config.env_kwargs)
+        except TypeError as error:
+            if "unexpected keyword" in str(error):
+                raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {error}") from None
+            raise EnvError(f"{config.env} raised while it was made: {error}") from error
+        except ImportError as error:
+            raise UsageError(f"{config.env} could not be made: {error}") from None
+        except Exception as error:
+            raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
+        missing = [name for name in NEEDED if not hasattr(env, name)]
+        if missing or not callable(env.observation_space):
+            raise UsageError(
+                f"{config.env} made a {type(env).__name__}, which is no parallel env of PettingZoo"
+                + (f" (it has no {', '.join(missing)})" if missing else "; drop pettingzoo: for Gymnasium's envs")
+            )
+        return env
+
+    def spaces(self) -> tuple[Any, Any]:
+        """Observation and action space of every agent."""
+        copy = Copy(self(), 0, 0)
+        try:
+            return copy.observation_space, copy.action_space
+        finally:
+            copy.env.close()
+
+
+def _find(env_id: str) -> Callable[..., Any]:
+    """The function that makes the env."""
+    name = env_id.removeprefix(PARALLEL)
+    if not name:
+        raise UsageError(f"name a module or file.py:factory after {PARALLEL}")
+    if ":" in name:
+        factory = load_object(name, "env")
+    else:
+        module = _module(name)
+        factory = getattr(module, "parallel_env", None)
+        if factory is None:
+            raise UsageError(
+                f"{name} has no parallel_env: only envs in which all agents act at once are supported; "
+                f"for one of your own write {PARALLEL}{name}:factory"
+            )
+    if not callable(factory):
+        raise UsageError(f"{env_id} is no function that makes an env, but {type(factory).__name__}")
+    found: Callable[..., Any] = factory
+    return found
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == "pettingzoo":
+            raise UsageError('PettingZoo is not installed: pip install "surefoot[pettingzoo]"') from None
+        parent, _, last = name.rpartition(".")
+        if error.name != name or not parent:
+            raise UsageError(f"{PARALLEL}{name}: {error}") from None
+        siblings = [module.name for module in pkgutil.iter_modules(importlib.import_module(parent).__path__)]
+        raise UsageError(f"there is no {last} in {parent}{did_you_mean(last, siblings)}") from None
+    except ImportError as error:
+        raise UsageError(f"{PARALLEL}{name} could not be imported: {error}") from None
+
+
+class Copy:
+    """Seeds every reset from (run seed, copy index, episode number) and knows which agents are alive."""
+
+    def __init__(self, env: Any, run_seed: int, index: int, max_steps: int | None = None) -> None:
+        self.env, self.run_seed, self.index, self.max_steps = env, run_seed, index, max_steps
+        self.agents: list[str] = list(env.possible_agents)
+        if not self.agents:
+            raise UsageError(f"{self._name} has no agents")
+        self.observation_space, self.action_space = (
+            self._common(kind, [getattr(env, kind)(agent) for agent in self.agents])
+            for kind in ("observation_space", "action_space")
+        )
+        self.episode, self.steps = -1, 0
+        self.actions: list[list[Any]] = []  # of the open episode, for every agent: with its seed, its whole state
+        self.alive = [False] * len(self.agents)
+        self._gone: set[str] = set()  # who was there in this episode and is no more
+        self.incomplete = False  # somebody was not there when the episode began
+        self.observations: dict[str, Any] = {}
+        self.rewards: dict[str, Any] = {}
+        self.ends: dict[str, tuple[bool, bool]] = {}
+        self.infos: dict[str, Any] = {}
+
+    def _common(self, kind: str, spaces: list[Any]) -> Any:
+        for agent, space in zip(self.agents, spaces, strict=True):
+            if space != spaces[0]:
+                raise UsageError(
+                    f"one policy for all agents needs equal spaces, but the {kind} of {agent} is {space}, that of "
+                    f"{self.agents[0]} {spaces[0]}; pad them in a factory of your own"
+                )
+        return spaces[0]
+
+    @property
+    def _name(self) -> str:
+        named = (getattr(self.env, "metadata", None) or {}).get("name")
+        return str(named or type(getattr(self.env, "unwrapped", self.env)).__name__)
+
+    @property
+    def seed(self) -> int:
+        return episode_seed(self.run_seed, self.index, self.episode)
+
+    def __str__(self) -> str:
+        return f"{self._name} (copy {self.index}, seed {self.seed}, episode {self.episode}, step {self.steps})"
+
+    def reset(self) -> None:
+        self.episode += 1
+        self.steps = 0
+        self.actions.clear()
+        self._gone.clear()
+        try:
+            self.observations, self.infos = self.env.reset(seed=self.seed, options=None)
+            present = set(self.env.agents)
+        except Exception as error:
+            raise EnvError(f"reset of {self} raised {type(error).__name__}: {error}") from error
+        self._require_known(present)
+        self.alive = [agent in present for agent in self.agents]
+        self.incomplete = not all(self.alive)
+        if not any(self.alive):
+            raise EnvError(f"{self} has no agents after its reset")
+        self._require(self.observations, "observation", [a for a in self.agents if a in present])
+
+    def step(self, actions: Sequence[Any]) -> list[str]:
+        """One action per agent of `agents`; those of the dead are not used. Returns the agents that came in."""
+        acting = [agent for agent, alive in zip(self.agents, self.alive, strict=True) if alive]
+        chosen = dict(zip(self.agents, actions, strict=True))
+        self.steps += 1
+        if self.steps <= LONGEST_REPLAY:
+            self.actions.append([_kept(action) for action in actions])
+        try:
+            found = self.env.step({agent: chosen[agent] for agent in acting})
+            self.observations, self.rewards, terminations, truncations, self.infos = found
+            present = set(self.env.agents)
+        except Exception as error:
+            raise EnvError(f"step of {self} raised {type(error).__name__}: {error}") from error
+        self._require_known(present)
+        for values, what in (
+            (self.observations, "observation"),
+            (self.rewards, "reward"),
+            (terminations, "termination"),
+            (truncations, "truncation"),
+        ):
+            self._require(values, what, acting)
+        over = self.max_steps is not None and self.steps >= self.max_steps
+        self.ends = {agent: (bool(terminations[agent]), bool(truncations[agent]) or over) for agent in acting}
+        for agent in acting:
+            if any(self.ends[agent]):
+                self._gone.add(agent)
+            elif agent not in present:
+                raise EnvError(f"{agent} of {self} is gone, but was neither terminated nor truncated")
+        came = [a for a in self.agents if a in present and a not in acting and a not in self._gone and not over]
+        self._require(self.observations, "observation", came)
+        self.alive = [agent in came or (agent in acting and agent not in self._gone) for agent in self.agents]
+        return came
+
+    def replay(self, episode: int, actions: Sequence[Sequence[Any]]) -> bool:
+        """Bring the env to where `episode` stood after `actions`; whether it went as far as they do."""
+        self.episode = episode - 1
+        self.reset()
+        for each in actions:
+            if not any(self.alive):
+                return False
+            self.step(each)
+        return any(self.alive)
+
+    def _require_known(self, present: set[str]) -> None:
+        if unknown := present - set(self.agents):
+            raise EnvError(f"{self} has the agents {sorted(map(str, unknown))}, who are not among its possible_agents")
+
+    def _require(self, values: Any, what: str, agents: Sequence[str]) -> None:
+        for agent in agents:
+            if agent not in values:
+                raise EnvError(f"{self} returned no {what} for {agent}")
+
+
+class EvaluationCopy(Copy):
+    """Episode j of an evaluation has seed (seed, "eval", j), whichever copy plays it."""
+
+    @property
+    def seed(self) -> int:
+        return derive_seed(self.run_seed, "eval", self.episode)
+
+
+@dataclass(frozen=True)
+class AgentOfCopy:
+    """A row, by name."""
+
+    copy: Copy
+    agent: str
+
+    def __str__(self) -> str:
+        return f"{self.agent} of {self.copy}"
+
+
+def _kept(action: Any) -> Any:
+    return action.copy() if isinstance(action, (np.ndarray, np.generic)) else deepcopy(action)

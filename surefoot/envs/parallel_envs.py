@@ -1,0 +1,231 @@
+"""PettingZoo's parallel envs with one policy for all agents: every agent of every copy of the env is one row.
+
+Rows are copy-major: agent a of copy c stands at c·A + a. An agent that is gone leaves its row invalid until its whole
+copy has ended and is reset. Only the `ParallelEnv` interface is used; the package itself is not needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from surefoot.envs.checks import as_number, check_action_space, check_first_observation, require_finite
+from surefoot.envs.parallel_copy import AgentOfCopy, Copy
+from surefoot.errors import EnvError, UsageError
+from surefoot.spaces.layout import MASK, Layout
+from surefoot.spaces.masks import ActionMasks
+from surefoot.types import Step
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+
+class ParallelEnvs:
+    """The copies, stepped in this process; resets within the step, each with a seed of its own."""
+
+    exact_seeds, batched_actions = True, False
+
+    def __init__(
+        self, make: Callable[[], Any], num_copies: int, run_seed: int, max_episode_steps: int | None = None
+    ) -> None:
+        self.time_limit = max_episode_steps
+        self.copies: list[Copy] = []
+        try:
+            for index in range(num_copies):
+                self.copies.append(Copy(make(), run_seed, index, max_episode_steps))
+            if len({id(copy.env) for copy in self.copies}) < num_copies:
+                raise UsageError("the function that makes the env returned the same env twice; it must make a new one")
+            self._prepare(self.copies[0])
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, first: Copy) -> None:
+        self.agents = first.agents
+        for copy in self.copies:
+            if copy.agents != self.agents:
+                raise UsageError(f"{copy} has the agents {copy.agents}, but another copy has {self.agents}")
+        self.num_agents = len(self.agents)
+        self.num_envs = len(self.copies) * self.num_agents
+        self.observation_space, self.action_space = first.observation_space, first.action_space
+        check_action_space(self.action_space)
+        self._names = [AgentOfCopy(copy, agent) for copy in self.copies for agent in self.agents]
+        self.masks = ActionMasks(self.action_space)
+        self._checked = False
+        self._begun = False  # the first copy has been reset already, to be asked for masks
+        self._mask_source = self._find_masks(first)
+        self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+        kind = self.observation_space.dtype if self.layout.plain else self.layout.dtype
+        self._obs = np.zeros((self.num_envs, *self.layout.shape), kind)
+        self.notes = (
+            f"note: {len(self.copies)} copies × {self.num_agents} agents = {self.num_envs} envs, one policy for all; "
+            "steps, episodes and returns are counted per agent",
+        )
+
+    def _find_masks(self, first: Copy) -> str | None:
+        """As for Gymnasium's envs: a Dict observation, else the first reset's info."""
+        if not self.masks.size:
+            return None
+        if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
+            return "observation"
+        first.reset()
+        self._begun = True
+        return "info" if any(MASK in info for info in first.infos.values()) else None
+
+    def reset(self) -> Array:
+        for index, copy in enumerate(self.copies):
+            if index or not self._begun:
+                copy.reset()
+            self._see(index)
+        self._begun = False
+        require_finite(self._obs, "observation", self._names)
+        return self._obs.copy()
+
+    def step(self, action: Any, active: Array | None = None) -> Step:
+        size, width = self.num_envs, self.num_agents
+        reward = np.zeros(size, np.float64)
+        terminated, truncated, valid, first = (np.zeros(size, np.bool_) for _ in range(4))
+        final_obs: dict[int, Array] = {}
+        final_info: dict[int, dict[str, Any]] = {}
+        for index, copy in enumerate(self.copies):
+            rows = range(index * width, (index + 1) * width)
+            if active is not None:
+                self._require_complete(copy)
+                if not active[rows.start : rows.stop].any():
+                    continue
+            acted = list(copy.alive)
+            came = copy.step([action[row] for row in rows])
+            for row, agent, was in zip(rows, self.agents, acted, strict=True):
+                if not was:
+                    continue
+                valid[row] = True
+                reward[row] = as_number(copy.rewards[agent], "reward", self._names[row])
+                terminated[row], truncated[row] = copy.ends[agent]
+                if terminated[row] or truncated[row]:
+                    final_obs[row] = self._final_row(row, copy.observations[agent])
+                    final_info[row] = copy.infos.get(agent, {})
+                    # Before the reset: afterwards the copy's name would be that of its next episode.
+                    require_finite(final_obs[row][None], "final observation", [self._names[row]])
+            if not all(np.isfinite(reward[row]) for row in rows):
+                require_finite(reward[rows.start : rows.stop], "reward", self._names[rows.start : rows.stop])
+            for agent in came:
+                first[rows.start + self.agents.index(agent)] = True
+            if not any(copy.alive):
+                copy.reset()
+                first[rows.start : rows.stop] = copy.alive
+            self._see(index)
+        if active is not None:
+            valid &= active
+        require_finite(self._obs, "observation", self._names)
+        return Step(self._obs.copy(), reward, terminated, truncated, valid, final_obs, final_info, first=first)
+
+    def _require_complete(self, copy: Copy) -> None:
+        if copy.incomplete:
+            raise UsageError(
+                f"{copy} began without all of its agents; learning from whole episodes needs each of them in every "
+                "episode. Use an algorithm that learns from rollouts of fixed length (vpg, a2c, ppo, ...)"
+            )
+
+    def _see(self, index: int) -> None:
+        """Store what the live agents of a copy see. The row of one that is gone keeps what it saw last."""
+        copy = self.copies[index]
+        for row, agent, alive in zip(
+            range(index * self.num_agents, (index + 1) * self.num_agents), self.agents, copy.alive, strict=True
+        ):
+            if alive:
+                obs = copy.observations[agent]
+                if not self._checked:
+                    check_first_observation(self._names[row], self.observation_space, obs)
+                    self._checked = True
+                self._obs[row] = agent_row(self._names[row], obs, copy.infos, self.layout, self.masks)
+
+    def _final_row(self, row: int, obs: Any) -> Array:
+        """Nobody acts there, so a mask does not matter."""
+        free = np.ones(self.masks.size, np.bool_) if self._mask_source else None
+        return pack_row(self._names[row], obs, self.layout, free).copy()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The open episodes: number, steps and actions so far."""
+        return {
+            "episode": [copy.episode for copy in self.copies],
+            "steps": [copy.steps for copy in self.copies],
+            "actions": [self._pack_actions(copy.actions) if copy.actions else None for copy in self.copies],
+        }
+
+    @property
+    def _nested(self) -> bool:
+        return isinstance(self.action_space, (gym.spaces.Dict, gym.spaces.Tuple))
+
+    def _pack_actions(self, actions: list[list[Any]]) -> Array:
+        """`[steps, agents, ...]`."""
+        if not self._nested:
+            return np.array(actions)
+        layout = Layout(self.action_space)
+        return np.stack([np.stack([layout.pack(action) for action in row]) for row in actions])
+
+    def _unpack_actions(self, rows: Array) -> Sequence[Sequence[Any]]:
+        layout = Layout(self.action_space)
+        return [[layout.unpack(action) for action in row] if self._nested else row for row in rows]
+
+    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+        """Replay the open episodes; returns the rows of the copies that did not come back as `last_obs` says.
+
+        Those have been reset to a fresh episode: their first observations are in `observations`.
+        """
+        lost: list[int] = []
+        for index, copy in enumerate(self.copies):
+            episode, steps, actions = (state[name][index] for name in ("episode", "steps", "actions"))
+            known = () if actions is None else self._unpack_actions(np.asarray(actions))
+            rows = slice(index * self.num_agents, (index + 1) * self.num_agents)
+            came_back = len(known) == steps and copy.replay(episode, known)
+            self._obs[rows] = last_obs[rows]  # also of those that are gone, whom no replay shows
+            if came_back:
+                self._see(index)
+            if not came_back or not np.array_equal(np.asarray(self._obs[rows], last_obs.dtype), last_obs[rows]):
+                lost += range(rows.start, rows.stop)
+                copy.episode = episode
+                copy.reset()
+                self._see(index)
+        self._begun = False
+        return lost
+
+    @property
+    def observations(self) -> Array:
+        """What every agent sees now."""
+        return self._obs.copy()
+
+    def close(self) -> None:
+        """Every copy, also after one that raises; its error comes when all are closed."""
+        broken: EnvError | None = None
+        for copy in self.copies:
+            try:
+                copy.env.close()
+            except Exception as error:
+                broken = EnvError(f"close of {copy} raised {type(error).__name__}: {error}")
+                broken.__cause__ = error
+        if broken is not None:
+            raise broken
+
+
+def agent_row(name: AgentOfCopy, obs: Any, infos: dict[str, Any], layout: Layout, masks: ActionMasks) -> Array:
+    """What an agent sees as a row of the layout, with its mask where the layout has one."""
+    mask = None
+    if layout.mask_size:
+        info = infos.get(name.agent, {})
+        try:
+            if not layout.mask_in_obs and MASK not in info:
+                raise ValueError(f"its info has no '{MASK}', though there was one at first")
+            mask = masks.flat(obs[MASK] if layout.mask_in_obs else info[MASK])
+        except (ValueError, KeyError, TypeError) as error:
+            raise EnvError(f"{name}: {error}") from error
+    return pack_row(name, obs, layout, mask)
+
+
+def pack_row(name: AgentOfCopy, obs: Any, layout: Layout, mask: Array | None) -> Array:
+    try:
+        return layout.pack(obs, mask)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise EnvError(f"{name} returned an observation that is not in its space: {error}") from error

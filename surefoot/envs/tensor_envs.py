@@ -1,0 +1,184 @@
+"""A ready-made `gymnasium.vector.VectorEnv` whose `reset` and `step` take and return PyTorch tensors: a GPU simulator.
+
+Nothing here reads a tensor on the host: whether an episode ended is a mask on the device, not a branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from torch import Tensor
+
+from surefoot.envs.atari import LIFE_LOST
+from surefoot.envs.checks import check_action_space
+from surefoot.envs.vector_envs import declared_mode
+from surefoot.errors import EnvError, UsageError
+from surefoot.spaces.layout import MASK, Layout
+from surefoot.spaces.masks import ActionMasks
+from surefoot.types import TensorStep
+
+FINAL = ("final_obs", "final_observation")  # Gymnasium's name since 1.0, and before
+
+
+def holds_tensors(obs: Any) -> bool:
+    """Whether an observation is made of PyTorch tensors."""
+    return any(isinstance(leaf, Tensor) for leaf in _values(obs))
+
+
+def _values(obs: Any) -> Iterator[Any]:
+    if isinstance(obs, (Mapping, tuple, list)):
+        for part in obs.values() if isinstance(obs, Mapping) else obs:
+            yield from _values(part)
+    else:
+        yield obs
+
+
+class TensorEnvs:
+    """The three autoreset modes on the env's own device.
+
+    * SAME_STEP: the true last observations are in `info["final_obs"]`, a batch as observations are, meant where an
+      episode ended. It may be missing at steps that end none.
+    * DISABLED: after every step those that ended are reset, by `reset(options={"reset_mask": done})` with a tensor
+      that may be all False: asking whether any ended would be a wait for the device.
+    * NEXT_STEP: as for NumPy's vector envs; the step after an end is marked invalid.
+    """
+
+    exact_seeds, batched_actions = False, True
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any], begun: tuple[Any, dict[str, Any]]) -> None:
+        """`begun` is what the first, seeded reset returned."""
+        self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
+        self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
+        check_action_space(self.action_space)
+        self.time_limit = envs.spec.max_episode_steps if envs.spec else None
+        self.masks = ActionMasks(self.action_space)
+        self._mask_source = self._find_masks(begun[1])
+        self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+        self._begun: tuple[Any, dict[str, Any]] | None = begun
+        self.device = self._device(begun[0])
+        self._offsets = [torch.as_tensor(leaf.start, device=self.device).reshape(-1) for leaf in self.layout.leaves]
+        self._none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        self._ended = self._none
+        self.notes = (
+            "note: a ready-made vector env has one seed for all its episodes",
+            f"note: the envs' tensors stay on {self.device}; faults of theirs are looked for once per rollout",
+        )
+
+    @property
+    def separate_final(self) -> bool:
+        """Final observations stand apart; else they are among the observations (NEXT_STEP)."""
+        return self.mode is not AutoresetMode.NEXT_STEP
+
+    def _find_masks(self, info: dict[str, Any]) -> str | None:
+        if not self.masks.size:
+            return None
+        if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
+            return "observation"
+        return "info" if MASK in info else None
+
+    def _device(self, obs: Any) -> torch.device:
+        found = list(_values(obs))
+        if not all(isinstance(leaf, Tensor) for leaf in found):
+            raise UsageError(f"{self.envs} mixes tensors and {_kinds(found)} in one observation; return tensors only")
+        devices: set[torch.device] = {leaf.device for leaf in found}
+        if len(devices) > 1:
+            raise UsageError(f"{self.envs} has observations on several devices ({devices}); return them on one")
+        return next(iter(devices))
+
+    def reset(self) -> Any:
+        """`[N, ...]` rows on the env's device."""
+        obs, info = self._begun or self.envs.reset()
+        self._begun = None
+        self._ended = self._none
+        return self._rows(obs, info)
+
+    def step(self, action: Any, active: Any = None) -> Any:
+        """A vector env steps all or none: inactive envs (a mask on the device) are stepped, their step is invalid."""
+        raw, reward, terminated, truncated, info = self.envs.step(action)
+        # Copies: a simulator may write into its own buffers at the reset that follows here.
+        reward = self._column(reward, "rewards").clone()
+        terminated = self._column(terminated, "terminated").bool().clone()
+        truncated = self._column(truncated, "truncated").bool().clone()
+        done = terminated | truncated
+        same_step, next_step = (self.mode is m for m in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP))
+        obs = self._rows(raw, info, None if same_step else done)
+        final: Tensor | None = None
+        if same_step:
+            given = next((info[name] for name in FINAL if info.get(name) is not None), None)
+            final = None if given is None else self._rows(given, {}, ~self._none)
+        elif not next_step:
+            final, info = obs.clone(), {name: _copied(value) for name, value in info.items()}
+            fresh, fresh_info = self.envs.reset(options={"reset_mask": done})
+            obs = torch.where(_beside(done, obs), self._rows(fresh, fresh_info, ~done), final)
+        valid = ~self._ended if next_step else ~self._none
+        first = self._ended if next_step else done
+        self._ended = done
+        lost = info.get(LIFE_LOST)
+        return TensorStep(
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            valid=valid if active is None else valid & active,
+            first=first,
+            final_obs=final,
+            life_lost=None if lost is None else self._column(lost, LIFE_LOST).bool() & valid & ~done,
+            info=self._final_info(info),
+        )
+
+    def _rows(self, obs: Any, info: dict[str, Any], ended: Tensor | None = None) -> Tensor:
+        """`[N, ...]` rows; where an episode `ended` nobody acts, and any action is legal."""
+        layout = self.layout
+        if layout.plain:
+            return self._shaped(obs, layout.shape, "observations")
+        parts = []
+        for leaf, start in zip(layout.leaves, self._offsets, strict=True):
+            value = obs
+            for key in leaf.path.split("/") if leaf.path else ():
+                value = value[int(key)] if isinstance(value, (tuple, list)) else value[key]
+            what = f"'{leaf.path}' of the observations" if leaf.path else "observations"
+            parts.append((self._shaped(value, leaf.shape, what).reshape(self.num_envs, -1) - start).float())
+        if self._mask_source:
+            mask = obs[MASK] if self._mask_source == "observation" else info.get(MASK)
+            if mask is None:  # everything is legal
+                mask = ~self._none[:, None].expand(-1, self.masks.size)
+            mask = self._shaped(mask, (self.masks.size,), "action masks").bool()
+            parts.append((mask if ended is None else mask | ended[:, None]).float())
+        return torch.cat(parts, 1)
+
+    def _shaped(self, value: Any, shape: tuple[int, ...], what: str) -> Tensor:
+        # Assigning a wrong shape would broadcast silently.
+        if not isinstance(value, Tensor) or tuple(value.shape) != (self.num_envs, *shape):
+            found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise EnvError(f"the {what} of {self.envs} must be a tensor of {(self.num_envs, *shape)}, not {found}")
+        return value
+
+    def _column(self, value: Any, what: str) -> Tensor:
+        return self._shaped(value, (), what)
+
+    def _final_info(self, info: dict[str, Any]) -> dict[str, Tensor]:
+        columns = info.get("final_info", info) if self.mode is AutoresetMode.SAME_STEP else info
+        return {name: column for name, column in columns.items() if self._is_column(column)}
+
+    def _is_column(self, value: Any) -> bool:
+        return isinstance(value, Tensor) and tuple(value.shape) == (self.num_envs,)
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+def _beside(mask: Tensor, rows: Tensor) -> Tensor:
+    """`[N]` with as many axes as the rows have."""
+    return mask.reshape(-1, *(1,) * (rows.dim() - 1))
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _kinds(values: list[Any]) -> str:
+    return ", ".join(sorted({type(value).__name__ for value in values if not isinstance(value, Tensor)}))

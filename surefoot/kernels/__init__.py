@@ -1,0 +1,1 @@
+"""The fast twins of hot functions, compiled. Each has a readable oracle, and a test that compares the two."""

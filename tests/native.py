@@ -20,3 +20,12 @@ def classic_library(*flags: str) -> ctypes.CDLL:
         made = Path(folder) / "classic.so"
         subprocess.run(["g++", *FLAGS, *flags, str(SOURCE), "-o", str(made)], check=True)
         return declare(ctypes.CDLL(str(made)))
+
+
+def has_avx2() -> bool:
+    """On Linux; elsewhere it is not asked."""
+    try:
+        words = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return False
+    return {"avx2", "fma", "bmi2"} <= set(words)

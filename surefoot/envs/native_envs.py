@@ -6,7 +6,7 @@ and this Gymnasium; `NativeEnvs` then does what `GymEnvs` would, to the last bit
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,12 @@ CLASSES = {
         "MountainCarContinuous",
         ("goal_velocity",),
     ),
+}
+# Which functions NumPy computes in their steps. (The cars take theirs from Python's math, which is libm.)
+FUNCTIONS = {
+    "CartPole": ("sin", "cos"),
+    "Pendulum": ("sin", "cos", "square", "remainder", "square32"),
+    "Acrobot": ("sin", "cos", "square", "sin32", "cos32"),
 }
 LARGEST_PARAM = 1e6  # far from where a float32 of it would overflow
 
@@ -131,7 +137,9 @@ class NativeEnvs:
         """The error of a step at fault."""
         envs = self.envs
         if self.kind.num_actions and not 0 <= envs.action[index] < self.kind.num_actions:
-            raise EnvError(f"step of {self.place(index)} got the action {envs.action[index]} not in {self.action_space}")
+            raise EnvError(
+                f"step of {self.place(index)} got the action {envs.action[index]} not in {self.action_space}"
+            )
         place = [self.place(index)]
         require_finite(envs.reward[index : index + 1], "reward", place)
         last = "final " if envs.terminated[index] or envs.truncated[index] else ""
@@ -175,37 +183,40 @@ class NativeEnvs:
 def disagreement(config: EnvConfig, library: ctypes.CDLL, *, num_envs: int = 4, steps: int = 150) -> str | None:
     """What Gymnasium's envs and the native ones differ in on this machine; None: nothing that was found.
 
-    First the functions that the dynamics are made of, for NumPy may take them from elsewhere than libm, and in a
-    thousand numbers differ in one; then whole steps of both.
+    First the functions that the dynamics are made of, for NumPy may compute them in another way here, and differ in one
+    number of a thousand; then whole steps of both.
     """
-    return _functions_differ(library) or _plays_differ(config, library, num_envs, steps)
+    kind, reason = native_kind(config)
+    if kind is None:
+        return reason
+    return functions_differ(kind, library) or _plays_differ(config, library, num_envs, steps)
 
 
-def _functions_differ(library: ctypes.CDLL) -> str | None:
+def functions_differ(kind: Kind, library: ctypes.CDLL) -> str | None:
     """Of NumPy scalars, as the envs have them: arrays may go through other code.
 
-    Where a plainer way to compute a function exists, most of the numbers are such as tell the two apart.
+    Where there is a plainer way to compute a function, numbers that tell the two apart are among those tried.
     """
     rng = np.random.default_rng(0)
     wide = rng.uniform(-40.0, 40.0, 20_000)
     force = rng.uniform(-2.0, 2.0, 20_000).astype(np.float32)
     angle = rng.uniform(-0.1, 0.1, 100_000).astype(np.float32)
-    for name, numpys, x, plainer in (
-        ("sin", np.sin, wide, None),
-        ("cos", np.cos, wide, None),
-        ("square", lambda x: x**2, wide, wide * wide),
-        ("remainder", lambda x: x % (2 * np.pi), wide, None),
-        ("sin32", np.sin, angle, np.sin(angle.astype(np.float64)).astype(np.float32)),
-        ("cos32", np.cos, angle, np.cos(angle.astype(np.float64)).astype(np.float32)),
-        ("square32", lambda x: x**2, force, force * force),
-    ):
+    cases: dict[str, tuple[Callable[[Any], Any], Array, Array | None]] = {
+        "sin": (np.sin, wide, None),
+        "cos": (np.cos, wide, None),
+        "square": (lambda x: x**2, wide, wide * wide),
+        "remainder": (lambda x: x % (2 * np.pi), wide, None),
+        "sin32": (np.sin, angle, np.sin(angle.astype(np.float64)).astype(np.float32)),
+        "cos32": (np.cos, angle, np.cos(angle.astype(np.float64)).astype(np.float32)),
+        "square32": (lambda x: x**2, force, force * force),
+    }
+    for name in FUNCTIONS.get(kind.name, ()):
+        theirs, x, plainer = cases[name]
         ours = apply(library, name, x)
-        some = np.arange(1_000)
-        if plainer is not None:
-            some = np.concatenate([some, np.flatnonzero(ours != plainer)[:100]])
-        differing = sum(float(numpys(x[index])) != ours[index] for index in some)
+        tried = list(range(1_000)) + ([] if plainer is None else np.flatnonzero(ours != plainer)[:100].tolist())
+        differing = sum(float(theirs(x[index])) != ours[index] for index in tried)
         if differing:
-            return f"NumPy's {name} is not that of the native envs at {differing} of {len(some):,} numbers"
+            return f"NumPy's {name} is not that of the native {kind.name} at {differing} of {len(tried):,} numbers"
     return None
 
 
@@ -242,7 +253,7 @@ def steps_differ(a: Step, b: Step) -> str | None:
 
 
 def states_differ(theirs: GymEnvs, ours: NativeEnvs) -> str | None:
-    """"state" where one of the inner states is not the same to the last bit."""
+    """ "state" where one of the inner states is not the same to the last bit."""
     for index, env in enumerate(theirs.envs):
         state = np.asarray(env.unwrapped.state, np.float64)  # type: ignore[attr-defined]
         if not same_bits(state, ours.envs.get_state(index)):

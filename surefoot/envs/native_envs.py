@@ -270,7 +270,7 @@ def exploring_actions(kind: Kind, obs: Array, rng: np.random.Generator) -> Array
     """Actions `[N, ...]` that reach much of an env: random ones, extreme ones, and for every other env such as pump
     energy in (or, for CartPole, live long)."""
     size = len(obs)
-    column = {"CartPole": 3, "Pendulum": 2, "Acrobot": 4}.get(kind.name, 1)
+    column = {"CartPole": 3, "Pendulum": 2, "Acrobot": 5}.get(kind.name, 1)
     sign = np.sign(obs[:, column] + (2.0 * obs[:, 2] if kind.name == "CartPole" else 0.0))
     pumping = (np.arange(size) % 2 == 1) & (rng.random(size) < 0.9)
     if kind.num_actions:

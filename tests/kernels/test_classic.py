@@ -53,7 +53,7 @@ def test_the_table_of_kinds_is_that_of_the_library(plain):
     assert not plain.surefoot_classic_sizes(len(KINDS), sizes.ctypes.data)
 
 
-@pytest.mark.parametrize("run_seed", [0, 7, -1, 2**31, 2**64, 10**30, 10**109, 10**110, 10**111, 10**127, 10**400])
+@pytest.mark.parametrize("run_seed", [0, 7, -1, 2**31, 2**64, 10**30, 10**114, 10**115, 10**116, 10**127, 10**400])
 def test_the_seed_of_an_episode_is_that_of_python(plain, run_seed):
     """Lengths around a block of the hash (128 bytes) among them."""
     for env, episode in [(0, 0), (0, 1), (3, -1), (12, 345), (999_999, 10**12)]:
@@ -137,6 +137,49 @@ def test_whole_episodes_have_gymnasiums_bits(library, kind):
                     assert same_bits(ours.obs[0], obs), (number, step)
             lengths.add(len(taken))
     assert len(lengths) > 1 or lengths == {limit}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_first_states_and_observations(library, kind):
+    """Acrobot's first cosines are float32, and differ from a rounded float64 one in one of a thousand."""
+    envs = make(library, kind, num_envs=3_000 if kind == "Acrobot" else 300, run_seed=1)
+    envs.reset()
+    with closing(gym.make(ENVS[kind], disable_env_checker=True)) as env:
+        for index in range(envs.num_envs):
+            obs, _ = env.reset(seed=episode_seed(1, index, 0))
+            assert same_bits(envs.obs[index], obs)
+            assert same_bits(envs.get_state(index), np.asarray(env.unwrapped.state, np.float64))
+
+
+WIDTHS = {  # wider than episodes reach, so that no operation's rounding is lost in the next one's
+    "CartPole": (2.0, 10.0, 0.2, 15.0),
+    "Pendulum": (100.0, 8.0),
+    "Acrobot": (3.2, 3.2, 13.0, 29.0),
+    "MountainCar": (1.2, 0.07),
+    "MountainCarContinuous": (1.2, 0.07),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_steps_from_any_state(library, kind):
+    rng = np.random.default_rng(4)
+    ours = make(library, kind)
+    with closing(gym.make(ENVS[kind], disable_env_checker=True)) as env:
+        env.reset(seed=0)
+        env = env.unwrapped
+        for _ in range(1_000):
+            state = rng.uniform(-1, 1, ours.kind.num_state) * WIDTHS[kind]
+            if kind == "MountainCarContinuous":
+                state = state.astype(np.float32)
+            action = exploring_actions(ours.kind, np.zeros((1, 6)), rng)[0]
+            env.state, env.steps_beyond_terminated = state.copy(), None
+            obs, reward, terminated, _, _ = env.step(action)
+            ours.set_state(0, 0, 1, state)
+            act(ours, action)
+            assert (ours.reward[0], ours.terminated[0]) == (float(reward), terminated)
+            assert same_bits(ours.final_obs[0] if terminated else ours.obs[0], obs)
+            if not terminated:
+                assert same_bits(ours.get_state(0), np.asarray(env.state, np.float64))
 
 
 @pytest.mark.parametrize(

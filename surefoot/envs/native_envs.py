@@ -1,0 +1,283 @@
+"""Classic control in C++: bit-equal to Gymnasium's envs, at a fraction of their time.
+
+`native_kind` says whether a config can be served so, `disagreement` whether it may be on this machine, with this NumPy
+and this Gymnasium; `NativeEnvs` then does what `GymEnvs` would, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from surefoot.envs.checks import require_finite
+from surefoot.envs.gym_envs import LONGEST_REPLAY, GymEnvs, time_limit
+from surefoot.envs.make import make_env
+from surefoot.envs.seeds import episode_seed
+from surefoot.errors import EnvError
+from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply
+from surefoot.spaces.layout import Layout
+from surefoot.types import Step
+
+if TYPE_CHECKING:
+    import ctypes
+
+    from surefoot.envs.config import EnvConfig
+    from surefoot.types import Array
+
+# Gymnasium's class -> the kind, and those keyword arguments of the constructor that it knows.
+CLASSES = {
+    "gymnasium.envs.classic_control.cartpole:CartPoleEnv": ("CartPole", ("sutton_barto_reward",)),
+    "gymnasium.envs.classic_control.pendulum:PendulumEnv": ("Pendulum", ("g",)),
+    "gymnasium.envs.classic_control.acrobot:AcrobotEnv": ("Acrobot", ()),
+    "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": ("MountainCar", ("goal_velocity",)),
+    "gymnasium.envs.classic_control.continuous_mountain_car:Continuous_MountainCarEnv": (
+        "MountainCarContinuous",
+        ("goal_velocity",),
+    ),
+}
+# Which functions NumPy computes in their steps. (The cars take theirs from Python's math, which is libm.)
+FUNCTIONS = {
+    "CartPole": ("sin", "cos"),
+    "Pendulum": ("sin", "cos", "square", "remainder", "square32"),
+    "Acrobot": ("sin", "cos", "square", "sin32", "cos32"),
+}
+LARGEST_PARAM = 1e6  # far from where a float32 of it would overflow
+
+
+def native_kind(config: EnvConfig, factory: Any = None) -> tuple[Kind | None, str]:
+    """(the native env that serves a config, why) or (None, why there is none)."""
+    if factory is not None:
+        return None, "the env is made by a function"
+    spec = gym.registry.get(config.env)
+    if spec is None or str(spec.entry_point) not in CLASSES:
+        return None, f"{config.env} has no native twin"
+    name, known = CLASSES[str(spec.entry_point)]
+    if spec.kwargs or spec.additional_wrappers:
+        return None, f"{config.env} is registered with arguments or wrappers of its own"
+    for value, what in (
+        (config.wrappers, "wrappers"),
+        (config.frame_stack > 1, "frame_stack"),
+        (config.workers, "workers"),
+    ):
+        if value:
+            return None, f"{what} need Gymnasium's {config.env}"
+    for key, value in config.env_kwargs.items():
+        if key not in known:
+            return None, f"env_kwargs has {key!r}, which only Gymnasium's {config.env} knows"
+        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_PARAM
+        if not (isinstance(value, bool) if key == "sutton_barto_reward" else number):
+            return None, f"env_kwargs has {key}={value!r}, which only Gymnasium's {config.env} may know"
+    return KINDS[name], f"{config.env} has a native twin"
+
+
+class NativeEnvs:
+    """As `GymEnvs` of the same config, for one that `native_kind` accepts."""
+
+    exact_seeds, batched_actions = True, True
+
+    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: ctypes.CDLL) -> None:
+        kind, reason = native_kind(config)
+        if kind is None:
+            raise ValueError(reason)
+        with closing(make_env(config)) as one:  # for its spaces and its limit
+            self.observation_space, self.action_space = one.observation_space, one.action_space
+            self.time_limit = time_limit(one)
+            self.name = one.spec.id if one.spec else kind.name
+        self.kind, self.num_envs, self.run_seed = kind, num_envs, run_seed
+        self.layout = Layout(self.observation_space)
+        self.envs = ClassicEnvs(
+            library,
+            kind,
+            num_envs,
+            run_seed,
+            params=Params(**config.env_kwargs),
+            time_limit=self.time_limit,
+            longest_replay=LONGEST_REPLAY,
+        )
+        self._begun = False
+
+    def reset(self) -> Array:
+        self.envs.reset()
+        self._begun = True
+        return self.envs.obs.copy()
+
+    def step(self, action: Any, active: Array | None = None) -> Step:
+        envs = self.envs
+        if not self._begun:
+            raise EnvError(f"step of {self.name} before its first reset")
+        given = np.asarray(action)
+        # Numbers of another type would be computed in that type by Gymnasium.
+        fitting = given.dtype.kind in "iu" if self.kind.num_actions else given.dtype == np.float32
+        if given.shape != envs.action.shape or not fitting:
+            raise ValueError(
+                f"{self.name} takes actions of {envs.action.dtype} {envs.action.shape}, not {given.dtype} {given.shape}"
+            )
+        envs.action[...] = given
+        if active is None:
+            valid = np.ones(self.num_envs, np.bool_)
+        else:
+            valid = active.copy()
+            envs.active[:] = active
+        ended = envs.step(masked=active is not None)
+        if ended < 0:
+            self._raise(-1 - ended)
+        reward, terminated, truncated = envs.reward.copy(), envs.terminated.copy(), envs.truncated.copy()
+        final_obs: dict[int, Array] = {}
+        final_info: dict[int, dict[str, Any]] = {}
+        if ended:
+            for index in np.flatnonzero(terminated | truncated).tolist():
+                final_obs[index], final_info[index] = envs.final_obs[index].copy(), {}
+        return Step(envs.obs.copy(), reward, terminated, truncated, valid, final_obs, final_info)
+
+    def _raise(self, index: int) -> None:
+        """The error of a step at fault."""
+        envs = self.envs
+        if self.kind.num_actions and not 0 <= envs.action[index] < self.kind.num_actions:
+            raise EnvError(
+                f"step of {self.place(index)} got the action {envs.action[index]} not in {self.action_space}"
+            )
+        place = [self.place(index)]
+        require_finite(envs.reward[index : index + 1], "reward", place)
+        last = "final " if envs.terminated[index] or envs.truncated[index] else ""
+        require_finite(envs.obs[index : index + 1], f"{last}observation", place)
+        raise AssertionError("a fault without a cause")
+
+    def place(self, index: int) -> str:
+        """How an error names an env."""
+        episode, steps = (numbers[index] for numbers in self.envs.where())
+        seed = episode_seed(self.run_seed, index, episode)
+        return f"{self.name} (env {index}, seed {seed}, episode {episode}, step {steps})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of `GymEnvs`: each can resume what the other began."""
+        episode, steps = self.envs.where()
+        actions = [self.envs.remembered(index) for index in range(self.num_envs)]
+        return {"episode": episode, "steps": steps, "actions": [own if len(own) else None for own in actions]}
+
+    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+        """As that of `GymEnvs`."""
+        lost = []
+        for index in range(self.num_envs):
+            episode, steps, actions = (state[name][index] for name in ("episode", "steps", "actions"))
+            known = self.envs.action[:0] if actions is None else np.asarray(actions)
+            came = len(known) == steps and self.envs.replay(index, episode, known)
+            if not came or not np.array_equal(np.asarray(self.envs.obs[index], last_obs.dtype), last_obs[index]):
+                lost.append(index)
+                self.envs.replay(index, episode + 1, self.envs.action[:0])
+        self._begun = True
+        return lost
+
+    @property
+    def observations(self) -> Array:
+        """What every env shows now."""
+        return self.envs.obs.copy()
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+def disagreement(config: EnvConfig, library: ctypes.CDLL, *, num_envs: int = 4, steps: int = 150) -> str | None:
+    """What Gymnasium's envs and the native ones differ in on this machine; None: nothing that was found.
+
+    First the functions that the dynamics are made of, for NumPy may compute them in another way here, and differ in one
+    number of a thousand; then whole steps of both.
+    """
+    kind, reason = native_kind(config)
+    if kind is None:
+        return reason
+    return functions_differ(kind, library) or _plays_differ(config, library, num_envs, steps)
+
+
+def functions_differ(kind: Kind, library: ctypes.CDLL) -> str | None:
+    """Of NumPy scalars, as the envs have them: arrays may go through other code.
+
+    Where there is a plainer way to compute a function, numbers that tell the two apart are among those tried.
+    """
+    rng = np.random.default_rng(0)
+    wide = rng.uniform(-40.0, 40.0, 20_000)
+    force = rng.uniform(-2.0, 2.0, 20_000).astype(np.float32)
+    angle = rng.uniform(-0.1, 0.1, 100_000).astype(np.float32)
+    cases: dict[str, tuple[Callable[[Any], Any], Array, Array | None]] = {
+        "sin": (np.sin, wide, None),
+        "cos": (np.cos, wide, None),
+        "square": (lambda x: x**2, wide, wide * wide),
+        "remainder": (lambda x: x % (2 * np.pi), wide, None),
+        "sin32": (np.sin, angle, np.sin(angle.astype(np.float64)).astype(np.float32)),
+        "cos32": (np.cos, angle, np.cos(angle.astype(np.float64)).astype(np.float32)),
+        "square32": (lambda x: x**2, force, force * force),
+    }
+    for name in FUNCTIONS.get(kind.name, ()):
+        theirs, x, plainer = cases[name]
+        ours = apply(library, name, x)
+        tried = list(range(1_000)) + ([] if plainer is None else np.flatnonzero(ours != plainer)[:100].tolist())
+        differing = sum(float(theirs(x[index])) != ours[index] for index in tried)
+        if differing:
+            return f"NumPy's {name} is not that of the native {kind.name} at {differing} of {len(tried):,} numbers"
+    return None
+
+
+def _plays_differ(config: EnvConfig, library: ctypes.CDLL, num_envs: int, steps: int) -> str | None:
+    rng = np.random.default_rng(0)
+    with (
+        closing(GymEnvs(lambda: make_env(config), num_envs, 0)) as theirs,
+        closing(NativeEnvs(config, num_envs, 0, library)) as ours,
+    ):
+        obs, own = theirs.reset(), ours.reset()
+        if not same_bits(obs, own):
+            return f"the first observations of {ours.name} differ"
+        for number in range(1, steps + 1):
+            action = exploring_actions(ours.kind, obs, rng)
+            step, twin = theirs.step(action), ours.step(action)
+            difference = steps_differ(step, twin) or states_differ(theirs, ours)
+            if difference is not None:
+                return f"{difference} of {ours.name} differ after {number} steps"
+            obs = step.obs
+    return None
+
+
+def steps_differ(a: Step, b: Step) -> str | None:
+    """The first field of two steps that is not the same to the last bit."""
+    for name in ("obs", "reward", "terminated", "truncated", "valid"):
+        if not same_bits(getattr(a, name), getattr(b, name)):
+            return name
+    finals = (a.final_obs.keys() == b.final_obs.keys()) and all(
+        same_bits(a.final_obs[index], b.final_obs[index]) for index in a.final_obs
+    )
+    if not finals:
+        return "final_obs"
+    return None if a.final_info == b.final_info else "final_info"
+
+
+def states_differ(theirs: GymEnvs, ours: NativeEnvs) -> str | None:
+    """ "state" where one of the inner states is not the same to the last bit."""
+    for index, env in enumerate(theirs.envs):
+        state = np.asarray(env.unwrapped.state, np.float64)  # type: ignore[attr-defined]
+        if not same_bits(state, ours.envs.get_state(index)):
+            return "state"
+    return None
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Equal in type, shape and bytes: 0 and −0 differ, a NaN equals itself."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def exploring_actions(kind: Kind, obs: Array, rng: np.random.Generator) -> Array:
+    """Actions `[N, ...]` that reach much of an env: random ones, extreme ones, and for every other env such as pump
+    energy in (or, for CartPole, live long)."""
+    size = len(obs)
+    column = {"CartPole": 3, "Pendulum": 2, "Acrobot": 5}.get(kind.name, 1)
+    sign = np.sign(obs[:, column] + (2.0 * obs[:, 2] if kind.name == "CartPole" else 0.0))
+    pumping = (np.arange(size) % 2 == 1) & (rng.random(size) < 0.9)
+    if kind.num_actions:
+        toward = np.where(sign >= 0, kind.num_actions - 1, 0)
+        return np.where(pumping, toward, rng.integers(kind.num_actions, size=size)).astype(np.int64)
+    drawn = rng.uniform(-2.5, 2.5, size)
+    extreme = rng.choice([-1e30, -2.0, -1.0, -1e-30, -0.0, 0.0, 1e-45, 0.5, 1.0, 1.0000001, 2.0, 3.0, 1e30], size)
+    free = np.where(rng.random(size) < 0.3, extreme, drawn)
+    actions: Array = np.where(pumping, np.where(sign >= 0, 1.0, -1.0) * rng.choice([0.9, 1.0, 1.5], size), free)
+    return actions.astype(np.float32)[:, None]

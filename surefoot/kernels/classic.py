@@ -1,0 +1,202 @@
+"""The native classic-control environments (`src/classic.hpp`) as Python sees them; Gymnasium's are their oracles."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+OUT_OF_MEMORY = -(2**63)
+FUNCTIONS = ("sin", "cos", "square", "remainder", "sin32", "cos32", "square32")  # in the order of classic.cpp
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the environments, by the number that it has in C++."""
+
+    name: str
+    number: int
+    num_state: int
+    num_obs: int
+    num_actions: int  # 0: the action is one float32
+
+    @property
+    def action_dtype(self) -> type[np.int64] | type[np.float32]:
+        return np.int64 if self.num_actions else np.float32
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Of one action."""
+        return () if self.num_actions else (1,)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("CartPole", 0, 4, 4, 2),
+        Kind("Pendulum", 1, 2, 3, 0),
+        Kind("Acrobot", 2, 4, 6, 3),
+        Kind("MountainCar", 3, 2, 2, 3),
+        Kind("MountainCarContinuous", 4, 2, 2, 0),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Params:
+    """The constructors' keyword arguments, each of the env that has it."""
+
+    g: float = 10.0
+    goal_velocity: float = 0.0
+    sutton_barto_reward: bool = False
+
+
+def declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Tell ctypes the types of the functions of classic.cpp. Pointers are given as addresses."""
+    pointer, int64, int_, double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_double
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "create": (pointer, [int_, int64, ctypes.c_char_p, double, double, int_, int64, int64]),
+        "destroy": (None, [pointer]),
+        "sizes": (int_, [int_, pointer]),
+        "reset": (None, [pointer, pointer]),
+        "step": (int64, [pointer] * 8),
+        "where": (None, [pointer, pointer, pointer]),
+        "num_remembered": (int64, [pointer, int64]),
+        "remembered": (None, [pointer, int64, pointer]),
+        "replay": (int_, [pointer, int64, int64, pointer, int64, pointer]),
+        "get_state": (None, [pointer, int64, pointer]),
+        "set_state": (None, [pointer, int64, int64, int64, pointer, pointer]),
+        "episode_seed": (ctypes.c_uint32, [ctypes.c_char_p, int64, int64]),
+        "random": (None, [ctypes.c_uint64, pointer, int64]),
+        "function": (int_, [int_, pointer, pointer, int64]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, f"surefoot_classic_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def apply(library: ctypes.CDLL, function: str, x: Array) -> Array:
+    """One of `FUNCTIONS` as the environments compute it, of float64 numbers (rounded to float32 for the last three)."""
+    x = np.ascontiguousarray(x, np.float64)
+    y = np.empty_like(x)
+    library.surefoot_classic_function(FUNCTIONS.index(function), x.ctypes.data, y.ctypes.data, x.size)
+    return y
+
+
+class ClassicEnvs:
+    """N native envs of one kind. The arrays are allocated once and overwritten by each step."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        kind: Kind,
+        num_envs: int,
+        run_seed: int,
+        *,
+        params: Params | None = None,
+        time_limit: int | None = None,
+        longest_replay: int = 0,
+    ) -> None:
+        self.library, self.kind, self.num_envs = library, kind, num_envs
+        params = params or Params()
+        created = library.surefoot_classic_create(
+            kind.number,
+            num_envs,
+            str(int(run_seed)).encode(),
+            params.g,
+            params.goal_velocity,
+            int(params.sutton_barto_reward),
+            time_limit or 0,
+            longest_replay,
+        )
+        if not created:
+            raise MemoryError(f"no memory for {num_envs} envs")
+        self.handle: int = created  # what C functions that step these envs themselves take
+        self._destroy = weakref.finalize(self, library.surefoot_classic_destroy, created)
+        self.action = np.zeros((num_envs, *kind.action_shape), kind.action_dtype)
+        self.active = np.ones(num_envs, np.bool_)
+        self.obs = np.zeros((num_envs, kind.num_obs), np.float32)
+        self.final_obs = np.zeros((num_envs, kind.num_obs), np.float32)
+        self.reward = np.zeros(num_envs, np.float64)
+        self.terminated, self.truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
+        arrays = (self.obs, self.reward, self.terminated, self.truncated, self.final_obs)
+        self._results = tuple(array.ctypes.data for array in arrays)
+        self._action, self._active = self.action.ctypes.data, self.active.ctypes.data
+        self._step = library.surefoot_classic_step
+
+    def reset(self) -> None:
+        """Every env to the start of its next episode, into `obs`."""
+        self._require_open()
+        self.library.surefoot_classic_reset(self.handle, self._results[0])
+
+    def step(self, *, masked: bool = False) -> int:
+        """Step with `action`, only those envs that are `active` if `masked`; results into the arrays.
+
+        Returns how many episodes ended; −1 − i where the step of env i is at fault: not a legal action, or a reward or
+        an observation that is not finite. Envs after it have not been stepped.
+        """
+        self._require_open()
+        ended: int = self._step(self.handle, self._action, self._active if masked else None, *self._results)
+        if ended == OUT_OF_MEMORY:
+            raise MemoryError("no memory for the actions of the open episodes")
+        return ended
+
+    def where(self) -> tuple[list[int], list[int]]:
+        """(numbers of the open episodes, steps taken in them)."""
+        self._require_open()
+        episode, steps = np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs, np.int64)
+        self.library.surefoot_classic_where(self.handle, episode.ctypes.data, steps.ctypes.data)
+        return episode.tolist(), steps.tolist()
+
+    def remembered(self, env: int) -> Array:
+        """The actions of an env's open episode, `[steps, ...]`; fewer where it is longer than `longest_replay`."""
+        self._require(env)
+        count = self.library.surefoot_classic_num_remembered(self.handle, env)
+        actions = np.zeros((count, *self.kind.action_shape), self.kind.action_dtype)
+        self.library.surefoot_classic_remembered(self.handle, env, actions.ctypes.data)
+        return actions
+
+    def replay(self, env: int, episode: int, actions: Array) -> bool:
+        """Bring an env to where `episode` stood after these actions; False where they do not lead there."""
+        self._require(env)
+        if actions.dtype != self.kind.action_dtype or actions.shape != (len(actions), *self.kind.action_shape):
+            return False
+        actions = np.ascontiguousarray(actions)
+        obs = self.obs[env].ctypes.data
+        came = self.library.surefoot_classic_replay(self.handle, env, episode, actions.ctypes.data, len(actions), obs)
+        return bool(came)
+
+    def get_state(self, env: int) -> Array:
+        """The float64 numbers that Gymnasium's env keeps as its state."""
+        self._require(env)
+        state = np.zeros(self.kind.num_state, np.float64)
+        self.library.surefoot_classic_get_state(self.handle, env, state.ctypes.data)
+        return state
+
+    def set_state(self, env: int, episode: int, steps: int, state: Array) -> None:
+        """Put an env where `episode` stands after `steps`. It has no remembered actions then."""
+        self._require(env)
+        if np.shape(state) != (self.kind.num_state,):
+            raise ValueError(f"a state of {self.kind.name} is {self.kind.num_state} numbers, not {np.shape(state)}")
+        state = np.ascontiguousarray(state, np.float64)
+        obs = self.obs[env].ctypes.data
+        self.library.surefoot_classic_set_state(self.handle, env, episode, steps, state.ctypes.data, obs)
+
+    def close(self) -> None:
+        self._destroy()
+
+    def _require_open(self) -> None:
+        if not self._destroy.alive:
+            raise ValueError("these envs are closed")
+
+    def _require(self, env: int) -> None:
+        self._require_open()
+        if not 0 <= env < self.num_envs:
+            raise IndexError(f"there is no env {env} among {self.num_envs}")

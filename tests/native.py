@@ -1,0 +1,31 @@
+"""The native library for tests, until the package's own loader serves it: compiled here, once per process."""
+
+import ctypes
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import surefoot
+from surefoot.kernels.classic import declare
+
+SOURCE = Path(surefoot.__file__).parent / "kernels" / "src" / "classic.cpp"
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-fast-math", "-fPIC", "-shared")
+
+
+@cache
+def classic_library(*flags: str) -> ctypes.CDLL:
+    """`flags` come after the usual ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "classic.so"
+        subprocess.run(["g++", *FLAGS, *flags, str(SOURCE), "-o", str(made)], check=True)
+        return declare(ctypes.CDLL(str(made)))
+
+
+def has_avx2() -> bool:
+    """On Linux; elsewhere it is not asked."""
+    try:
+        words = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return False
+    return {"avx2", "fma", "bmi2"} <= set(words)

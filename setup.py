@@ -6,21 +6,16 @@ chosen where the program runs, so that a wheel is safe on other machines.
 """
 
 import platform
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = "surefoot/kernels/src"
-COMMON = [
-    "-std=c++17",
-    "-O3",
-    "-g0",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fvisibility=hidden",
-    "-Wno-psabi",
-    "-pthread",
-]
+COMMON = ["-std=c++17", "-O3", "-g0", "-pthread"]
+NETWORKS = ["-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-Wno-psabi"]
+# Every product and sum of the envs' dynamics is rounded as Python rounds it.
+DYNAMICS = ["-ffp-contract=off", "-fno-fast-math"]
 VARIANTS = {"base": []}
 if platform.machine() in ("x86_64", "AMD64"):
     VARIANTS = {
@@ -41,7 +36,7 @@ class OptionalKernels(build_ext):
 
 
 def kernel(name, source, flags):
-    headers = [f"{SOURCES}/{h}.hpp" for h in ("vec", "net", "heads", "pool", "engine", "memory", "rollout")]
+    headers = sorted(str(path) for path in Path(SOURCES).glob("*.hpp"))
     return Extension(
         f"surefoot.kernels.{name}",
         [f"{SOURCES}/{source}.cpp"],
@@ -54,6 +49,9 @@ def kernel(name, source, flags):
 
 
 setup(
-    ext_modules=[kernel(f"_nn_{name}", "nn", flags) for name, flags in VARIANTS.items()],
+    ext_modules=[
+        kernel("_classic", "classic", DYNAMICS),
+        *(kernel(f"_nn_{name}", "nn", [*NETWORKS, *flags]) for name, flags in VARIANTS.items()),
+    ],
     cmdclass={"build_ext": OptionalKernels},
 )

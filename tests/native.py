@@ -1,4 +1,4 @@
-"""The native library for tests, until the package's own loader serves it: compiled here, once per process."""
+"""The native envs' library for tests: the one that was built, or another compiled with other flags."""
 
 import ctypes
 import subprocess
@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import surefoot
-from surefoot.kernels.classic import declare
+from surefoot.kernels import classic
 
 SOURCE = Path(surefoot.__file__).parent / "kernels" / "src" / "classic.cpp"
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-fast-math", "-fPIC", "-shared")
@@ -16,10 +16,12 @@ FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-fast-math", "-fPIC", "-
 @cache
 def classic_library(*flags: str) -> ctypes.CDLL:
     """`flags` come after the usual ones."""
+    if not flags:
+        return classic.classic_library()
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "classic.so"
         subprocess.run(["g++", *FLAGS, *flags, str(SOURCE), "-o", str(made)], check=True)
-        return declare(ctypes.CDLL(str(made)))
+        return classic.declare(ctypes.CDLL(str(made)))
 
 
 def has_avx2() -> bool:

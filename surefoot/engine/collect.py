@@ -112,9 +112,7 @@ class Collector:
                 used = t + 1
                 break
         if active is not None and active.any():
-            raise EnvError(
-                f"an episode ran past the env's own limit of {self.rollout_length} steps; check its TimeLimit"
-            )
+            raise EnvError(past_limit(self.rollout_length))
         if self.reset_each_rollout:
             self._end_open_episodes(used, memory)
         with self.timer.phase("act"):
@@ -242,6 +240,10 @@ class Collector:
                 final_memory=final_memory,
             )
         return fill_values(rollout, policy, self._value)
+
+
+def past_limit(limit: int) -> str:
+    return f"an episode ran past the env's own limit of {limit} steps; check its TimeLimit"
 
 
 def scale_rewards(

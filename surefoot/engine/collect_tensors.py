@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.engine.collect import fill_values, scale_rewards
+from surefoot.engine.collect import fill_values, past_limit, scale_rewards
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.send_tensors import build_sender, torch_dtype
 from surefoot.engine.timing import PhaseTimer
@@ -121,9 +121,7 @@ class TensorCollector:
                 used = t + 1
                 break
         if active is not None and bool(active.any()):
-            raise EnvError(
-                f"an episode ran past the env's own limit of {self.rollout_length} steps; check its TimeLimit"
-            )
+            raise EnvError(past_limit(self.rollout_length))
         with self.timer.phase("act"):
             rollout = self._finish(used, remaining)
         self._memory = memory

@@ -9,11 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.engine.collect import Collector, fill_values
+from surefoot.engine.collect import Collector, fill_values, past_limit
+from surefoot.engine.episodes import Episode
 from surefoot.engine.fast import as_rows, describe
 from surefoot.engine.natural import Objective, fisher_samples, natural_step
 from surefoot.engine.optimize import Learner, Loss
+from surefoot.envs.native_envs import NativeEnvs
+from surefoot.errors import EnvError
 from surefoot.kernels.network import Network, loss_spec, optimizer_spec
+from surefoot.kernels.rollout import NativeRollout
 from surefoot.math.statistics import explained_variance
 from surefoot.types import LossSpec
 
@@ -187,7 +191,7 @@ class NativeLearner(Learner):
 
 
 class NativeCollector(Collector):
-    """A `Collector` that acts through the learner's kernels; the envs are whatever they are."""
+    """A `Collector` that acts through the learner's kernels; native envs are stepped in there with it."""
 
     def __init__(self, *args: Any, learner: NativeLearner, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -195,6 +199,46 @@ class NativeCollector(Collector):
         # Actions as the kernels give them: float32 rows.
         self._rows = np.zeros((self.envs.num_envs, int(np.prod(self.policy.actions.shape))), np.float32)
         self._chosen = torch.zeros(self._action.shape[:2])  # log π of what was drawn
+
+        self._rollout: NativeRollout | None = None
+        if isinstance(self.envs, NativeEnvs):
+            self._rollout = self._prepare(self.envs)
+
+    def _prepare(self, envs: NativeEnvs) -> NativeRollout:
+        tensors = {"obs": self._obs, "params": self._params, "action": self._action, "log_prob": self._chosen}
+        tensors |= {"terminated": self._terminated, "truncated": self._truncated, "valid": self._valid}
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()} | {"reward": self._reward}
+        low, high = (float(side[0]) if len(side) else 0.0 for side in self.policy.actions.gaussian_bounds())
+        return NativeRollout(self.learner.net, envs.envs, arrays, (low, high), self.episodes_per_env or 0)
+
+    def collect(self, remaining: float = 1.0) -> Rollout:
+        if self._rollout is None:
+            return super().collect(remaining)
+        with self.timer.phase("act"):
+            self._begin(self._obs.numpy())
+            used = self._roll(self._rollout)
+            if self.reset_each_rollout:
+                self._end_open_episodes(used, None)
+            return self._finish(used, remaining)
+
+    def _roll(self, rollout: NativeRollout) -> int:
+        envs, tracker, normalizer = self.envs, self.tracker, self.policy.normalizer
+        assert isinstance(envs, NativeEnvs)
+        noise = self.policy.actions.noise((self.length, envs.num_envs), self.generator).numpy()
+        scaling = None if normalizer is None else (normalizer._shift.numpy(), normalizer._scale.numpy())
+        used = rollout.run(self.learner.theta, noise, scaling, tracker.ret, tracker.length)
+        if used < 0:
+            envs.fault(*divmod(-1 - used, envs.num_envs), rollout.arrays)
+        envs.envs.obs[...] = rollout.arrays["obs"][used]
+        self._final = rollout.finals()
+        tracker.finished += [Episode(env, ret, length) for env, ret, length in rollout.episodes()]
+        if self.episodes_per_env is not None and not self._all_done(used):
+            raise EnvError(past_limit(self.rollout_length))
+        return used
+
+    def _all_done(self, used: int) -> bool:
+        ends = (self._terminated[:used] | self._truncated[:used]) & self._valid[:used]
+        return bool((ends.sum(0) >= (self.episodes_per_env or 0)).all())
 
     def _act(self, t: int, noise: Tensor, memory: Tensor | None) -> Tensor | None:
         inputs = self.policy.normalize(self._obs[t]).numpy()

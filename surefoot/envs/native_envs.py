@@ -18,7 +18,8 @@ from surefoot.envs.gym_envs import LONGEST_REPLAY, GymEnvs, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.seeds import episode_seed
 from surefoot.errors import EnvError
-from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply
+from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply, classic_library
+from surefoot.kernels.library import NotBuilt
 from surefoot.spaces.layout import Layout
 from surefoot.types import Step
 
@@ -133,6 +134,14 @@ class NativeEnvs:
                 final_obs[index], final_info[index] = envs.final_obs[index].copy(), {}
         return Step(envs.obs.copy(), reward, terminated, truncated, valid, final_obs, final_info)
 
+    def fault(self, t: int, index: int, arrays: dict[str, Array]) -> None:
+        """Raise the error of env `index` in step t of a rollout that stepped the envs itself."""
+        envs = self.envs
+        for name in ("reward", "terminated", "truncated"):
+            getattr(envs, name)[...] = arrays[name][t]
+        envs.obs[...], envs.action[...] = arrays["obs"][t + 1], arrays["action"][t].reshape(envs.action.shape)
+        self._raise(index)
+
     def _raise(self, index: int) -> None:
         """The error of a step at fault."""
         envs = self.envs
@@ -178,6 +187,16 @@ class NativeEnvs:
 
     def close(self) -> None:
         self.envs.close()
+
+
+def serves_natively(config: EnvConfig, factory: Any = None) -> bool:
+    """Whether `NativeEnvs` may take the place of `GymEnvs` for a config, on this machine."""
+    if native_kind(config, factory)[0] is None:
+        return False
+    try:
+        return disagreement(config, classic_library()) is None
+    except NotBuilt:
+        return False
 
 
 def disagreement(config: EnvConfig, library: ctypes.CDLL, *, num_envs: int = 4, steps: int = 150) -> str | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from surefoot.kernels.library import load
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -55,6 +58,12 @@ class Params:
     g: float = 10.0
     goal_velocity: float = 0.0
     sutton_barto_reward: bool = False
+
+
+@cache
+def classic_library() -> ctypes.CDLL:
+    """What was built with the package; NotBuilt where nothing was."""
+    return declare(load("classic"))
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -43,7 +43,7 @@ class NativeRollout:
         self.final_obs = np.zeros((steps * num_envs, numbers), np.float32)
         self.finished = (_Finished * (steps * num_envs))()
         low, high = bounds or (0.0, 0.0)
-        types = {"action": envs.kind.action_dtype, "reward": np.float64}
+        types: dict[str, Any] = {"action": envs.kind.action_dtype, "reward": np.float64}
         types |= dict.fromkeys(("terminated", "truncated", "valid"), np.bool_)
         self._args = _Rollout(
             steps=steps,

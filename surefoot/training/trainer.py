@@ -20,11 +20,13 @@ from surefoot.engine.optimize import Learner
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
+from surefoot.envs.native_envs import NativeEnvs, serves_natively
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.errors import UsageError
+from surefoot.kernels.classic import classic_library
 from surefoot.training.agent import Agent
 from surefoot.training.build import (
     check_memory,
@@ -101,6 +103,8 @@ class Trainer:
         if factory is None and (own := envs_by_prefix(self.config, self.seed)) is not None:
             return own
         if not config.num_workers:
+            if self.config.run.engine != "torch" and serves_natively(config, factory):
+                return NativeEnvs(config, num_envs, self.seed, classic_library())
             return GymEnvs(lambda: make_env(config, factory), num_envs, self.seed)
         if config.restart_workers and self.algorithm.episodes_per_env is not None:
             raise UsageError(

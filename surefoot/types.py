@@ -6,6 +6,7 @@ Tensors over time are time-major, `[T, N, ...]`. This module imports neither tor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from gymnasium import Space
     from torch import Tensor
 
+    Scan: TypeAlias = Callable[[Tensor, Tensor], Tensor]
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -127,6 +129,7 @@ class Rollout:
     remaining: float = 1.0  # share of the step budget still ahead at the start of this rollout, for schedules
     context: Context | None = None  # of a policy with memory, over the T+1 observations
     final_memory: Tensor | None = None  # [K, M] the memory before each final observation
+    scan: Scan | None = None  # a compiled `math.returns.reverse_scan`; None: that itself
 
     @property
     def done(self) -> Tensor:

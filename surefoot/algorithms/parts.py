@@ -82,10 +82,11 @@ def estimate(rollout: Rollout, config: AdvantageConfig) -> Batch:
     """Advantages by GAE(λ), the critic's targets by TD(λ), everything flattened to `[B]`."""
     delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, config.gamma)
     delta = delta.masked_fill(~rollout.valid, 0.0)  # a step that is no transition says nothing to those before it
-    advantage = gae(delta, rollout.done, config.gamma, config.gae_lambda, config.segment_length)
+    done = rollout.done
+    advantage = gae(delta, done, config.gamma, config.gae_lambda, config.segment_length, rollout.scan)
     correction = advantage
     if config.value_lambda is not None and config.value_lambda != config.gae_lambda:
-        correction = gae(delta, rollout.done, config.gamma, config.value_lambda, config.segment_length)
+        correction = gae(delta, done, config.gamma, config.value_lambda, config.segment_length, rollout.scan)
     return flatten(rollout, advantage, rollout.value + correction, config.normalize_advantage == "batch")
 
 

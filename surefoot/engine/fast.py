@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from surefoot.errors import UsageError
 from surefoot.kernels import network
@@ -155,7 +155,6 @@ class _Parts:
         self.gaussian += size
 
 
-def as_rows(action: Any) -> Any:
+def as_rows(action: Tensor) -> Tensor:
     """Stored actions `[B]` or `[B, D]` as the kernels take them: contiguous float32 rows."""
-    array = action.numpy()
-    return np.ascontiguousarray(array.reshape(len(array), -1), np.float32)
+    return action.reshape(len(action), -1).to(torch.float32).contiguous()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from surefoot.envs.native_envs import NativeEnvs
 from surefoot.errors import EnvError
 from surefoot.kernels.network import Network, loss_spec, optimizer_spec
 from surefoot.kernels.rollout import NativeRollout
-from surefoot.math.statistics import explained_variance
+from surefoot.kernels.scan import explained_variance, reverse_scan
 from surefoot.types import LossSpec
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class NativeLearner(Learner):
     def __init__(self, *args: Any, threads: int = 1, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.net = Network(describe(self.policy, self.first_trained), threads)
-        self.theta, self.gradient = self.flat.vector.numpy(), self.flat.gradient.numpy()
-        self.moments = (self.optimizer.first.numpy(), self.optimizer.second.numpy())
+        self.theta, self.gradient = self.flat.vector, self.flat.gradient
+        self.moments = (self.optimizer.first, self.optimizer.second)
 
     def epochs(
         self,
@@ -71,7 +72,7 @@ class NativeLearner(Learner):
                 if config.stop_kl is not None and epochs < config.num_epochs and self.mean_kl(batch) > config.stop_kl:
                     break
             means = {name: x / (epochs * config.num_minibatches) for name, x in sums.items()}
-            metrics = self._report(batch, self._loss_metrics(spec, means) | once | {"ratio_error": error})
+            metrics = self._report(batch, packed, self._loss_metrics(spec, means) | once | {"ratio_error": error})
         return {**metrics, "epochs": float(epochs)}
 
     def _steps(
@@ -80,7 +81,7 @@ class NativeLearner(Learner):
         order = None
         if minibatches > 1:
             rows = [torch.randperm(packed.size, generator=self.generator) for _ in range(epochs)]
-            order = torch.stack(rows).numpy()
+            order = torch.stack(rows)
         slices = [(a, b, rate * self.optimizer.rate_factor) for a, b, rate in self.optimizer.ranges]
         optimizer = optimizer_spec(self.config.optimizer, slices, self.config.max_grad_norm)
         self.optimizer.steps, found, first = self.net.epochs(
@@ -112,8 +113,8 @@ class NativeLearner(Learner):
 
     def _packed(self, batch: Batch) -> Any:
         numbers = (batch.log_prob, batch.dist_params, batch.advantage, batch.value_target, batch.value, batch.weight)
-        arrays = [None if tensor is None else np.ascontiguousarray(tensor.numpy()) for tensor in numbers]
-        return self.net.batch(np.ascontiguousarray(batch.obs.numpy()), as_rows(batch.action), *arrays)
+        tensors = [None if tensor is None else tensor.contiguous() for tensor in numbers]
+        return self.net.batch(batch.obs.contiguous(), as_rows(batch.action), *tensors)
 
     def _loss_metrics(self, spec: LossSpec, means: dict[str, float]) -> dict[str, float]:
         metrics = {"policy_loss": spec.kl_coef * means["kl"] - means["surrogate"], "entropy": means["entropy"]}
@@ -125,7 +126,7 @@ class NativeLearner(Learner):
         """Of the critic that collected the rollout."""
         if not self.policy.has_critic:
             return {}
-        return {"explained_variance": float(explained_variance(batch.value, batch.value_target, batch.weight))}
+        return {"explained_variance": explained_variance(batch.value, batch.value_target, batch.weight)}
 
     def fit_value(
         self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, config: Any, spec: LossSpec | None = None
@@ -146,12 +147,12 @@ class NativeLearner(Learner):
         ascent = -self.flat.gradient[:size]
         sample = fisher_samples(batch, config.fisher_fraction)
         seen = self._packed(sample)
-        image, along = np.zeros_like(self.theta), np.zeros_like(self.theta)
+        image, along = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
 
         def product(vector: Tensor) -> Tensor:
-            along[:size] = vector.numpy()
+            along[:size] = vector
             self.net.fisher_product(self.theta, along, seen, image)
-            return torch.from_numpy(image[:size]) + config.cg_damping * vector  # type: ignore[no-any-return]
+            return image[:size] + config.cg_damping * vector  # type: ignore[no-any-return]
 
         return natural_step(ascent, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
 
@@ -169,23 +170,22 @@ class NativeLearner(Learner):
         return {name: torch.tensor(found[name]) for name in ("entropy", "ratio_error")}
 
     def kl_from(self, batch: Batch) -> Tensor:
-        kl = np.empty(len(batch), np.float32)
+        kl = torch.empty(len(batch))
         self.net.evaluate(self.theta, ONLY_KL, self._packed(batch), kl)
-        return torch.from_numpy(kl)
+        return kl
 
     def value(self, inputs: Tensor) -> Tensor:
         """V of `[B, width]` inputs; zeros without a critic."""
         if not self.policy.has_critic:
             return inputs.new_zeros(len(inputs))
-        return torch.from_numpy(self.net.values(self.theta, np.ascontiguousarray(inputs.numpy())))
+        return self.net.values(self.theta, inputs.contiguous())
 
-    def _report(self, batch: Batch, metrics: dict[str, float]) -> dict[str, float]:
+    def _report(self, batch: Batch, packed: Any, metrics: dict[str, float]) -> dict[str, float]:
         """With the exact KL(old‖new) of the whole rollout, checked."""
-        kl: Array = np.empty(len(batch), np.float32)
-        mean = self.net.evaluate(self.theta, ONLY_KL, self._packed(batch), kl)["kl"]
-        valid = kl if batch.weight is None else kl[batch.weight.numpy() > 0]
-        ordered = np.sort(valid)
-        finite = bool(np.isfinite(self.theta).all())
+        kl = torch.empty(len(batch))
+        mean = self.net.evaluate(self.theta, ONLY_KL, packed, kl)["kl"]
+        ordered = np.sort((kl if batch.weight is None else kl[batch.weight > 0]).numpy())
+        finite = math.isfinite(float(self.theta.sum())) or bool(self.theta.isfinite().all())
         metrics |= {"kl": mean, "kl_p95": quantile(ordered, 0.95), "kl_max": float(ordered[-1])}
         return self.checked(metrics | {"parameters_finite": float(finite)})
 
@@ -197,7 +197,7 @@ class NativeCollector(Collector):
         super().__init__(*args, **kwargs)
         self.learner = learner
         # Actions as the kernels give them: float32 rows.
-        self._rows = np.zeros((self.envs.num_envs, int(np.prod(self.policy.actions.shape))), np.float32)
+        self._rows = torch.zeros(self.envs.num_envs, math.prod(self.policy.actions.shape))
         self._chosen = torch.zeros(self._action.shape[:2])  # log π of what was drawn
 
         self._rollout: NativeRollout | None = None
@@ -221,11 +221,16 @@ class NativeCollector(Collector):
                 self._end_open_episodes(used, None)
             return self._finish(used, remaining)
 
+    def _finish(self, used: int, remaining: float) -> Rollout:
+        rollout = super()._finish(used, remaining)
+        rollout.scan = reverse_scan
+        return rollout
+
     def _roll(self, rollout: NativeRollout) -> int:
         envs, tracker, normalizer = self.envs, self.tracker, self.policy.normalizer
         assert isinstance(envs, NativeEnvs)
-        noise = self.policy.actions.noise((self.length, envs.num_envs), self.generator).numpy()
-        scaling = None if normalizer is None else (normalizer._shift.numpy(), normalizer._scale.numpy())
+        noise = self.policy.actions.noise((self.length, envs.num_envs), self.generator)
+        scaling = None if normalizer is None else (normalizer._shift, normalizer._scale)
         used = rollout.run(self.learner.theta, noise, scaling, tracker.ret, tracker.length)
         if used < 0:
             envs.fault(*divmod(-1 - used, envs.num_envs), rollout.arrays)
@@ -241,10 +246,9 @@ class NativeCollector(Collector):
         return bool((ends.sum(0) >= (self.episodes_per_env or 0)).all())
 
     def _act(self, t: int, noise: Tensor, memory: Tensor | None) -> Tensor | None:
-        inputs = self.policy.normalize(self._obs[t]).numpy()
-        params, chosen = self._params[t].numpy(), self._chosen[t].numpy()
-        self.learner.net.act(self.learner.theta, inputs, noise.numpy(), params, self._rows, chosen)
-        self._action[t].view(self._rows.shape).copy_(torch.from_numpy(self._rows))
+        inputs = self.policy.normalize(self._obs[t])
+        self.learner.net.act(self.learner.theta, inputs, noise, self._params[t], self._rows, self._chosen[t])
+        self._action[t].view(self._rows.shape).copy_(self._rows)
         return None
 
     def _log_prob(self, params: Tensor, action: Tensor) -> Tensor:

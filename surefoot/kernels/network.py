@@ -10,15 +10,18 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, byref, c_double, c_int64, c_void_p
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from surefoot.kernels.library import load
 
 if TYPE_CHECKING:
     from surefoot.types import Array
 
+Numbers: TypeAlias = "Array | Tensor"
 CATEGORICAL, BERNOULLI, GAUSSIAN = range(3)
 ACTIVATIONS = {"tanh": 0, "relu": 1, "elu": 2, "silu": 3}
 SURROGATES = {"none": 0, "log_prob": 1, "ratio": 2, "clip": 3}
@@ -157,7 +160,13 @@ class Network:
             self.library.sf_destroy(self.handle)
 
     def act(
-        self, theta: Array, x: Array, noise: Array | None, params: Array, action: Array, log_prob: Array | None
+        self,
+        theta: Numbers,
+        x: Numbers,
+        noise: Numbers | None,
+        params: Numbers,
+        action: Numbers,
+        log_prob: Numbers | None,
     ) -> None:
         """Draw for each row of x; without noise, the mode. Fills params, action (as float32 rows) and log_prob."""
         samples = len(x)
@@ -173,18 +182,20 @@ class Network:
             address(log_prob),
         )
 
-    def values(self, theta: Array, x: Array) -> Array:
-        out = np.empty(len(x), np.float32)
+    def values(self, theta: Numbers, x: Numbers) -> Tensor:
+        out = torch.empty(len(x))
         self.library.sf_values(self.handle, address(theta), address(x), len(x), address(out))
         return out
 
-    def outputs(self, theta: Array, x: Array) -> Array:
+    def outputs(self, theta: Numbers, x: Numbers) -> Tensor:
         """Of actor and critic side by side, before any distribution is made of them."""
-        out = np.empty((len(x), self._columns), np.float32)
+        out = torch.empty(len(x), self._columns)
         self.library.sf_outputs(self.handle, address(theta), address(x), len(x), address(out))
         return out
 
-    def outputs_gradient(self, theta: Array, x: Array, d_out: Array, gradient: Array, dx: Array | None = None) -> None:
+    def outputs_gradient(
+        self, theta: Numbers, x: Numbers, d_out: Numbers, gradient: Numbers, dx: Numbers | None = None
+    ) -> None:
         """The weights' gradient of Σ d_out·outputs, and that of x. What is not a layer (log_std) is left as it is."""
         assert d_out.shape == (len(x), self._columns), d_out.shape
         self.library.sf_outputs_gradient(
@@ -197,14 +208,14 @@ class Network:
 
     def batch(
         self,
-        x: Array,
-        action: Array | None = None,
-        log_prob: Array | None = None,
-        params: Array | None = None,
-        advantage: Array | None = None,
-        target: Array | None = None,
-        value: Array | None = None,
-        weight: Array | None = None,
+        x: Numbers,
+        action: Numbers | None = None,
+        log_prob: Numbers | None = None,
+        params: Numbers | None = None,
+        advantage: Numbers | None = None,
+        target: Numbers | None = None,
+        value: Numbers | None = None,
+        weight: Numbers | None = None,
     ) -> Any:
         """Samples as the kernels take them. Keeps the arrays alive."""
         arrays = (x, action, log_prob, params, advantage, target, value, weight)
@@ -214,19 +225,19 @@ class Network:
         batch.arrays = arrays
         return batch
 
-    def evaluate(self, theta: Array, spec: _LossSpec, batch: Any, kl: Array | None = None) -> dict[str, float]:
+    def evaluate(self, theta: Numbers, spec: _LossSpec, batch: Any, kl: Numbers | None = None) -> dict[str, float]:
         """The loss's terms as means over the samples, without a gradient; kl gets each sample's."""
         self.library.sf_evaluate(self.handle, address(theta), byref(spec), byref(batch), self._sums, address(kl))
         return self._means()
 
     def gradient(
         self,
-        theta: Array,
+        theta: Numbers,
         spec: _LossSpec,
         batch: Any,
-        gradient: Array,
+        gradient: Numbers,
         *,
-        index: Array | None = None,
+        index: Numbers | None = None,
         normalize: bool = False,
     ) -> dict[str, float]:
         """The loss's gradient over the samples at `index`, and its terms as means."""
@@ -244,14 +255,14 @@ class Network:
 
     def epochs(
         self,
-        theta: Array,
-        gradient: Array,
-        moments: tuple[Array, Array],
+        theta: Numbers,
+        gradient: Numbers,
+        moments: tuple[Numbers, Numbers],
         steps: int,
         spec: _LossSpec,
         optimizer: _OptimizerSpec,
         batch: Any,
-        order: Array | None,
+        order: Numbers | None,
         num_epochs: int,
         num_minibatches: int,
         *,
@@ -276,14 +287,19 @@ class Network:
         )
         return count.value, dict(zip(HISTORY, self._history, strict=True)), error.value
 
-    def fisher_product(self, theta: Array, direction: Array, batch: Any, product: Array) -> None:
+    def fisher_product(self, theta: Numbers, direction: Numbers, batch: Any, product: Numbers) -> None:
         """F·direction, the batch's mean Fisher matrix; critic columns are untouched."""
         self.library.sf_fisher_product(self.handle, address(theta), address(direction), byref(batch), address(product))
 
 
-def address(array: Array | None, dtype: Any = np.float32) -> int | None:
+def address(array: Array | Tensor | None, dtype: Any = np.float32) -> int | None:
+    """Of the first number; None for None."""
     if array is None:
         return None
+    if isinstance(array, Tensor):
+        assert array.dtype is (torch.float32 if dtype is np.float32 else torch.int64), f"{array.dtype}, not {dtype}"
+        assert array.is_contiguous(), "a contiguous tensor is needed"
+        return array.data_ptr()
     assert array.dtype == dtype, f"{array.dtype} where {dtype} is needed"
     assert array.flags.c_contiguous, "a contiguous array is needed"
     return array.__array_interface__["data"][0]  # type: ignore[no-any-return]

@@ -10,6 +10,8 @@ import numpy as np
 from surefoot.kernels.network import Network, address
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from surefoot.kernels.classic import ClassicEnvs
     from surefoot.types import Array
 
@@ -63,7 +65,9 @@ class NativeRollout:
         self._call = net.library.sf_rollout
         self._call.restype, self._call.argtypes = c_int64, [c_void_p, c_void_p, POINTER(_Rollout)]
 
-    def run(self, theta: Array, noise: Array, normalizer: tuple[Array, Array] | None, ret: Array, length: Array) -> int:
+    def run(
+        self, theta: Tensor, noise: Tensor, normalizer: tuple[Tensor, Tensor] | None, ret: Array, length: Array
+    ) -> int:
         """Steps used; −1 − (t·N + n) where env n was at fault in step t. `ret` and `length` `[N]`: of open episodes."""
         args = self._args
         args.noise, args.ret, args.length = address(noise), address(ret, np.float64), address(length, np.int64)

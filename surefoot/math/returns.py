@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surefoot.types import Scan
+
 
 def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
     """y_t = x_t + decay_t · y_{t+1}, backwards over time with y_T = 0. All `[T, N]`."""
@@ -24,13 +26,13 @@ def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
     return y
 
 
-def reward_to_go(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
+def reward_to_go(reward: Tensor, done: Tensor, gamma: float, scan: Scan | None = None) -> Tensor:
     """R_t = r_t + γ · ¬done_t · R_{t+1}: discounted reward from t to the end of its episode. `[T, N]`.
 
     An episode that is still open at T counts as if it ended there: collect whole episodes, or bootstrap with
     `gae(..., lambda_=1)`.
     """
-    return reverse_scan(reward, gamma * (~done).to(reward.dtype))
+    return (scan or reverse_scan)(reward, gamma * (~done).to(reward.dtype))
 
 
 def td_error(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, gamma: float) -> Tensor:
@@ -40,14 +42,22 @@ def td_error(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tens
     return reward + gamma * next_value.masked_fill(terminated, 0.0) - value
 
 
-def gae(delta: Tensor, done: Tensor, gamma: float, lambda_: float, segment_length: int | None = None) -> Tensor:
+def gae(
+    delta: Tensor,
+    done: Tensor,
+    gamma: float,
+    lambda_: float,
+    segment_length: int | None = None,
+    scan: Scan | None = None,
+) -> Tensor:
     """Â_t = Σ_{l ≥ 0} (γλ)^l δ_{t+l}, cut at the end of an episode, of a segment and of the rollout. `[T, N]`.
 
     λ = 0 is the TD error; λ = 1 is the bootstrapped return minus V(s_t). (The sum's last exponent is T−t−1, at
     δ_{T−1}; the lecture's slide prints T−t+1.) `segment_length` cuts the recursion every so many steps, as the
-    lecture's Pendulum program does with segments of 3; each segment's last δ still bootstraps.
+    lecture's Pendulum program does with segments of 3; each segment's last δ still bootstraps. `scan`: a twin
+    of `reverse_scan`.
     """
     decay = gamma * lambda_ * (~done).to(delta.dtype)
     if segment_length is not None:
         decay[segment_length - 1 :: segment_length] = 0.0
-    return reverse_scan(delta, decay)
+    return (scan or reverse_scan)(delta, decay)

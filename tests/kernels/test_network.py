@@ -182,16 +182,16 @@ def test_draws_and_parameters_are_the_policy_s(case):
     sample = Sample(case, masked=masked)
     size, actions = len(sample.x), sample.policy.actions
     params = np.empty((size, actions.num_params), np.float32)
-    rows, chosen = np.empty_like(as_rows(sample.action)), np.empty(size, np.float32)
+    rows, chosen = np.empty_like(as_rows(sample.action).numpy()), np.empty(size, np.float32)
     sample.net.act(sample.theta, sample.x.numpy(), sample.noise.numpy(), params, rows, chosen)
     with torch.no_grad():
         expected = sample.policy.action_params(sample.x)
         np.testing.assert_allclose(params, expected.numpy(), rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(rows, as_rows(sample.action), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(rows, as_rows(sample.action).numpy(), rtol=1e-5, atol=1e-5)
         log_prob = actions.distribution(expected).log_prob(sample.action)
         np.testing.assert_allclose(chosen, log_prob.numpy(), rtol=1e-4, atol=1e-4)
         sample.net.act(sample.theta, sample.x.numpy(), None, params, rows, None)
-        np.testing.assert_allclose(rows, as_rows(actions.distribution(expected).mode()), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(rows, as_rows(actions.distribution(expected).mode()).numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -200,7 +200,7 @@ def test_the_first_ratio_is_exactly_one(case):
     sample = Sample(case, size=50)
     actions = sample.policy.actions
     params = np.empty((50, actions.num_params), np.float32)
-    rows, chosen = np.empty_like(as_rows(sample.action)), np.empty(50, np.float32)
+    rows, chosen = np.empty_like(as_rows(sample.action).numpy()), np.empty(50, np.float32)
     for begin in range(0, 50, 7):
         at = slice(begin, begin + 7)
         arrays = (sample.x.numpy()[at], sample.noise.numpy()[at], params[at], rows[at], chosen[at])
@@ -264,7 +264,7 @@ def test_no_bit_depends_on_the_number_of_threads(size):
             normalize=True,
         )
         values = sample.net.values(sample.theta, sample.x.numpy())
-        found.append((sample.theta.tobytes(), moments[1].tobytes(), values.tobytes(), str(told)))
+        found.append((sample.theta.tobytes(), moments[1].tobytes(), values.numpy().tobytes(), str(told)))
     assert found[0] == found[1] == found[2]
 
 

@@ -101,6 +101,33 @@ EXPORT int64_t sf_rollout(void* engine, const float* theta, Rollout* rollout) {
   return roll(*(const Engine*)engine, theta, *rollout);
 }
 
+// y_t = x_t + decay_t·y_{t+1} over [T, N], rounded once, as PyTorch's addcmul does it where the processor can.
+EXPORT void sf_reverse_scan(const float* x, const float* decay, float* y, int64_t steps, int64_t envs) {
+  for (int64_t n = 0; n < envs; n++) y[(steps - 1) * envs + n] = x[(steps - 1) * envs + n];
+  for (int64_t t = steps - 2; t >= 0; t--)
+    for (int64_t n = 0; n < envs; n++) {
+      const int64_t i = t * envs + n;
+      y[i] = __builtin_fmaf(decay[i], y[i + envs], x[i]);
+    }
+}
+
+// 1 − Var(target − value) / Var(target), weighted; 0 where the targets do not vary.
+EXPORT double sf_explained_variance(const float* value, const float* target, const float* weight, int64_t samples) {
+  double total = 0.0, sums[2] = {}, squares[2] = {};
+  for (int64_t i = 0; i < samples; i++) {
+    const double w = weight ? weight[i] : 1.0;
+    total += w, sums[0] += w * target[i], sums[1] += w * ((double)target[i] - value[i]);
+  }
+  total = total > 1.0 ? total : 1.0;
+  for (int64_t i = 0; i < samples; i++) {
+    const double w = weight ? weight[i] : 1.0, error = (double)target[i] - value[i];
+    const double a = target[i] - sums[0] / total, b = error - sums[1] / total;
+    squares[0] += w * a * a, squares[1] += w * b * b;
+  }
+  const double spread = squares[0] / total;
+  return spread > 1e-12 || spread != spread ? 1.0 - squares[1] / squares[0] : 0.0;
+}
+
 // Numbers that a `kept` buffer of sf_recur must hold; it must begin at a multiple of 64 bytes.
 EXPORT int64_t sf_recur_kept(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences) {
   const Recurrence r{lstm != 0, (int)hidden, steps, sequences, nullptr, nullptr};

@@ -1,0 +1,81 @@
+"""An encoder of the user's own in the place of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from surefoot.errors import UsageError
+from surefoot.policies.encoders import flat_rows
+
+if TYPE_CHECKING:
+    from surefoot.spaces.layout import Layout
+
+
+class UserEncoder(Protocol):
+    """An encoder of the user's own: an `nn.Module` whose class is called with the Layout.
+
+    `parts` maps each leaf's path to its values `[B, *leaf.shape]`: float32, choices as whole numbers from 0; a single
+    Box of whole numbers (an image) keeps its dtype. The path of a space that is no Dict or Tuple is "".
+    """
+
+    size: int  # features
+
+    def __call__(self, parts: dict[str, Tensor]) -> Tensor:
+        """Features `[B, size]`, float32."""
+
+
+class CustomEncoder(nn.Module):
+    """A `UserEncoder` in the place of an `Encoder`, tried on two rows of zeros first. Its init is its own."""
+
+    def __init__(self, module: nn.Module, layout: Layout) -> None:
+        super().__init__()
+        name = type(module).__name__
+        if not isinstance(module, nn.Module):
+            raise UsageError(f"the encoder {name} must be a torch.nn.Module")
+        size = getattr(module, "size", None)
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise UsageError(f"the encoder {name} must say how many features it gives: size, an int ≥ 1, not {size!r}")
+        self.module, self.layout, self.size = module, layout, size
+        self._try(name)
+
+    def _try(self, name: str) -> None:
+        rows = torch.from_numpy(np.zeros((2, *self.layout.shape), self.layout.dtype))
+        modes = {module: module.training for module in self.module.modules()}
+        self.module.eval()  # zeros are not to count in a batch norm
+        try:
+            with torch.no_grad():
+                features = self.module(self.layout.parts(rows))
+        except Exception as error:
+            paths = ", ".join(f"'{leaf.path}' {leaf.shape}" for leaf in self.layout.leaves)
+            raise UsageError(
+                f"the encoder {name} failed on two observations of zeros with {type(error).__name__}: {error}. "
+                f"Its forward takes a dict with one batch for each of: {paths}"
+            ) from error
+        finally:
+            for module, training in modes.items():
+                module.training = training
+        if not isinstance(features, Tensor):
+            raise UsageError(f"the encoder {name} must return a tensor, not {type(features).__name__}")
+        if features.shape != (2, self.size):
+            raise UsageError(
+                f"the encoder {name} says size={self.size}, so 2 observations must give the shape (2, {self.size}); "
+                f"they gave {tuple(features.shape)}"
+            )
+        if features.dtype != torch.float32:
+            raise UsageError(f"the encoder {name} must return torch.float32, not {features.dtype}")
+
+    def forward(self, rows: Tensor) -> Tensor:
+        flat, lead = flat_rows(rows, self.layout)
+        features: Tensor = self.module(self.layout.parts(flat))
+        return features.reshape(*lead, self.size)
+
+    def orthogonal(self) -> None:
+        """Nothing: the module's class has chosen its weights."""
+
+    def describe(self) -> list[str]:
+        names = ", ".join(leaf.name for leaf in self.layout.leaves)
+        return [f"{names}: {type(self.module).__name__} → {self.size}"]

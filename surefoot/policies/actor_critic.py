@@ -18,6 +18,7 @@ from surefoot.policies.actions import ActionModel, build_actions
 from surefoot.policies.encoders import Encoder, needs_encoder
 from surefoot.policies.memory import Memory
 from surefoot.policies.normalizer import ObservationNormalizer
+from surefoot.policies.user_encoder import CustomEncoder, EncoderClass
 from surefoot.spaces.layout import Layout
 from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Context, Outputs
@@ -70,7 +71,9 @@ class ActorCritic(nn.Module):
         *,
         critic: bool = True,
         masked: bool = False,
+        encoder: EncoderClass | None = None,
     ) -> None:
+        """`encoder`: what `config.encoder` names, where that is none of ours."""
         super().__init__()
         self.config, self.has_critic, self.action_space = config, critic, action_space
         self.layout = Layout(observation_space, ActionMasks(action_space).size if masked else 0)
@@ -78,7 +81,10 @@ class ActorCritic(nn.Module):
         self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
         images = any(leaf.kind == "image" for leaf in self.layout.leaves)
         self.shared = images if config.shared_trunk is None else config.shared_trunk
-        inputs = self._build_encoders()
+        # A single Box keeps its shape where something other than an MLP looks at it; an image also its dtype.
+        self.raw_inputs = self.layout.plain and images
+        self.shaped_inputs = self.raw_inputs or (self.layout.plain and config.own_encoder)
+        inputs = self._build_encoders(encoder)
         self.log_std = None
         if self.actions.num_gaussian and config.std == "parameter":
             self.log_std = nn.Parameter(torch.full((self.actions.num_gaussian,), config.log_std_init))
@@ -90,11 +96,17 @@ class ActorCritic(nn.Module):
         if config.init == "orthogonal":
             self._orthogonal()
 
-    def _build_encoders(self) -> int:
+    def _build_encoders(self, own: EncoderClass | None) -> int:
         """Everything before the MLPs; returns their inputs."""
         config, layout = self.config, self.layout
-        make = partial(Encoder, layout, image_encoder=config.encoder, embedding_size=config.embedding_size)
-        needed = needs_encoder(layout)
+        if config.own_encoder != (own is not None):
+            raise UsageError(f"encoder={config.encoder}, but the class {own} was handed over; give both or neither")
+        make: Callable[[], Encoder | CustomEncoder]
+        if own is not None:
+            make = partial(CustomEncoder.make, own, layout)
+        else:
+            make = partial(Encoder, layout, image_encoder=config.encoder, embedding_size=config.embedding_size)
+        needed = own is not None or needs_encoder(layout)
         self.encoder = make() if needed else None
         inputs = self.encoder.size if self.encoder is not None else layout.numbers
         self.memory = None if config.memory == "none" else Memory(config.memory, inputs, config.memory_size)
@@ -160,15 +172,14 @@ class ActorCritic(nn.Module):
         return lines
 
     def normalize(self, obs: Tensor) -> Tensor:
-        """Raw rows `[..., *layout.shape]` as network inputs: flat float32, apart from a single image."""
-        layout = self.layout
-        if layout.plain and layout.leaves[0].kind == "image":
+        """Raw rows `[..., *layout.shape]` as network inputs: flat float32, apart from what an encoder wants shaped."""
+        if self.raw_inputs:
             return obs
         x = obs if obs.dtype == torch.float32 else obs.float()
         if self.normalizer is not None:
             x = self.normalizer(x)
-        shape = layout.shape
-        return x if len(shape) == 1 else x.flatten(-len(shape)) if shape else x[..., None]
+        shape = self.layout.shape
+        return x if len(shape) == 1 or self.shaped_inputs else x.flatten(-len(shape)) if shape else x[..., None]
 
     def initial_memory(self, num_envs: int) -> Tensor | None:
         """`[n, M]` zeros; None for a policy without memory."""
@@ -228,8 +239,7 @@ class ActorCritic(nn.Module):
     @property
     def input_dims(self) -> int:
         """Axes of one row of inputs."""
-        layout = self.layout
-        return len(layout.shape) if layout.plain and layout.leaves[0].kind == "image" else 1
+        return len(self.layout.shape) if self.shaped_inputs else 1
 
     def evaluate(self, x: Tensor, action: Tensor, context: Context | None = None) -> Outputs:
         """Everything a loss needs, in one pass."""

@@ -41,7 +41,7 @@ class Image(nn.Module):
             architecture = "nature" if min(height, width) >= NATURE_SIDE else "small"
         elif architecture == "nature" and min(height, width) < NATURE_SIDE:
             raise UsageError(
-                f"image_encoder=nature needs images of at least {NATURE_SIDE}×{NATURE_SIDE}, but {leaf.name} is "
+                f"encoder=nature needs images of at least {NATURE_SIDE}×{NATURE_SIDE}, but {leaf.name} is "
                 f"{height}×{width}; use auto, small or impala"
             )
         self.architecture, (build, default) = architecture, CNNS[architecture]

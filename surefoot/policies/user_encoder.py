@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -18,14 +19,18 @@ if TYPE_CHECKING:
 class UserEncoder(Protocol):
     """An encoder of the user's own: an `nn.Module` whose class is called with the Layout.
 
-    `parts` maps each leaf's path to its values `[B, *leaf.shape]`: float32, choices as whole numbers from 0; a single
-    Box of whole numbers (an image) keeps its dtype. The path of a space that is no Dict or Tuple is "".
+    `parts` maps each leaf's path to its values `[B, *leaf.shape]`: float32, vectors normalised as the settings say,
+    choices as whole numbers from 0, images unscaled; an observation that is a single image keeps its dtype. The path of
+    a space that is no Dict or Tuple is "".
     """
 
     size: int  # features
 
     def __call__(self, parts: dict[str, Tensor]) -> Tensor:
         """Features `[B, size]`, float32."""
+
+
+EncoderClass: TypeAlias = "Callable[[Layout], nn.Module]"  # or any function that makes one
 
 
 class CustomEncoder(nn.Module):
@@ -42,8 +47,23 @@ class CustomEncoder(nn.Module):
         self.module, self.layout, self.size = module, layout, size
         self._try(name)
 
+    @classmethod
+    def make(cls, encoder: EncoderClass, layout: Layout) -> CustomEncoder:
+        """From the user's class."""
+        try:
+            module = encoder(layout)
+        except Exception as error:
+            name = getattr(encoder, "__name__", type(encoder).__name__)
+            raise UsageError(
+                f"the encoder {name} could not be made: {type(error).__name__}: {error}. "
+                "It is called with one argument, the Layout of the observation"
+            ) from error
+        return cls(module, layout)
+
     def _try(self, name: str) -> None:
-        rows = torch.from_numpy(np.zeros((2, *self.layout.shape), self.layout.dtype))
+        rows = torch.zeros(2, *self.layout.shape)
+        if self.layout.plain and self.layout.leaves[0].kind == "image":
+            rows = torch.from_numpy(np.zeros(rows.shape, self.layout.dtype))
         modes = {module: module.training for module in self.module.modules()}
         self.module.eval()  # zeros are not to count in a batch norm
         try:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
@@ -28,12 +28,16 @@ from surefoot.training.config import (
     resolve,
     to_toml,
 )
+from surefoot.training.encoders import load_encoder
 from surefoot.training.generators import seed_globals
 from surefoot.training.mirror import require_tracker
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, say
 from surefoot.training.state import Restored, restore, start_from
 from surefoot.training.trainer import Trainer
 from surefoot.training.video import go_headless
+
+if TYPE_CHECKING:
+    from surefoot.policies.user_encoder import EncoderClass
 
 EnvLike = str | Callable[..., "gym.Env[Any, Any]"] | gym.vector.VectorEnv[Any, Any, Any]
 
@@ -48,12 +52,14 @@ def train_config(
     to_stderr: bool = False,
     own_process: bool = False,
     trust: Trust = False,
+    encoder: EncoderClass | None = None,
 ) -> dict[str, Any]:
     """Train a resolved config; everything is checked and the directory made before the first env step.
 
+    `encoder`: a class that was handed over in Python.
     `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
     """
-    require_trust(config, trust, "the config file")
+    require_trust(config, trust, "a file (--config, --like or --init-from)")
     RunDirectory.check_place(run_dir)
     config = settled(config)
     assert config.run.seed is not None
@@ -61,7 +67,8 @@ def train_config(
     factory = env if callable(env) and vector is None and not isinstance(env, str) else None
     _prepare_process(config, own_process)
     own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
-    trainer = Trainer(config, config.run.seed, envs=vector, factory=factory)
+    made = encoder or load_encoder(config.policy)
+    trainer = Trainer(config, config.run.seed, envs=vector, factory=factory, encoder=made)
     trainer.own_process = own_process
     try:
         notes = start_from(trainer, Path(config.run.init_from)) if config.run.init_from else []
@@ -87,7 +94,7 @@ def train_config(
     except BaseException:
         trainer.envs.close()
         raise
-    command = None if from_python else resume_command(directory, config)
+    command = None if from_python or encoder is not None else resume_command(directory, config)
     session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, command)
     return _run(session, notes)
 
@@ -186,7 +193,7 @@ def _resumed(
         raise CheckpointError(f"{directory.config} has no seed, though every run writes its own down")
     _prepare_process(config, own_process)
     own = [load_callback(path) for path in config.run.callbacks]
-    trainer = Trainer(config, config.run.seed, directory, budget=budget)
+    trainer = Trainer(config, config.run.seed, directory, budget=budget, encoder=load_encoder(config.policy))
     trainer.own_process = own_process
     try:
         envs = other_envs(trainer, None, ready_made=False)

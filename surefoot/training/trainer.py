@@ -41,6 +41,7 @@ from surefoot.types import weighted_mean
 if TYPE_CHECKING:
     import gymnasium as gym
 
+    from surefoot.policies.user_encoder import EncoderClass
     from surefoot.runs import RunDirectory
     from surefoot.training.callbacks import Callback
     from surefoot.types import Envs, Rollout
@@ -61,7 +62,9 @@ class Trainer:
         factory: Callable[..., gym.Env[Any, Any]] | None = None,
         callbacks: Sequence[Callback] = (),
         budget: int | None = None,
+        encoder: EncoderClass | None = None,
     ) -> None:
+        """`encoder`: the class that `config.policy.encoder` names, where that is none of ours."""
         self.deadline = Deadline(config.run.max_time)  # the envs' start-up counts
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
         self.budget = budget or config.run.total_steps  # a resumed run may get more; its schedules keep their horizon
@@ -73,7 +76,7 @@ class Trainer:
         self.envs = self._build_envs(envs, factory)
         try:
             with torch_threads(config.run.threads):  # the first weights, too, must not depend on how many there are
-                self._build()
+                self._build(encoder)
         except BaseException:
             self.envs.close()
             raise
@@ -109,9 +112,9 @@ class Trainer:
             notice=self.warn,
         )
 
-    def _build(self) -> None:
+    def _build(self, encoder: EncoderClass | None) -> None:
         config, algorithm = self.config, self.algorithm
-        check_spaces(config, self.envs.action_space)
+        check_spaces(config, self.envs)
         check_policy(config.policy)
         length = rollout_length(config, algorithm, self.envs)
         policy = initial_policy(
@@ -121,6 +124,7 @@ class Trainer:
             self.seed,
             critic=algorithm.uses_critic,
             masked=bool(self.envs.layout.mask_size),
+            encoder=encoder,
         )
         self.device, self.device_reason = choose_device(config.run.device, policy)
         self.policy = policy.to(self.device)

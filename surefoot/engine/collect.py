@@ -81,17 +81,15 @@ class Collector:
         episodes = np.zeros(self.envs.num_envs, np.int64)
         active = None if wanted is None else np.ones(self.envs.num_envs, np.bool_)
         to_env = actions.to_vector_env if self.envs.batched_actions else actions.to_env
-        noise = actions.noise((self.length, self.envs.num_envs), self.generator).to(self.device)
+        noise = self.policy.noise(self.length, self.envs.num_envs, self.generator)
         used = self.length
         for t in range(self.length):
             start = perf_counter()
             with torch.no_grad():
                 inputs = self.policy.normalize(self._obs[t].to(self.device))
-                if memory is None:
-                    params = self.policy.action_params(inputs)
-                else:
-                    params, memory = self.policy.step(inputs, memory, self._start[t].to(self.device))
-                action = actions.draw(params, noise[t]).cpu()
+                begins = None if memory is None else self._start[t].to(self.device)
+                params, drawn, memory = self.policy.act(inputs, noise[t], memory, begins)
+                action = drawn.cpu()
             self._params[t], self._action[t] = params, action
             sent = to_env(action.numpy())
             acted = perf_counter()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from gymnasium import spaces
@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surefoot.errors import UsageError
-from surefoot.policies.actions import ActionModel, build_actions
+from surefoot.math.exploration import sde_log_std, sde_noise
+from surefoot.policies.actions import LOG_STD_RANGE, ActionModel, build_actions
 from surefoot.policies.encoders import Encoder, needs_encoder
 from surefoot.policies.memory import Memory
-from surefoot.policies.normalizer import ObservationNormalizer
+from surefoot.policies.mlp import MLP
+from surefoot.policies.normalizer import build_normalizer
 from surefoot.policies.user_encoder import CustomEncoder, EncoderClass
 from surefoot.spaces.layout import Layout
 from surefoot.spaces.masks import ActionMasks
@@ -26,30 +28,15 @@ from surefoot.types import Context, Outputs
 if TYPE_CHECKING:
     from surefoot.policies.config import PolicyConfig
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu, "elu": F.elu, "silu": F.silu}
+Acted: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
 
-class MLP(nn.Module):
-    """Linear layers with the activation between them and, for a trunk, after the last."""
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What one step of n envs is drawn with."""
 
-    def __init__(self, sizes: Sequence[int], activation: str, *, activate_last: bool = False) -> None:
-        super().__init__()
-        self._linears = tuple(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.layers = nn.ModuleList(self._linears)
-        self.activation, self.activate_last = ACTIVATIONS[activation], activate_last
-
-    @property
-    def head(self) -> nn.Linear:
-        """The last layer."""
-        return self._linears[-1]
-
-    def forward(self, x: Tensor) -> Tensor:
-        last = len(self.layers) - 1
-        for i, layer in enumerate(self._linears):  # a module's own call costs as much as a small product
-            x = F.linear(x, layer.weight, layer.bias)
-            if i < last or self.activate_last:
-                x = self.activation(x)
-        return x
+    rows: Tensor  # [n, num_noise]
+    matrix: Tensor | None = None  # [n, F + 1, num_gaussian] of state-dependent exploration, in the Gaussians' place
 
 
 class ActorCritic(nn.Module):
@@ -59,7 +46,7 @@ class ActorCritic(nn.Module):
     rows are T·n time-major ones, and `context` says where episodes begin in them and what was remembered before.
     """
 
-    log_std: nn.Parameter | None
+    log_std: nn.Parameter | None  # [num_gaussian]; gSDE: [F, num_gaussian]
     mean_centre: Tensor
     mean_half: Tensor
 
@@ -93,6 +80,11 @@ class ActorCritic(nn.Module):
             self.register_buffer("mean_centre", centre, persistent=False)
             self.register_buffer("mean_half", half, persistent=False)
         self._build_networks(inputs)
+        self.sde = bool(self.actions.num_gaussian) and config.std == "gsde"
+        if self.sde:
+            width = self.actor.head.in_features
+            initial = config.log_std_init - 0.5 * math.log(width)
+            self.log_std = nn.Parameter(torch.full((width, self.actions.num_gaussian), initial))
         if config.init == "orthogonal":
             self._orthogonal()
 
@@ -169,6 +161,9 @@ class ActorCritic(nn.Module):
             lines.append(f"action mask: {self.layout.mask_size} choices")
         if self.memory is not None:
             lines.append(f"memory: {self.config.memory} → {self.config.memory_size}")
+        if self.sde:
+            steps = self.config.sde_resample
+            lines.append(f"exploration: gSDE, drawn anew {f'every {steps} steps' if steps else 'for each rollout'}")
         return lines
 
     def normalize(self, obs: Tensor) -> Tensor:
@@ -203,11 +198,19 @@ class ActorCritic(nn.Module):
     def _critic_features(self, x: Tensor, features: Tensor) -> Tensor:
         return features if self.critic_encoder is None else self.critic_encoder(x)
 
-    def _params(self, features: Tensor, x: Tensor) -> Tensor:
-        params: Tensor = self.actor(features)
+    def _params(self, features: Tensor, x: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """`hidden`: the actor's last features, where they are already known."""
+        log_std: Tensor | None = self.log_std
+        if self.sde:
+            hidden = self.actor.hidden(features) if hidden is None else hidden
+            head = self.actor.head
+            params = F.linear(hidden, head.weight, head.bias)
+            log_std = sde_log_std(hidden.detach(), self._sde_log_std)  # the features are learned through the mean alone
+        else:
+            params = self.actor(features)
         if self.actions.num_gaussian:
             squash = (self.mean_centre, self.mean_half) if self.config.tanh_mean else None
-            params = self.actions.params_from(params, self.log_std, squash)
+            params = self.actions.params_from(params, log_std, squash)
         mask = self.layout.mask
         return params if mask is None else self.actions.masked(params, x[..., mask] > 0.5)
 
@@ -220,6 +223,46 @@ class ActorCritic(nn.Module):
         assert self.memory is not None
         features, memory = self.memory.step(self._encode(x), memory, start)
         return self._params(features if self.trunk is None else self.trunk(features), x), memory
+
+    @property
+    def _sde_log_std(self) -> Tensor:
+        assert self.log_std is not None
+        return self.log_std.clamp(*LOG_STD_RANGE)
+
+    @property
+    def matrix_shape(self) -> tuple[int, ...]:
+        """Of one env's matrix of state-dependent exploration; () where there is none."""
+        return (self.actor.head.in_features + 1, self.actions.num_gaussian) if self.sde else ()
+
+    def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> list[Noise]:
+        """For each step, what `act` needs; steps of one stretch share their matrices."""
+        device = next(self.parameters()).device
+        rows = self.actions.noise((steps, num_envs), generator).to(device)
+        if not self.sde:
+            return [Noise(row) for row in rows]
+        stretch = self.config.sde_resample or steps
+        shape = (-(-steps // stretch), num_envs, *self.matrix_shape)
+        matrices = torch.randn(shape, generator=generator, device=generator.device).to(device)
+        return [Noise(row, matrices[t // stretch]) for t, row in enumerate(rows)]
+
+    def act(self, x: Tensor, noise: Noise, memory: Tensor | None, start: Tensor | None) -> Acted:
+        """One step of n envs: (parameters of π, the actions that the noise makes of them, the new memory)."""
+        features = self._encode(x)
+        if self.memory is not None:
+            assert memory is not None
+            assert start is not None
+            features, memory = self.memory.step(features, memory, start)
+        features = features if self.trunk is None else self.trunk(features)
+        if noise.matrix is None:
+            params = self._params(features, x)
+            return params, self.actions.draw(params, noise.rows), memory
+        hidden = self.actor.hidden(features)
+        params = self._params(features, x, hidden)
+        rows, gaussian = noise.rows.clone(), sde_noise(hidden, self._sde_log_std, noise.matrix)
+        sizes = [columns.stop - columns.start for columns in self.actions.gaussian_noise]
+        for columns, own in zip(self.actions.gaussian_noise, torch.split(gaussian, sizes, -1), strict=True):
+            rows[:, columns] = own
+        return params, self.actions.draw(params, rows), memory
 
     def value(self, x: Tensor, context: Context | None = None) -> Tensor:
         """V(s), `[...]`."""
@@ -250,19 +293,6 @@ class ActorCritic(nn.Module):
         else:
             value = features.new_zeros(features.shape[:-1])
         return Outputs(distribution.log_prob(action), distribution, value)
-
-
-def build_normalizer(layout: Layout) -> ObservationNormalizer | None:
-    """For the vectors among the leaves; none where there are none."""
-    vectors = [leaf for leaf in layout.leaves if leaf.kind == "vector"]
-    if not vectors:
-        return None
-    if layout.plain:
-        return ObservationNormalizer(layout.shape)
-    active = torch.zeros(layout.shape, dtype=torch.bool)
-    for leaf in vectors:
-        active[leaf.span] = True
-    return ObservationNormalizer(layout.shape, active)
 
 
 def mean_range(actions: ActionModel, space: spaces.Space[Any]) -> tuple[Tensor, Tensor]:

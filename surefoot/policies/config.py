@@ -37,10 +37,15 @@ class PolicyConfig(Settings):
     init: Literal["orthogonal", "torch"] = setting(
         "orthogonal", "Orthogonal (√2 hidden, 0.01 actor head, 1 critic head, zero bias) or PyTorch's own."
     )
-    std: Literal["parameter", "state"] = setting(
-        "parameter", "Box actions: one learned log std per dimension, or softplus of a head of the network."
+    std: Literal["parameter", "state", "gsde"] = setting(
+        "parameter",
+        "Box actions: one learned log std per dimension; softplus of a head of the network; "
+        "or state-dependent exploration (gSDE), whose noise is a function of the state for a stretch of time.",
     )
-    log_std_init: float = setting(0.0, "Box actions: log of the initial standard deviation.")
+    sde_resample: int | None = setting(None, "gSDE: steps of a stretch; none: the whole rollout.", low=1)
+    log_std_init: float = setting(
+        0.0, "Box actions: log of the initial standard deviation (gSDE: where the mean square of the features is 1)."
+    )
     tanh_mean: bool = setting(False, "Box actions: squash the mean into the bounds, centre + half·tanh(·).")
     normalize_observations: bool = setting(
         False, "Shift and scale observations by their running mean and std, clipped to ±10."
@@ -57,6 +62,8 @@ class PolicyConfig(Settings):
             for name in ("std", "log_std_init"):
                 if getattr(self, name) != getattr(type(self), name):
                     raise UsageError(f"{name} has no effect with action_bounds=beta, which has no std; drop it")
+        if self.sde_resample is not None and self.std != "gsde":
+            raise UsageError(f"sde_resample has no effect with std={self.std}; set std=gsde, or drop it")
         if self.std == "state" and self.init == "torch" and self.log_std_init != 0.0:
             raise UsageError("log_std_init has no effect with std=state and init=torch; use init=orthogonal")
 

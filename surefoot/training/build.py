@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surefoot.training.config import TrainConfig
     from surefoot.types import Envs
 
-BOX_ONLY = ("std", "log_std_init", "tanh_mean", "action_bounds")
+BOX_ONLY = ("std", "sde_resample", "log_std_init", "tanh_mean", "action_bounds")
 LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
 
 

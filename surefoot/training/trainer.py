@@ -141,6 +141,8 @@ class Trainer:
             normalizer = RewardNormalizer(self.envs.num_envs, config.algorithm.gamma)
         self.timer = PhaseTimer()
         numbers = int(np.prod(self.policy.layout.shape)) + self.policy.actions.num_params
+        if self.policy.sde:
+            numbers += int(np.prod(self.policy.matrix_shape)) // (config.policy.sde_resample or length)
         check_memory(length * (algorithm.episodes_per_env or 1), self.envs.num_envs, numbers)
         self.collector = Collector(
             self.envs,

@@ -31,7 +31,7 @@ class BoxActions(Leaf):
         size = math.prod(space.shape)
         self.shape: tuple[int, ...] = (size,)
         self.num_params, self.num_noise, self.num_gaussian = 2 * size, size, size
-        self.log_std_slices = (slice(size, 2 * size),)
+        self.log_std_slices, self.gaussian_noise = (slice(size, 2 * size),), (slice(0, size),)
         self.low, self.high, self.env_dtype = space.low, space.high, space.dtype
         self.bounded = bool(np.isfinite(space.low).any() or np.isfinite(space.high).any())
         self.num_clipped = size if self.bounded else 0
@@ -75,7 +75,7 @@ class TanhBoxActions(Leaf):
         self.env_shape, size = space.shape, self.low.size
         self.shape: tuple[int, ...] = (size,)
         self.num_params, self.num_noise, self.num_gaussian = 2 * size, size, size
-        self.log_std_slices = (slice(size, 2 * size),)
+        self.log_std_slices, self.gaussian_noise = (slice(size, 2 * size),), (slice(0, size),)
 
     def params_from(self, outputs: Tensor, log_std: Tensor | None, mean_range: MeanRange | None = None) -> Tensor:
         return _gaussian_params(outputs, log_std, mean_range)

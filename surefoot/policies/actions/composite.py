@@ -39,11 +39,8 @@ class CompositeActions:
         self.mask_size = self._mask[-1].stop
         self.num_gaussian = sum(m.num_gaussian for m in parts)
         self.num_clipped = sum(m.num_clipped for m in parts)
-        self.log_std_slices = tuple(
-            slice(at.start + inner.start, at.start + inner.stop)
-            for m, at in zip(parts, self._params, strict=True)
-            for inner in m.log_std_slices
-        )
+        self.log_std_slices = _within(self._params, [m.log_std_slices for m in parts])
+        self.gaussian_noise = _within(self._noise, [m.gaussian_noise for m in parts])
         columns = zip(parts, self._params, self._action, self._noise, strict=True)
         self.parts = [Part(m.distribution, p, a, n, m.dtype, m.shape == ()) for m, p, a, n in columns]
 
@@ -56,7 +53,7 @@ class CompositeActions:
         of_gaussian = _slices([m.num_gaussian for m in self.models])
         rows = []
         for model, columns, own in zip(self.models, of_outputs, of_gaussian, strict=True):
-            own_std = None if log_std is None else log_std[own]
+            own_std = None if log_std is None else log_std[..., own]
             own_range = None if mean_range is None else (mean_range[0][own], mean_range[1][own])
             rows.append(model.params_from(outputs[..., columns], own_std, own_range))
         return torch.cat(rows, dim=-1)
@@ -102,6 +99,15 @@ class CompositeActions:
 
     def _join(self, each: Sequence[Any]) -> Any:
         return tuple(each) if self.keys is None else dict(zip(self.keys, each, strict=True))
+
+
+def _within(columns: Sequence[slice], inner: Sequence[tuple[slice, ...]]) -> tuple[slice, ...]:
+    """The parts' own slices as those of the row that they stand in side by side."""
+    return tuple(
+        slice(at.start + own.start, at.start + own.stop)
+        for at, each in zip(columns, inner, strict=True)
+        for own in each
+    )
 
 
 def _slices(sizes: Sequence[int]) -> list[slice]:

@@ -26,16 +26,17 @@ class ActionModel(Protocol):
     shape: tuple[int, ...]  # of one stored action
     dtype: torch.dtype
     log_std_slices: tuple[slice, ...]  # where the log stds stand among the parameters
+    gaussian_noise: tuple[slice, ...]  # where the noise of the Gaussian dimensions stands in a row of it
 
     def num_outputs(self, std: str) -> int:
-        """Numbers that the network gives: without the log stds where those are a parameter (std "parameter")."""
+        """Numbers that the network gives: with the log stds only where its head gives them (std "state")."""
         ...
 
     def params_from(self, outputs: Tensor, log_std: Tensor | None, mean_range: MeanRange | None = None) -> Tensor:
         """The distribution's parameters `[..., A]` from the network's outputs.
 
-        `log_std` `[num_gaussian]`: those of the parameter; None: the network gives them, through a softplus, at
-        `log_std_slices`. `mean_range` (each `[num_gaussian]`): squash the means, centre + half·tanh(·).
+        `log_std` `[num_gaussian]` or `[..., num_gaussian]`: those of a parameter; None: the network gives them, through
+        a softplus, at `log_std_slices`. `mean_range` (each `[num_gaussian]`): squash the means, centre + half·tanh(·).
         """
         ...
 
@@ -78,9 +79,10 @@ class Leaf:
     num_clipped = 0
     mask_size = 0
     log_std_slices: tuple[slice, ...] = ()
+    gaussian_noise: tuple[slice, ...] = ()
 
     def num_outputs(self, std: str) -> int:
-        return self.num_params - (self.num_gaussian if std == "parameter" else 0)
+        return self.num_params - (0 if std == "state" else self.num_gaussian)
 
     def params_from(self, outputs: Tensor, log_std: Tensor | None, mean_range: MeanRange | None = None) -> Tensor:
         return outputs

@@ -15,9 +15,10 @@ DISCRETE = spaces.Discrete(3)
 CONTINUOUS = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
 
-def make_policy(action_space=DISCRETE, *, seed=0, critic=True, observation_space=BOX4, **config):
+def make_policy(action_space=DISCRETE, *, seed=0, critic=True, observation_space=BOX4, encoder_class=None, **config):
     torch.manual_seed(seed)
-    return ActorCritic(observation_space, action_space, PolicyConfig(**config), critic=critic)
+    config = PolicyConfig(**config)
+    return ActorCritic(observation_space, action_space, config, critic=critic, encoder=encoder_class)
 
 
 def make_batch(

@@ -140,3 +140,66 @@ class Catch(gym.Env):
         self.row += 1
         last = self.row == 6
         return self.observation(), float(last and self.ball == self.paddle), last, False, {}
+
+
+class Point(gym.Env):
+    """A point on a line moves by its action and should stand at 1. Reward is minus what a better step would have won.
+
+    Far out the best action lies at a bound, and the bounds are not symmetric. The best return is 0.
+    """
+
+    observation_space = spaces.Box(-3.0, 3.0, (1,), np.float32)
+    action_space = spaces.Box(-0.3, 0.1, (1,), np.float32)
+
+    def observation(self):
+        return np.array([self.x], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.time = float(self.np_random.uniform(0.0, 2.0)), 0
+        return self.observation(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        best = abs(self.x + np.clip(1.0 - self.x, -0.3, 0.1) - 1.0)
+        self.x, self.time = self.x + float(action[0]), self.time + 1
+        return self.observation(), float(best - abs(self.x - 1.0)), False, self.time == 10, {}
+
+
+class Turning(gym.Env):
+    """A point goes round a circle; which way, no single position tells. Reward for saying it, from the second on."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def observation(self):
+        return np.array([np.cos(self.angle), np.sin(self.angle)], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.angle, self.way, self.time = self.np_random.uniform(0.0, 2 * np.pi), int(self.np_random.integers(2)), 0
+        return self.observation(), {}
+
+    def step(self, action):
+        right = self.time > 0 and int(action) == self.way
+        self.angle += 0.7 * (2 * self.way - 1)
+        self.time += 1
+        return self.observation(), right / 5, self.time == 6, False, {}
+
+
+class Spot(gym.Env):
+    """One step: in which quarter of the picture is the bright spot?"""
+
+    observation_space = spaces.Box(0, 255, (6, 6, 1), np.uint8)
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.row, self.column = (int(i) for i in self.np_random.integers(6, size=2))
+        self.picture = np.zeros((6, 6, 1), np.uint8)
+        self.picture[self.row, self.column] = 255
+        return self.picture, {}
+
+    def step(self, action):
+        right = int(action) == 2 * (self.row >= 3) + (self.column >= 3)
+        return self.picture, float(right), True, False, {}

@@ -35,6 +35,8 @@ ELSEWHERE = {  # what other libraries call it
     "n_timesteps": "total_steps",
     "timesteps": "total_steps",
     "net_arch": "hidden_sizes",
+    "use_sde": "std gsde",
+    "sde_sample_freq": "sde_resample",
 }
 
 EXAMPLES = """examples:

@@ -17,7 +17,7 @@ from surefoot.types import Context, Restorable, Rollout
 
 if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
-    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.policies.actor_critic import ActorCritic, Noise
     from surefoot.types import Array, Envs
 
 
@@ -82,7 +82,7 @@ class Collector:
         episodes = np.zeros(self.envs.num_envs, np.int64)
         active = None if wanted is None else np.ones(self.envs.num_envs, np.bool_)
         to_env = actions.to_vector_env if self.envs.batched_actions else actions.to_env
-        noise = actions.noise((self.length, self.envs.num_envs), self.generator).to(self.device)
+        noise = self.policy.noise(self.length, self.envs.num_envs, self.generator)
         used = self.length
         for t in range(self.length):
             start = perf_counter()
@@ -120,16 +120,13 @@ class Collector:
         self._memory = memory
         return rollout
 
-    def _act(self, t: int, noise: Tensor, memory: Tensor | None) -> Tensor | None:
+    def _act(self, t: int, noise: Noise, memory: Tensor | None) -> Tensor | None:
         """Fill in the actions of step t and what they were drawn from; returns what is remembered now."""
         policy = self.policy
         with torch.no_grad():
             inputs = policy.normalize(self._obs[t].to(self.device))
-            if memory is None:
-                params = policy.action_params(inputs)
-            else:
-                params, memory = policy.step(inputs, memory, self._start[t].to(self.device))
-            self._params[t], self._action[t] = params, policy.actions.draw(params, noise)
+            begins = None if memory is None else self._start[t].to(self.device)
+            self._params[t], self._action[t], memory = policy.act(inputs, noise, memory, begins)
         return memory
 
     def _log_prob(self, params: Tensor, action: Tensor) -> Tensor:

@@ -89,23 +89,20 @@ class TensorCollector:
 
     def collect(self, remaining: float = 1.0) -> Rollout:
         """One rollout with the policy as it is now."""
-        actions, num_envs = self.policy.actions, self.envs.num_envs
+        num_envs = self.envs.num_envs
         self._begin()
         memory = None if self._memory is None else self._memory.clone()
         wanted = self.episodes_per_env
         episodes = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
         active = None if wanted is None else episodes < wanted
-        noise = actions.noise((self.length, num_envs), self.generator).to(self.device)
+        noise = self.policy.noise(self.length, num_envs, self.generator)
         used = self.length
         for t in range(self.length):
             start = perf_counter()
             with torch.no_grad():
                 inputs = self.policy.normalize(self._obs[t])
-                if memory is None:
-                    params = self.policy.action_params(inputs)
-                else:
-                    params, memory = self.policy.step(inputs, memory, self._start[t])
-                action = actions.draw(params, noise[t])
+                begins = None if memory is None else self._start[t]
+                params, action, memory = self.policy.act(inputs, noise[t], memory, begins)
             self._params[t], self._action[t] = params, action
             sent = self._send(action.to(self.envs.device))
             acted = perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,18 +12,17 @@ from torch import Tensor, nn
 from surefoot.errors import UsageError
 from surefoot.kernels import network
 from surefoot.kernels.library import NotBuilt, load
-from surefoot.kernels.network import Description, HeadPart, Linear
+from surefoot.kernels.network import Description, HeadPart, Linear, Network
+from surefoot.kernels.outputs import CompiledMLPs
 from surefoot.kernels.recurrent import recurrence
-from surefoot.policies.actions import (
-    BoxActions,
-    CompositeActions,
-    DiscreteActions,
-    MultiBinaryActions,
-    MultiDiscreteActions,
-)
+from surefoot.policies.actions.box import BoxActions
+from surefoot.policies.actions.composite import CompositeActions
+from surefoot.policies.actions.discrete import DiscreteActions, MultiBinaryActions, MultiDiscreteActions
 
 if TYPE_CHECKING:
-    from surefoot.policies.actor_critic import MLP, ActorCritic
+    from surefoot.engine.flat import FlatParameters
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.policies.mlp import MLP
 
 
 class NotServed(Exception):
@@ -33,8 +33,6 @@ def choose_engine(wanted: str, policy: ActorCritic, *, tensors: bool = False) ->
     """(native or not, why). `native` that cannot be had is an error. `tensors`: that is what the envs speak in."""
     if wanted == "torch":
         return False, "as asked"
-    if policy.memory is not None and wanted == "auto" and _compile_memory(policy):
-        return False, "with a compiled memory"
     try:
         if next(policy.parameters()).device.type != "cpu":
             raise NotServed(f"it runs on {next(policy.parameters()).device}")
@@ -50,38 +48,59 @@ def choose_engine(wanted: str, policy: ActorCritic, *, tensors: bool = False) ->
     return True, "as asked" if wanted == "native" else "the kernels serve this policy"
 
 
-def _compile_memory(policy: ActorCritic) -> bool:
-    """A GRU in PyTorch is a dozen small operations per step; its LSTM is one, and as fast as ours."""
-    assert policy.memory is not None
-    if policy.memory.is_lstm or next(policy.parameters()).device.type != "cpu":
-        return False
+def compile_parts(policy: ActorCritic, flat: FlatParameters, threads: int) -> str | None:
+    """For a policy that the kernels cannot serve as a whole: compile what they can. Says what, if anything.
+
+    A GRU in PyTorch is a dozen small operations per step; its LSTM is one, and as fast as ours.
+    """
+    if policy.sde or policy.critic_encoder is not None or flat.vector.device.type != "cpu":
+        return None
     try:
         load("nn")
     except NotBuilt:
-        return False
+        return None
+    parts = [part for part in (policy.trunk, policy.actor, policy.critic if policy.has_critic else None) if part]
+    parameters = [parameter for part in parts for parameter in part.parameters()]
+    offsets = _offsets([*flat.actor_list, *flat.critic_list])
+    inputs = parts[0].layers[0].in_features
+    assert isinstance(inputs, int)
+    net = Network(_mlps(policy, inputs, offsets), threads)
+    policy.compiled = CompiledMLPs(net, flat.vector, parameters, [offsets[id(p)] for p in parameters])
+    if policy.memory is None or policy.memory.is_lstm:
+        return "its MLPs are compiled"
     policy.memory.recurrence = recurrence
-    return True
+    return "its MLPs and its GRU are compiled"
+
+
+def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Description:
+    return Description(
+        inputs=inputs,
+        masks=0,
+        activation=policy.config.activation,
+        trunk=[] if policy.trunk is None else _layers(policy.trunk, offsets),
+        actor=_layers(policy.actor, offsets),
+        critic=_layers(policy.critic, offsets) if policy.has_critic else [],
+        parts=[],
+        size=sum(p.numel() for p in policy.parameters()),
+        actor_size=sum(p.numel() for p in policy.actor_parameters()),
+        first_trained=0,
+    )
 
 
 def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
     """The policy as the kernels see it, or NotServed. Parameters stand as in `FlatParameters`."""
     if policy.memory is not None:
         raise NotServed("it has a memory")
+    if policy.sde:
+        raise NotServed("its exploration depends on the state")
     if policy.encoder is not None:
         raise NotServed("its observations go through an encoder")
-    actor, critic = policy.actor_parameters(), policy.critic_parameters()
-    offsets = _offsets([*actor, *critic])
+    offsets = _offsets([*policy.actor_parameters(), *policy.critic_parameters()])
     layout = policy.layout
-    return Description(
-        inputs=layout.numbers,
+    return replace(
+        _mlps(policy, layout.numbers, offsets),
         masks=layout.mask_size,
-        activation=policy.config.activation,
-        trunk=[] if policy.trunk is None else _layers(policy.trunk, offsets),
-        actor=_layers(policy.actor, offsets),
-        critic=_layers(policy.critic, offsets) if policy.has_critic else [],
         parts=_Parts(policy, offsets).of(policy.actions),
-        size=sum(p.numel() for p in (*actor, *critic)),
-        actor_size=sum(p.numel() for p in actor),
         first_trained=first_trained,
     )
 

@@ -24,6 +24,7 @@ from surefoot.types import LossSpec
 
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig
+    from surefoot.policies.actor_critic import Noise
     from surefoot.types import Array, Batch, Metrics, Rollout
 
 ONLY_KL = loss_spec("none", with_kl=True)
@@ -245,9 +246,9 @@ class NativeCollector(Collector):
         ends = (self._terminated[:used] | self._truncated[:used]) & self._valid[:used]
         return bool((ends.sum(0) >= (self.episodes_per_env or 0)).all())
 
-    def _act(self, t: int, noise: Tensor, memory: Tensor | None) -> Tensor | None:
+    def _act(self, t: int, noise: Noise, memory: Tensor | None) -> Tensor | None:
         inputs = self.policy.normalize(self._obs[t])
-        self.learner.net.act(self.learner.theta, inputs, noise, self._params[t], self._rows, self._chosen[t])
+        self.learner.net.act(self.learner.theta, inputs, noise.rows, self._params[t], self._rows, self._chosen[t])
         self._action[t].view(self._rows.shape).copy_(self._rows)
         return None
 

@@ -10,16 +10,10 @@ import torch
 from torch import Tensor
 
 from surefoot.errors import UsageError
-from surefoot.policies.actions import (
-    ActionModel,
-    BetaBoxActions,
-    BoxActions,
-    CompositeActions,
-    DiscreteActions,
-    MultiBinaryActions,
-    MultiDiscreteActions,
-    TanhBoxActions,
-)
+from surefoot.policies.actions import ActionModel
+from surefoot.policies.actions.box import BetaBoxActions, BoxActions, TanhBoxActions
+from surefoot.policies.actions.composite import CompositeActions
+from surefoot.policies.actions.discrete import DiscreteActions, MultiBinaryActions, MultiDiscreteActions
 
 Sender = Callable[[Tensor], Any]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from gymnasium import spaces
@@ -14,10 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surefoot.errors import UsageError
-from surefoot.policies.actions import ActionModel, build_actions
+from surefoot.math.exploration import sde_log_std, sde_noise
+from surefoot.policies.actions import LOG_STD_RANGE, ActionModel, build_actions
 from surefoot.policies.encoders import Encoder, needs_encoder
 from surefoot.policies.memory import Memory
-from surefoot.policies.normalizer import ObservationNormalizer
+from surefoot.policies.mlp import MLP
+from surefoot.policies.normalizer import build_normalizer
+from surefoot.policies.user_encoder import CustomEncoder, EncoderClass
 from surefoot.spaces.layout import Layout
 from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Context, Outputs
@@ -25,30 +29,15 @@ from surefoot.types import Context, Outputs
 if TYPE_CHECKING:
     from surefoot.policies.config import PolicyConfig
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu, "elu": F.elu, "silu": F.silu}
+Acted: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
 
-class MLP(nn.Module):
-    """Linear layers with the activation between them and, for a trunk, after the last."""
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What one step of n envs is drawn with."""
 
-    def __init__(self, sizes: Sequence[int], activation: str, *, activate_last: bool = False) -> None:
-        super().__init__()
-        self._linears = tuple(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.layers = nn.ModuleList(self._linears)
-        self.activation, self.activate_last = ACTIVATIONS[activation], activate_last
-
-    @property
-    def head(self) -> nn.Linear:
-        """The last layer."""
-        return self._linears[-1]
-
-    def forward(self, x: Tensor) -> Tensor:
-        last = len(self.layers) - 1
-        for i, layer in enumerate(self._linears):  # a module's own call costs as much as a small product
-            x = F.linear(x, layer.weight, layer.bias)
-            if i < last or self.activate_last:
-                x = self.activation(x)
-        return x
+    rows: Tensor  # [n, num_noise]
+    matrix: Tensor | None = None  # [n, F + 1, num_gaussian] of state-dependent exploration, in the Gaussians' place
 
 
 class ActorCritic(nn.Module):
@@ -58,7 +47,7 @@ class ActorCritic(nn.Module):
     rows are T·n time-major ones, and `context` says where episodes begin in them and what was remembered before.
     """
 
-    log_std: nn.Parameter | None
+    log_std: nn.Parameter | None  # [num_gaussian]; gSDE: [F, num_gaussian]
     mean_centre: Tensor
     mean_half: Tensor
 
@@ -70,15 +59,22 @@ class ActorCritic(nn.Module):
         *,
         critic: bool = True,
         masked: bool = False,
+        encoder: EncoderClass | None = None,
     ) -> None:
+        """`encoder`: what `config.encoder` names, where that is none of ours."""
         super().__init__()
         self.config, self.has_critic, self.action_space = config, critic, action_space
+        # The actor's outputs and V from what is recalled, compiled, where the engine has set it; else the modules' own.
+        self.compiled: Callable[[Tensor], tuple[Tensor, Tensor | None]] | None = None
         self.layout = Layout(observation_space, ActionMasks(action_space).size if masked else 0)
         self.actions = build_actions(action_space, config.action_bounds)
         self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
         images = any(leaf.kind == "image" for leaf in self.layout.leaves)
         self.shared = images if config.shared_trunk is None else config.shared_trunk
-        inputs = self._build_encoders()
+        # A single Box keeps its shape where something other than an MLP looks at it; an image also its dtype.
+        self.raw_inputs = self.layout.plain and images
+        self.shaped_inputs = self.raw_inputs or (self.layout.plain and config.own_encoder)
+        inputs = self._build_encoders(encoder)
         self.log_std = None
         if self.actions.num_gaussian and config.std == "parameter":
             self.log_std = nn.Parameter(torch.full((self.actions.num_gaussian,), config.log_std_init))
@@ -87,14 +83,25 @@ class ActorCritic(nn.Module):
             self.register_buffer("mean_centre", centre, persistent=False)
             self.register_buffer("mean_half", half, persistent=False)
         self._build_networks(inputs)
+        self.sde = bool(self.actions.num_gaussian) and config.std == "gsde"
+        if self.sde:
+            width = self.actor.head.in_features
+            initial = config.log_std_init - 0.5 * math.log(width)
+            self.log_std = nn.Parameter(torch.full((width, self.actions.num_gaussian), initial))
         if config.init == "orthogonal":
             self._orthogonal()
 
-    def _build_encoders(self) -> int:
+    def _build_encoders(self, own: EncoderClass | None) -> int:
         """Everything before the MLPs; returns their inputs."""
         config, layout = self.config, self.layout
-        make = partial(Encoder, layout, image_encoder=config.encoder, embedding_size=config.embedding_size)
-        needed = needs_encoder(layout)
+        if config.own_encoder != (own is not None):
+            raise UsageError(f"encoder={config.encoder}, but the class {own} was handed over; give both or neither")
+        make: Callable[[], Encoder | CustomEncoder]
+        if own is not None:
+            make = partial(CustomEncoder.make, own, layout)
+        else:
+            make = partial(Encoder, layout, image_encoder=config.encoder, embedding_size=config.embedding_size)
+        needed = own is not None or needs_encoder(layout)
         self.encoder = make() if needed else None
         inputs = self.encoder.size if self.encoder is not None else layout.numbers
         self.memory = None if config.memory == "none" else Memory(config.memory, inputs, config.memory_size)
@@ -157,18 +164,20 @@ class ActorCritic(nn.Module):
             lines.append(f"action mask: {self.layout.mask_size} choices")
         if self.memory is not None:
             lines.append(f"memory: {self.config.memory} → {self.config.memory_size}")
+        if self.sde:
+            steps = self.config.sde_resample
+            lines.append(f"exploration: gSDE, drawn anew {f'every {steps} steps' if steps else 'for each rollout'}")
         return lines
 
     def normalize(self, obs: Tensor) -> Tensor:
-        """Raw rows `[..., *layout.shape]` as network inputs: flat float32, apart from a single image."""
-        layout = self.layout
-        if layout.plain and layout.leaves[0].kind == "image":
+        """Raw rows `[..., *layout.shape]` as network inputs: flat float32, apart from what an encoder wants shaped."""
+        if self.raw_inputs:
             return obs
         x = obs if obs.dtype == torch.float32 else obs.float()
         if self.normalizer is not None:
             x = self.normalizer(x)
-        shape = layout.shape
-        return x if len(shape) == 1 else x.flatten(-len(shape)) if shape else x[..., None]
+        shape = self.layout.shape
+        return x if len(shape) == 1 or self.shaped_inputs else x.flatten(-len(shape)) if shape else x[..., None]
 
     def initial_memory(self, num_envs: int) -> Tensor | None:
         """`[n, M]` zeros; None for a policy without memory."""
@@ -176,12 +185,31 @@ class ActorCritic(nn.Module):
             return None
         return torch.zeros(num_envs, self.memory.size, device=next(self.parameters()).device)
 
-    def _features(self, x: Tensor, context: Context | None) -> Tensor:
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """Nothing of it compiled, as anybody who loads the policy will have it."""
+        compiled, recurrence = self.compiled, None if self.memory is None else self.memory.recurrence
+        self.compiled = None
+        if self.memory is not None:
+            self.memory.recurrence = None
+        try:
+            yield
+        finally:
+            self.compiled = compiled
+            if self.memory is not None:
+                self.memory.recurrence = recurrence
+
+    def _recall(self, x: Tensor, context: Context | None) -> Tensor:
+        """What is seen and remembered: all that is before the MLPs."""
         features = self._encode(x)
         if self.memory is not None:
             assert context is not None, "a policy with memory needs to know what was before"
             features = self.memory(features, context)
-        return features if self.trunk is None else self.trunk(features)
+        return features
+
+    def _features(self, x: Tensor, context: Context | None) -> Tensor:
+        recalled = self._recall(x, context)
+        return recalled if self.trunk is None else self.trunk(recalled)
 
     def _encode(self, x: Tensor) -> Tensor:
         if self.encoder is not None:
@@ -192,13 +220,25 @@ class ActorCritic(nn.Module):
     def _critic_features(self, x: Tensor, features: Tensor) -> Tensor:
         return features if self.critic_encoder is None else self.critic_encoder(x)
 
-    def _params(self, features: Tensor, x: Tensor) -> Tensor:
-        params: Tensor = self.actor(features)
+    def _params(self, features: Tensor, x: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """`hidden`: the actor's last features, where they are already known."""
+        log_std: Tensor | None = self.log_std
+        if self.sde:
+            hidden = self.actor.hidden(features) if hidden is None else hidden
+            head = self.actor.head
+            params = F.linear(hidden, head.weight, head.bias)
+            log_std = sde_log_std(hidden.detach(), self._sde_log_std)  # the features are learned through the mean alone
+        else:
+            params = self.actor(features)
+        return self._params_from(params, log_std, x)
+
+    def _params_from(self, outputs: Tensor, log_std: Tensor | None, x: Tensor) -> Tensor:
+        """The distribution's parameters from the actor's outputs."""
         if self.actions.num_gaussian:
             squash = (self.mean_centre, self.mean_half) if self.config.tanh_mean else None
-            params = self.actions.params_from(params, self.log_std, squash)
+            outputs = self.actions.params_from(outputs, log_std, squash)
         mask = self.layout.mask
-        return params if mask is None else self.actions.masked(params, x[..., mask] > 0.5)
+        return outputs if mask is None else self.actions.masked(outputs, x[..., mask] > 0.5)
 
     def action_params(self, x: Tensor, context: Context | None = None) -> Tensor:
         """Parameters of π(·|s), `[..., A]`."""
@@ -210,10 +250,57 @@ class ActorCritic(nn.Module):
         features, memory = self.memory.step(self._encode(x), memory, start)
         return self._params(features if self.trunk is None else self.trunk(features), x), memory
 
+    @property
+    def _sde_log_std(self) -> Tensor:
+        assert self.log_std is not None
+        return self.log_std.clamp(*LOG_STD_RANGE)
+
+    @property
+    def matrix_shape(self) -> tuple[int, ...]:
+        """Of one env's matrix of state-dependent exploration; () where there is none."""
+        return (self.actor.head.in_features + 1, self.actions.num_gaussian) if self.sde else ()
+
+    def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> list[Noise]:
+        """For each step, what `act` needs; steps of one stretch share their matrices."""
+        device = next(self.parameters()).device
+        rows = self.actions.noise((steps, num_envs), generator).to(device)
+        if not self.sde:
+            return [Noise(row) for row in rows]
+        stretch = self.config.sde_resample or steps
+        shape = (-(-steps // stretch), num_envs, *self.matrix_shape)
+        matrices = torch.randn(shape, generator=generator, device=generator.device).to(device)
+        return [Noise(row, matrices[t // stretch]) for t, row in enumerate(rows)]
+
+    def act(self, x: Tensor, noise: Noise, memory: Tensor | None, start: Tensor | None) -> Acted:
+        """One step of n envs: (parameters of π, the actions that the noise makes of them, the new memory)."""
+        features = self._encode(x)
+        if self.memory is not None:
+            assert memory is not None
+            assert start is not None
+            features, memory = self.memory.step(features, memory, start)
+        if self.compiled is not None:
+            params = self._params_from(self.compiled(features)[0], self.log_std, x)
+            return params, self.actions.draw(params, noise.rows), memory
+        features = features if self.trunk is None else self.trunk(features)
+        if noise.matrix is None:
+            params = self._params(features, x)
+            return params, self.actions.draw(params, noise.rows), memory
+        hidden = self.actor.hidden(features)
+        params = self._params(features, x, hidden)
+        rows, gaussian = noise.rows.clone(), sde_noise(hidden, self._sde_log_std, noise.matrix)
+        sizes = [columns.stop - columns.start for columns in self.actions.gaussian_noise]
+        for columns, own in zip(self.actions.gaussian_noise, torch.split(gaussian, sizes, -1), strict=True):
+            rows[:, columns] = own
+        return params, self.actions.draw(params, rows), memory
+
     def value(self, x: Tensor, context: Context | None = None) -> Tensor:
         """V(s), `[...]`."""
         if not self.has_critic:
             return x.new_zeros(x.shape[: x.dim() - self.input_dims], dtype=torch.float32)
+        if self.compiled is not None:
+            compiled = self.compiled(self._recall(x, context))[1]
+            assert compiled is not None
+            return compiled
         features = self.critic_encoder(x) if self.critic_encoder is not None else self._features(x, context)
         value: Tensor = self.critic(features).squeeze(-1)
         return value
@@ -228,11 +315,15 @@ class ActorCritic(nn.Module):
     @property
     def input_dims(self) -> int:
         """Axes of one row of inputs."""
-        layout = self.layout
-        return len(layout.shape) if layout.plain and layout.leaves[0].kind == "image" else 1
+        return len(self.layout.shape) if self.shaped_inputs else 1
 
     def evaluate(self, x: Tensor, action: Tensor, context: Context | None = None) -> Outputs:
         """Everything a loss needs, in one pass."""
+        if self.compiled is not None:
+            outputs, value = self.compiled(self._recall(x, context))
+            distribution = self.actions.distribution(self._params_from(outputs, self.log_std, x))
+            value = outputs.new_zeros(outputs.shape[:-1]) if value is None else value
+            return Outputs(distribution.log_prob(action), distribution, value)
         features = self._features(x, context)
         distribution = self.actions.distribution(self._params(features, x))
         if self.has_critic:
@@ -240,19 +331,6 @@ class ActorCritic(nn.Module):
         else:
             value = features.new_zeros(features.shape[:-1])
         return Outputs(distribution.log_prob(action), distribution, value)
-
-
-def build_normalizer(layout: Layout) -> ObservationNormalizer | None:
-    """For the vectors among the leaves; none where there are none."""
-    vectors = [leaf for leaf in layout.leaves if leaf.kind == "vector"]
-    if not vectors:
-        return None
-    if layout.plain:
-        return ObservationNormalizer(layout.shape)
-    active = torch.zeros(layout.shape, dtype=torch.bool)
-    for leaf in vectors:
-        active[leaf.span] = True
-    return ObservationNormalizer(layout.shape, active)
 
 
 def mean_range(actions: ActionModel, space: spaces.Space[Any]) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from surefoot.errors import UsageError
+from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, setting
+
+ENCODERS = ("auto", "nature", "small", "impala")  # ours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +23,10 @@ class PolicyConfig(Settings):
     shared_trunk: bool | None = setting(
         None, "One trunk for actor and critic, each with its own last layer; none: where there are images."
     )
-    encoder: Literal["auto", "nature", "impala"] = setting(
-        "auto", "Network for images; auto: nature's, or a smaller one for small images."
+    encoder: str = setting(
+        "auto",
+        "Network for images: nature, small or impala; auto: nature's, or the small one for small images. "
+        "Or your own for the whole observation: `file.py:Class` or `module:Class`.",
     )
     embedding_size: int = setting(32, "Discrete observations of more than 64 values: numbers for each.", low=1)
     memory: Literal["none", "gru", "lstm"] = setting("none", "What the policy remembers with over an episode.")
@@ -33,10 +37,15 @@ class PolicyConfig(Settings):
     init: Literal["orthogonal", "torch"] = setting(
         "orthogonal", "Orthogonal (√2 hidden, 0.01 actor head, 1 critic head, zero bias) or PyTorch's own."
     )
-    std: Literal["parameter", "state"] = setting(
-        "parameter", "Box actions: one learned log std per dimension, or softplus of a head of the network."
+    std: Literal["parameter", "state", "gsde"] = setting(
+        "parameter",
+        "Box actions: one learned log std per dimension; softplus of a head of the network; "
+        "or state-dependent exploration (gSDE), whose noise is a function of the state for a stretch of time.",
     )
-    log_std_init: float = setting(0.0, "Box actions: log of the initial standard deviation.")
+    sde_resample: int | None = setting(None, "gSDE: steps of a stretch; none: the whole rollout.", low=1)
+    log_std_init: float = setting(
+        0.0, "Box actions: log of the initial standard deviation (gSDE: where the mean square of the features is 1)."
+    )
     tanh_mean: bool = setting(False, "Box actions: squash the mean into the bounds, centre + half·tanh(·).")
     normalize_observations: bool = setting(
         False, "Shift and scale observations by their running mean and std, clipped to ±10."
@@ -44,9 +53,37 @@ class PolicyConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_encoder()
         if self.shared_trunk and self.critic_hidden_sizes is not None:
             raise UsageError("critic_hidden_sizes has no effect with shared_trunk; drop one of the two")
         if self.tanh_mean and self.action_bounds != "clip":
             raise UsageError(f"tanh_mean has no effect with action_bounds={self.action_bounds}; drop one of the two")
+        if self.action_bounds == "beta":
+            for name in ("std", "log_std_init"):
+                if getattr(self, name) != getattr(type(self), name):
+                    raise UsageError(f"{name} has no effect with action_bounds=beta, which has no std; drop it")
+        if self.sde_resample is not None and self.std != "gsde":
+            raise UsageError(f"sde_resample has no effect with std={self.std}; set std=gsde, or drop it")
         if self.std == "state" and self.init == "torch" and self.log_std_init != 0.0:
             raise UsageError("log_std_init has no effect with std=state and init=torch; use init=orthogonal")
+
+    def _check_encoder(self) -> None:
+        if not self.own_encoder:
+            return
+        if ":" not in self.encoder and not self.encoder_from_python:
+            raise UsageError(
+                f"encoder={self.encoder!r} is not one of: {', '.join(ENCODERS)}"
+                f"{did_you_mean(self.encoder, ENCODERS)} (one of your own is file.py:Class or module:Class)"
+            )
+        if self.embedding_size != type(self).embedding_size:
+            raise UsageError("embedding_size has no effect with an encoder of your own; drop one of the two")
+
+    @property
+    def own_encoder(self) -> bool:
+        """The user's, not ours."""
+        return self.encoder not in ENCODERS
+
+    @property
+    def encoder_from_python(self) -> bool:
+        """`<Name>`: a class that was handed over in Python, of which only the name is written down."""
+        return self.encoder.startswith("<") and self.encoder.endswith(">")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from surefoot.math.moments import RunningMoments
+
+if TYPE_CHECKING:
+    from surefoot.spaces.layout import Layout
 
 CLIP = 10.0
 
@@ -55,3 +60,16 @@ class ObservationNormalizer(nn.Module):
         """Rebuild the float32 shift and scale from the statistics; loading and merging do it by themselves."""
         self._shift.copy_(self.mean)
         self._scale.copy_((self.var + 1e-8).rsqrt())
+
+
+def build_normalizer(layout: Layout) -> ObservationNormalizer | None:
+    """For the vectors among the leaves; none where there are none."""
+    vectors = [leaf for leaf in layout.leaves if leaf.kind == "vector"]
+    if not vectors:
+        return None
+    if layout.plain:
+        return ObservationNormalizer(layout.shape)
+    active = torch.zeros(layout.shape, dtype=torch.bool)
+    for leaf in vectors:
+        active[leaf.span] = True
+    return ObservationNormalizer(layout.shape, active)

@@ -41,6 +41,11 @@ class Leaf:
     high: float = np.inf
 
     @property
+    def name(self) -> str:
+        """For people."""
+        return self.path or "observation"
+
+    @property
     def span(self) -> slice:
         return slice(self.offset, self.offset + self.size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from surefoot.spaces.masks import ActionMasks
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.policies.actor_critic import ActorCritic, Noise
     from surefoot.types import Array
 
 
@@ -26,6 +27,8 @@ class Agent:
         self.policy = policy.eval()
         self.generator = torch.Generator().manual_seed(seed)
         self._masks = ActionMasks(policy.action_space)
+        self._matrix: Tensor | None = None  # of state-dependent exploration, while it is held
+        self._held = 0  # for so many steps
 
     def predict(
         self,
@@ -38,12 +41,16 @@ class Agent:
         """(action, state) for one observation or a batch of them; the action lies inside the action space.
 
         `state` is what the last call returned, for a policy with memory (None: the episode begins), `episode_start`
-        says where one begins. `action_masks`: which actions are legal, if the policy was trained with masks and the
-        observation does not say it itself.
+        says where one begins. With state-dependent exploration its noise is held in between, where `episode_start` is
+        given; else every call draws it anew. `action_masks`: which actions are legal, if the policy was trained with
+        masks and the observation does not say it itself.
         """
         rows, single = self._rows(observation, action_masks)
         memory = self._memory(state, episode_start, len(rows))
-        action, memory = self.act(rows, memory, deterministic)
+        begins = None
+        if self.policy.sde and episode_start is not None:
+            begins = np.broadcast_to(np.asarray(episode_start, np.bool_), len(rows))
+        action, memory = self.act(rows, memory, deterministic, begins)
         if memory is not None:
             memory = memory[0] if single else memory
         if not single:
@@ -59,25 +66,39 @@ class Agent:
         source = "observation" if layout.mask_in_obs else method
         return layout.pack(obs, self._masks.flat(read_mask(env, obs, info, source)))
 
-    def act(self, rows: Array, memory: Array | None, deterministic: bool) -> tuple[Array, Array | None]:
-        """Raw actions and the new memory for rows of the policy's layout."""
+    def act(
+        self, rows: Array, memory: Array | None, deterministic: bool, begins: Array | None = None
+    ) -> tuple[Array, Array | None]:
+        """Raw actions and the new memory for rows of the policy's layout. `begins`: whose episode begins, if known."""
         policy = self.policy
         device = next(policy.parameters()).device
-        with torch.no_grad():
+        with torch.no_grad(), policy.uncompiled():
             inputs = policy.normalize(torch.from_numpy(np.ascontiguousarray(rows)).to(device))
-            if memory is None:
-                params = policy.action_params(inputs)
-            else:
+            before = start = None
+            if memory is not None:
+                before = torch.from_numpy(memory).to(device)
                 start = torch.zeros(len(rows), dtype=torch.bool, device=device)
-                params, after = policy.step(inputs, torch.from_numpy(memory).to(device), start)
-                memory = after.cpu().numpy()
-            return self._draw(params, len(rows), deterministic).cpu().numpy(), memory
+            if not deterministic:
+                _, action, after = policy.act(inputs, self._noise(len(rows), begins), before, start)
+            else:
+                if before is None or start is None:
+                    params, after = policy.action_params(inputs), None
+                else:
+                    params, after = policy.step(inputs, before, start)
+                action = policy.actions.distribution(params).mode()
+            return action.cpu().numpy(), None if after is None else after.cpu().numpy()
 
-    def _draw(self, params: Tensor, count: int, deterministic: bool) -> Tensor:
-        actions = self.policy.actions
-        if deterministic:
-            return actions.distribution(params).mode()
-        return actions.draw(params, actions.noise((count,), self.generator).to(params.device))
+    def _noise(self, count: int, begins: Array | None) -> Noise:
+        noise, before = self.policy.noise(1, count, self.generator)[0], self._matrix
+        if noise.matrix is None:
+            return noise
+        over = self._held == self.policy.config.sde_resample
+        if begins is None or before is None or len(before) != count or over:
+            self._matrix, self._held = noise.matrix, 1
+        else:
+            new = torch.tensor(begins, device=before.device)[:, None, None]
+            self._matrix, self._held = torch.where(new, noise.matrix, before), self._held + 1
+        return replace(noise, matrix=self._matrix)
 
     def _memory(self, state: Array | None, episode_start: Any, count: int) -> Array | None:
         empty = self.policy.initial_memory(count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
@@ -20,11 +20,15 @@ from surefoot.settings import options
 from surefoot.training.agent import Agent
 from surefoot.training.callbacks import Callback
 from surefoot.training.config import TrainConfig, Trust, locate_checkpoint, read_toml, require_trust, resolve
+from surefoot.training.encoders import EncoderCode, check_encoder, handed_over
 from surefoot.training.evaluate import Evaluation, env_maker, evaluate_agent
 from surefoot.training.launch import EnvLike, resume_directory, train_config
 from surefoot.training.session import evaluation_factory
 from surefoot.training.state import load_policy, untrained_policy
 from surefoot.training.video import Recording, record
+
+if TYPE_CHECKING:
+    from surefoot.policies.user_encoder import EncoderClass
 
 
 class Run:
@@ -72,16 +76,19 @@ def train(
     """Train and return the run. `settings` are the command line's flags under the same names.
 
     `env` is an id, `module:Id`, `file.py:Factory`, `envpool:ID`, `pettingzoo:module`, a function that makes an env, or
-    a ready VectorEnv (of arrays or of tensors). Callbacks are objects, or `file.py:Class` as on the command line. Code
-    that only the `config` file names needs `trust=True`.
+    a ready VectorEnv (of arrays or of tensors). Callbacks are objects, or `file.py:Class` as on the command line; so
+    may `encoder` be a class. Code that only the `config` file names needs `trust=True`.
     """
     name = env if isinstance(env, str) or env is None else env_name(env)
     if isinstance(env, gym.vector.VectorEnv):
         settings = for_vector_env(env, settings)
     named = tuple(callback for callback in callbacks if isinstance(callback, str))
+    encoder, settings = handed_over(settings)
     resolved = resolve(name, algo, preset, config, settings | ({"callbacks": named} if named else {}))
     own = [callback for callback in callbacks if not isinstance(callback, str)]
-    result = train_config(resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress, trust=trust)
+    result = train_config(
+        resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress, trust=trust, encoder=encoder
+    )
     return Run(RunDirectory(Path(result["run_dir"])))
 
 
@@ -138,13 +145,21 @@ def _directory(run: Run | RunDirectory | str | Path) -> RunDirectory:
     return RunDirectory(run.path) if isinstance(run, (Run, RunDirectory)) else find_run(run)
 
 
-def load(run: Run | RunDirectory | str | Path, checkpoint: str | int = "latest") -> Agent:
+def load(
+    run: Run | RunDirectory | str | Path,
+    checkpoint: str | int = "latest",
+    *,
+    encoder: EncoderClass | None = None,
+    trust: bool = False,
+) -> Agent:
     """The agent of a run, of its `latest` checkpoint, its `best` or one of a step; or of one checkpoint's directory.
 
-    Executes nothing of the run and needs no env.
+    Executes nothing of the run and needs no env. A policy with an encoder of your own needs its class, as `encoder`, or
+    `trust=True`, which executes the file or module that the run names.
     """
     source = run.path if isinstance(run, (Run, RunDirectory)) else run
-    return Agent(load_policy(locate_checkpoint(source, str(checkpoint))[0]))
+    given = None if encoder is None else check_encoder(encoder, str(encoder))
+    return Agent(load_policy(locate_checkpoint(source, str(checkpoint))[0], EncoderCode(given, trust)))
 
 
 def evaluate(
@@ -197,7 +212,7 @@ def evaluate_run(
     config = run_config(directory, trust)
     folder, passed_over = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
     evaluation = evaluate_agent(
-        Agent(load_policy(folder)),
+        Agent(load_policy(folder, EncoderCode(trust=trust, agreed=config.policy.encoder))),
         evaluation_factory(config, None),
         episodes=episodes,
         seed=episode_seeds(config, seed),
@@ -247,16 +262,18 @@ def video(
     `env`: where it plays, if not in the env of the run.
     """
     directory = _directory(run)
+    code = EncoderCode(trust=trust)
     if env is None:
         config = run_config(directory, trust)
+        code = replace(code, agreed=config.policy.encoder)
         make = evaluation_factory(config, None, render_mode="rgb_array")
     else:
         config = resolve(preset=None, config_file=directory.config)
         make = _maker(env, config, "rgb_array")
     folder, _ = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
-    agents = {"trained": Agent(load_policy(folder))}
+    agents = {"trained": Agent(load_policy(folder, code))}
     if untrained:
-        agents = {"untrained": Agent(untrained_policy(folder, config))} | agents
+        agents = {"untrained": Agent(untrained_policy(folder, config, code))} | agents
     if not out:
         directory.refuse_links()
     file = Path(out) if out else directory.videos / f"{folder.name}{'-beside-untrained' if untrained else ''}.mp4"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import torch
+from gymnasium import spaces
 
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
@@ -27,31 +28,49 @@ if TYPE_CHECKING:
 
     from surefoot.algorithms import Algorithm
     from surefoot.policies.config import PolicyConfig
+    from surefoot.policies.user_encoder import EncoderClass
     from surefoot.training.config import TrainConfig
     from surefoot.types import Envs
 
-BOX_ONLY = ("std", "log_std_init", "tanh_mean", "action_bounds")
+BOX_ONLY = ("std", "sde_resample", "log_std_init", "tanh_mean", "action_bounds")
 LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
 
 
 def initial_policy(
-    observation_space: Any, action_space: Any, config: PolicyConfig, seed: int, *, critic: bool, masked: bool
+    observation_space: Any,
+    action_space: Any,
+    config: PolicyConfig,
+    seed: int,
+    *,
+    critic: bool,
+    masked: bool,
+    encoder: EncoderClass | None = None,
 ) -> ActorCritic:
     """The policy that a run of this seed begins with."""
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "init"))
-        return ActorCritic(observation_space, action_space, config, critic=critic, masked=masked)
+        return ActorCritic(observation_space, action_space, config, critic=critic, masked=masked, encoder=encoder)
 
 
-def check_spaces(config: TrainConfig, action_space: Any) -> None:
-    """A setting for continuous actions on a discrete env would be silently inert."""
-    if hasattr(action_space, "n"):
-        for option in options(type(config.policy)):
-            if option.name in BOX_ONLY and getattr(config.policy, option.name) != option.default:
+def check_spaces(config: TrainConfig, envs: Envs) -> None:
+    """A setting for continuous actions on a discrete env, or for images where there are none, would be inert."""
+    name, policy = config.env.env or "this env", config.policy
+    if not _has_box(envs.action_space):
+        for option in options(type(policy)):
+            if option.name in BOX_ONLY and getattr(policy, option.name) != option.default:
                 raise UsageError(
-                    f"{option.name} is for continuous actions, but {config.env.env or 'this env'} has "
-                    f"{action_space}; drop it (the preset may be meant for another env)"
+                    f"{option.name} is for continuous actions, but {name} has "
+                    f"{envs.action_space}; drop it (the preset may be meant for another env)"
                 )
+    images = any(leaf.kind == "image" for leaf in envs.layout.leaves)
+    if not images and policy.encoder != "auto" and not policy.own_encoder:
+        raise UsageError(f"encoder={policy.encoder} is for images, but {name} shows {envs.observation_space}; drop it")
+
+
+def _has_box(space: Any) -> bool:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return any(_has_box(part) for part in (space.values() if isinstance(space, spaces.Dict) else space))
+    return isinstance(space, spaces.Box)
 
 
 def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:

@@ -165,6 +165,7 @@ def foreign_code(config: TrainConfig) -> list[str]:
         "wrappers": [wrapper.partition("{")[0].strip() for wrapper in config.env.wrappers],
         "callbacks": list(config.run.callbacks),
         "eval_env": [config.run.eval_env or ""],
+        "encoder": [config.policy.encoder],
     }
     return [
         f"{name} = {path}"
@@ -177,7 +178,11 @@ def foreign_code(config: TrainConfig) -> list[str]:
 
 def require_trust(config: TrainConfig, trust: Trust, source: str | Path) -> None:
     """Nothing that only a file names is imported or executed without a word from the user."""
-    code = foreign_code(config)
+    require_word(foreign_code(config), trust, source)
+
+
+def require_word(code: Sequence[str], trust: Trust, source: str | Path) -> None:
+    """`code`: what `source` names."""
     if not code:
         return
     listed = "\n  ".join(code)

@@ -200,6 +200,7 @@ class Seat:
 
     def __init__(self, agent: Agent, env: EvaluationEpisode, episode: int, doing: str = "evaluation") -> None:
         self.agent, self.env, self._doing = agent, env, doing
+        self.begins = True  # nobody has acted yet
         env.episode = episode - 1
         memory = agent.policy.initial_memory(1)
         self.memory: Array | None = None if memory is None else memory[0].cpu().numpy()
@@ -224,7 +225,10 @@ class Seat:
 def act(agent: Agent, seats: Sequence[Seat], deterministic: bool) -> Any:
     """The next action of each seat, as its env takes it."""
     memory = None if seats[0].memory is None else np.stack([seat.memory for seat in seats if seat.memory is not None])
-    action, memory = agent.act(np.stack([seat.row for seat in seats]), memory, deterministic)
+    begins = np.array([seat.begins for seat in seats])
+    action, memory = agent.act(np.stack([seat.row for seat in seats]), memory, deterministic, begins)
+    for seat in seats:
+        seat.begins = False
     if memory is not None:
         for seat, row in zip(seats, memory, strict=True):
             seat.memory = row

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
@@ -29,12 +29,16 @@ from surefoot.training.config import (
     resolve,
     to_toml,
 )
+from surefoot.training.encoders import load_encoder
 from surefoot.training.generators import seed_globals
 from surefoot.training.mirror import require_tracker
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, say
 from surefoot.training.state import Restored, restore, start_from
 from surefoot.training.trainer import Trainer
 from surefoot.training.video import go_headless
+
+if TYPE_CHECKING:
+    from surefoot.policies.user_encoder import EncoderClass
 
 EnvLike = str | Callable[..., "gym.Env[Any, Any]"] | gym.vector.VectorEnv[Any, Any, Any]
 
@@ -49,12 +53,14 @@ def train_config(
     to_stderr: bool = False,
     own_process: bool = False,
     trust: Trust = False,
+    encoder: EncoderClass | None = None,
 ) -> dict[str, Any]:
     """Train a resolved config; everything is checked and the directory made before the first env step.
 
+    `encoder`: a class that was handed over in Python.
     `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
     """
-    require_trust(config, trust, "the config file")
+    require_trust(config, trust, "a file (--config, --like or --init-from)")
     RunDirectory.check_place(run_dir)
     config = settled(config)
     vector = env if isinstance(env, gym.vector.VectorEnv) else None
@@ -63,7 +69,8 @@ def train_config(
     own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
     config, chosen = settle_workers(config, vector or factory)
     assert config.run.seed is not None
-    trainer = Trainer(config, config.run.seed, envs=vector, factory=factory)
+    made = encoder or load_encoder(config.policy)
+    trainer = Trainer(config, config.run.seed, envs=vector, factory=factory, encoder=made)
     trainer.own_process = own_process
     try:
         notes = chosen + (start_from(trainer, Path(config.run.init_from)) if config.run.init_from else [])
@@ -89,7 +96,7 @@ def train_config(
     except BaseException:
         trainer.envs.close()
         raise
-    command = None if from_python else resume_command(directory, config)
+    command = None if from_python or encoder is not None else resume_command(directory, config)
     session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, command)
     return _run(session, notes)
 
@@ -190,7 +197,7 @@ def _resumed(
     own = [load_callback(path) for path in config.run.callbacks]
     config, chosen = settle_workers(config)  # a run writes the number down: somebody has changed it
     assert config.run.seed is not None
-    trainer = Trainer(config, config.run.seed, directory, budget=budget)
+    trainer = Trainer(config, config.run.seed, directory, budget=budget, encoder=load_encoder(config.policy))
     trainer.own_process = own_process
     try:
         envs = other_envs(trainer, None, ready_made=False)

@@ -17,6 +17,7 @@ from surefoot.runs.checkpoints import point_best, read_verified, write_checkpoin
 from surefoot.settings import options
 from surefoot.spaces.as_json import space_from_json, space_to_json
 from surefoot.training.build import initial_policy
+from surefoot.training.encoders import NO_CODE, EncoderCode
 from surefoot.training.evaluate import torch_threads
 from surefoot.training.generators import restore_globals
 from surefoot.training.tree import join, split
@@ -68,37 +69,43 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
-def load_policy(folder: Path) -> ActorCritic:
+def load_policy(folder: Path, code: EncoderCode = NO_CODE) -> ActorCritic:
     """The policy of a checkpoint, on the CPU."""
     _, files = read_verified(folder)
-    policy = _build_policy(folder, files)
+    policy = _build_policy(folder, files, code)
     _load_weights(policy, folder, files)
     return policy.eval()
 
 
-def untrained_policy(folder: Path, config: TrainConfig) -> ActorCritic:
+def untrained_policy(folder: Path, config: TrainConfig, code: EncoderCode = NO_CODE) -> ActorCritic:
     """The policy that the run of this checkpoint began with."""
     if config.run.init_from is not None:
-        return load_policy(Path(config.run.init_from))
+        return load_policy(Path(config.run.init_from), code)
     seed = config.run.seed or 0
     with torch_threads(config.run.threads):
-        return _build_policy(folder, read_verified(folder)[1], seed).eval()
+        return _build_policy(folder, read_verified(folder)[1], code, seed).eval()
 
 
-def _build_policy(folder: Path, files: dict[str, bytes], seed: int = 0) -> ActorCritic:
+def _build_policy(folder: Path, files: dict[str, bytes], code: EncoderCode, seed: int = 0) -> ActorCritic:
     """As `policy.json` describes it, with the first weights of a run of this seed."""
     facts = _facts(folder, files)
     try:
         observation_space, action_space = (
             space_from_json(facts[f"{name}_space"]) for name in ("observation", "action")
         )
+        config = PolicyConfig(**facts["policy"])
+    except (*WRONG_CONTENT, UsageError) as error:
+        raise CheckpointError(f"{folder} describes a policy that this version cannot build: {error}") from None
+    encoder = code.of(config, folder)
+    try:
         return initial_policy(
             observation_space,
             action_space,
-            PolicyConfig(**facts["policy"]),
+            config,
             seed,
             critic=facts["critic"],
             masked=facts["masked"],
+            encoder=encoder,
         )
     except (*WRONG_CONTENT, UsageError) as error:
         raise CheckpointError(f"{folder} describes a policy that this version cannot build: {error}") from None
@@ -141,10 +148,13 @@ def start_from(trainer: Trainer, folder: Path) -> list[str]:
     _check_spaces(trainer, folder, facts)
     without_critic = {"critic_hidden_sizes"} if not (facts["critic"] and trainer.policy.has_critic) else set()
     try:
-        theirs, mine = asdict(PolicyConfig(**facts["policy"])), asdict(trainer.config.policy)
+        built, wanted = PolicyConfig(**facts["policy"]), trainer.config.policy
     except (*WRONG_CONTENT, UsageError) as error:
         raise CheckpointError(f"{folder} describes a policy that this version cannot build: {error}") from None
-    for name in mine.keys() - ONLY_AT_FIRST - without_critic:
+    # A user's encoder may have moved to another file since; whether the weights fit is seen when they are loaded.
+    moved = {"encoder"} if built.own_encoder and wanted.own_encoder else set()
+    theirs, mine = asdict(built), asdict(wanted)
+    for name in mine.keys() - ONLY_AT_FIRST - without_critic - moved:
         if mine[name] != theirs[name]:
             raise UsageError(f"{name}={mine[name]}, but init_from={folder} was made with {theirs[name]}; drop {name}")
     # Without a critic on one side, the actor's half is loaded and the other left.

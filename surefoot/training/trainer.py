@@ -14,7 +14,7 @@ from surefoot.algorithms import Algorithm, get_algorithm
 from surefoot.engine.collect import Collector, valid_observations
 from surefoot.engine.collect_tensors import TensorCollector
 from surefoot.engine.episodes import EpisodeTracker
-from surefoot.engine.fast import choose_engine
+from surefoot.engine.fast import choose_engine, compile_parts
 from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.engine.optimize import Learner
 from surefoot.engine.timing import Deadline, PhaseTimer
@@ -49,6 +49,7 @@ from surefoot.types import weighted_mean
 if TYPE_CHECKING:
     import gymnasium as gym
 
+    from surefoot.policies.user_encoder import EncoderClass
     from surefoot.runs import RunDirectory
     from surefoot.training.callbacks import Callback
     from surefoot.types import Envs, Rollout
@@ -69,7 +70,9 @@ class Trainer:
         factory: Callable[..., gym.Env[Any, Any]] | None = None,
         callbacks: Sequence[Callback] = (),
         budget: int | None = None,
+        encoder: EncoderClass | None = None,
     ) -> None:
+        """`encoder`: the class that `config.policy.encoder` names, where that is none of ours."""
         self.deadline = Deadline(config.run.max_time)  # the envs' start-up counts
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
         self.budget = budget or config.run.total_steps  # a resumed run may get more; its schedules keep their horizon
@@ -81,7 +84,7 @@ class Trainer:
         self.envs = self._build_envs(envs, factory)
         try:
             with torch_threads(config.run.threads):  # the first weights, too, must not depend on how many there are
-                self._build()
+                self._build(encoder)
         except BaseException:
             self.envs.close()
             raise
@@ -121,9 +124,9 @@ class Trainer:
             notice=self.warn,
         )
 
-    def _build(self) -> None:
+    def _build(self, encoder: EncoderClass | None) -> None:
         config, algorithm = self.config, self.algorithm
-        check_spaces(config, self.envs.action_space)
+        check_spaces(config, self.envs)
         check_policy(config.policy)
         length = rollout_length(config, algorithm, self.envs)
         policy = initial_policy(
@@ -133,6 +136,7 @@ class Trainer:
             self.seed,
             critic=algorithm.uses_critic,
             masked=bool(self.envs.layout.mask_size),
+            encoder=encoder,
         )
         self.device, self.device_reason = choose_device(config.run.device, policy, getattr(self.envs, "device", None))
         self.policy = policy.to(self.device)
@@ -147,11 +151,16 @@ class Trainer:
             critic_learning_rate=getattr(config.algorithm, "critic_learning_rate", None),
             adaptive_kl=getattr(config.algorithm, "adaptive_kl", None),
         )
+        if not native and config.run.engine == "auto" and not tensors:
+            compiled = compile_parts(self.policy, self.learner.flat, 1)
+            self.engine_reason += f"; {compiled}" if compiled else ""
         normalizer = None
         if config.env.normalize_rewards:
             normalizer = RewardNormalizer(self.envs.num_envs, config.algorithm.gamma)
         self.timer = PhaseTimer()
         numbers = int(np.prod(self.policy.layout.shape)) + self.policy.actions.num_params
+        if self.policy.sde:
+            numbers += int(np.prod(self.policy.matrix_shape)) // (config.policy.sde_resample or length)
         check_memory(length * (algorithm.episodes_per_env or 1), self.envs.num_envs, numbers)
         collector: Any = TensorCollector if tensors else Collector
         if isinstance(self.learner, NativeLearner):

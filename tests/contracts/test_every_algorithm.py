@@ -38,8 +38,14 @@ def make_learner(algorithm, space, **policy):
 
 @pytest.mark.parametrize(
     "config",
-    [{}, {"shared_trunk": True}, {"normalize_observations": True}, {"activation": "silu", "hidden_sizes": (16,)}],
-    ids=["separate", "shared", "normalised", "silu"],
+    [
+        {},
+        {"shared_trunk": True},
+        {"normalize_observations": True},
+        {"activation": "silu", "hidden_sizes": (16,)},
+        {"std": "gsde"},
+    ],
+    ids=["separate", "shared", "normalised", "silu", "gsde"],
 )
 def test_the_first_ratio_is_one_and_every_metric_is_a_number(algorithm, space, config):
     learner = make_learner(algorithm, space, **config)

@@ -432,6 +432,29 @@ def test_a_policy_to_start_from_brings_no_settings_but_its_own(whole, capsys):
     assert not Path(CANARY).exists()
 
 
+def test_a_checkpoint_that_names_an_encoder_of_its_own_executes_nothing(whole, capsys):
+    """The description of a policy is another file than the settings, and as little trusted."""
+    Path("evil.py").write_text(EVIL_CODE)
+    run = copy(whole, Path(RUN))
+    for folder in run.path.glob("checkpoints/*/"):
+        facts = json.loads((folder / "policy.json").read_text())
+        facts["policy"]["encoder"] = "evil.py:Encoder"
+        (folder / "policy.json").write_text(json.dumps(facts))
+        sign(folder)
+    for checkpoint in ("latest", "best"):
+        with pytest.raises(surefoot.UsageError, match=r"encoder = evil\.py:Encoder"):
+            surefoot.load(run, checkpoint)
+    for way in ("eval", "video"):
+        assert main(WAYS[way]) == 2
+        assert "encoder = evil.py:Encoder" in capsys.readouterr().err
+    assert main(["train", *command(eval_every=None)[1:], "--init-from", RUN, *SHORT, "--run-dir=new"]) == 2
+    assert "encoder = evil.py:Encoder" in capsys.readouterr().err
+    assert not Path(CANARY).exists()
+    with pytest.raises(surefoot.UsageError, match=r"there is no 'Encoder' in evil\.py"):
+        surefoot.load(run, trust=True)
+    assert Path(CANARY).exists()
+
+
 def test_code_that_was_typed_needs_no_word(capsys):
     Path("mine.py").write_text(EVIL_CODE)
     words = command("new", **{**TINY, "env": "mine.py:Env", "total_steps": 32})

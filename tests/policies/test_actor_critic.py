@@ -8,8 +8,9 @@ from torch import nn
 
 from surefoot.errors import UsageError
 from surefoot.math.trust_region import flat_gradient
-from surefoot.policies.actor_critic import MLP, ActorCritic
+from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
+from surefoot.policies.mlp import MLP
 
 OBS = spaces.Box(-np.inf, np.inf, (5,), np.float32)
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(np.array([-1.0, 0.0]), np.array([3.0, 1.0]), dtype=np.float64)

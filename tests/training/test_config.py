@@ -68,6 +68,9 @@ def test_the_written_config_gives_the_same_run(tmp_path):
         ({"adaptive_kl": 0.01, "learning_rate_schedule": "linear"}, "adaptive_kl sets the learning rate itself"),
         ({"shared_trunk": True, "critic_hidden_sizes": (8,)}, "no effect with shared_trunk"),
         ({"eval_env_kwargs": {"a": 1}}, "no effect without eval_env"),
+        ({"action_bounds": "beta", "std": "state"}, "std has no effect with action_bounds=beta"),
+        ({"action_bounds": "beta", "log_std_init": -1.0}, "log_std_init has no effect with action_bounds=beta"),
+        ({"encoder": "impla"}, "encoder='impla' is not one of: .*; did you mean 'impala'"),
     ],
 )
 def test_bad_settings_are_refused_in_the_users_words(settings, message):

@@ -104,6 +104,14 @@ class Call(surefoot.Callback):
     pass
 class Wrap(gym.Wrapper):
     pass
+import torch
+class Enc(torch.nn.Module):
+    size = 4
+    def __init__(self, layout):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+    def forward(self, parts):
+        return self.linear(parts[""])
 """
 
 
@@ -114,8 +122,9 @@ class Wrap(gym.Wrapper):
         ["CartPole-v1", "--callbacks", "evil.py:Call"],
         ["CartPole-v1", "--wrappers", "evil.py:Wrap{}"],
         ["CartPole-v1", "--eval-env", "evil.py:Env"],
+        ["CartPole-v1", "--encoder", "evil.py:Enc"],
     ],
-    ids=["env", "callbacks", "wrappers", "eval_env"],
+    ids=["env", "callbacks", "wrappers", "eval_env", "encoder"],
 )
 def test_code_that_only_a_file_names_is_not_executed_untrusted(flags, tmp_path, capsys):
     (tmp_path / "evil.py").write_text(CANARY)

@@ -243,6 +243,17 @@ def test_settings_for_continuous_actions_are_refused_on_a_discrete_env():
         short_run(tanh_mean=True)
 
 
+@pytest.mark.parametrize(
+    "space", [spaces.MultiDiscrete([2, 3]), spaces.Dict({"a": spaces.Discrete(2), "b": spaces.MultiBinary(3)})], ids=str
+)
+def test_and_where_several_choices_are_made_at_once(space):
+    class Choices(Constant):
+        action_space = space
+
+    with pytest.raises(UsageError, match="log_std_init is for continuous actions, but Choices has"):
+        surefoot.train(Choices, log_std_init=-1.0, **SHORT)
+
+
 def test_reinforce_needs_a_time_limit():
     with pytest.raises(UsageError, match="set --max-episode-steps"):
         surefoot.train(Constant, "reinforce", **QUIET)

@@ -1,0 +1,101 @@
+"""Discrete, MultiDiscrete and MultiBinary actions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from surefoot.math.distributions import Bernoulli, Categorical, MultiCategorical, mask_logits
+from surefoot.policies.actions.model import Leaf
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+
+class DiscreteActions(Leaf):
+    """`Discrete(n, start)`: a Categorical over 0..n−1; `start` is added on the way to the env."""
+
+    shape: tuple[int, ...] = ()
+    dtype = torch.int64
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        self.num_params, self.start = int(space.n), int(space.start)
+        self.num_noise = self.mask_size = self.num_params
+        self.env_dtype = None if space.dtype == np.int64 else space.dtype
+
+    def distribution(self, params: Tensor) -> Categorical:
+        return Categorical(params)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return Categorical.noise((*shape, self.num_params), generator)
+
+    def draw(self, params: Tensor, noise: Tensor) -> Tensor:
+        return Categorical.draw(params, noise)
+
+    def masked(self, params: Tensor, mask: Tensor) -> Tensor:
+        return mask_logits(params, mask)
+
+    def to_env(self, action: Array) -> Array:
+        sent = action + self.start if self.start else action
+        return sent if self.env_dtype is None else sent.astype(self.env_dtype)
+
+    def to_each(self, action: Array) -> list[Any]:
+        return list(self.to_env(action))  # NumPy's integers, as the space itself samples them
+
+
+class MultiDiscreteActions(Leaf):
+    """`MultiDiscrete(nvec, start)`: a Categorical for each variable, stored flat; `start` is added for the env."""
+
+    dtype = torch.int64
+
+    def __init__(self, space: spaces.MultiDiscrete) -> None:
+        self.env_shape, self.env_dtype = space.shape, space.dtype
+        self.sizes = tuple(int(n) for n in space.nvec.reshape(-1))
+        self.start = space.start.astype(np.int64)
+        self.num_params = self.num_noise = self.mask_size = sum(self.sizes)
+        self.shape: tuple[int, ...] = (len(self.sizes),)
+        self._begins = np.cumsum([0, *self.sizes[:-1]])
+
+    def distribution(self, params: Tensor) -> MultiCategorical:
+        return MultiCategorical(params, self.sizes)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return MultiCategorical.noise((*shape, self.num_params), generator)
+
+    def draw(self, params: Tensor, noise: Tensor) -> Tensor:
+        return MultiCategorical.draw(params, noise, self.sizes)
+
+    def masked(self, params: Tensor, mask: Tensor) -> Tensor:
+        return mask_logits(params, mask)
+
+    def to_env(self, action: Array) -> Array:
+        shaped = action.reshape(*action.shape[:-1], *self.env_shape)
+        return (shaped + self.start).astype(self.env_dtype, copy=False)
+
+
+class MultiBinaryActions(Leaf):
+    """`MultiBinary(shape)`: independent bits, stored flat. They take no mask: both values of a bit are always legal."""
+
+    dtype = torch.int64
+
+    def __init__(self, space: spaces.MultiBinary) -> None:
+        self.env_shape, self.env_dtype = space.shape, space.dtype
+        self.num_params = self.num_noise = math.prod(space.shape)
+        self.shape: tuple[int, ...] = (self.num_params,)
+
+    def distribution(self, params: Tensor) -> Bernoulli:
+        return Bernoulli(params)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return Bernoulli.noise((*shape, self.num_params), generator)
+
+    def draw(self, params: Tensor, noise: Tensor) -> Tensor:
+        return Bernoulli.draw(params, noise)
+
+    def to_env(self, action: Array) -> Array:
+        return action.reshape(*action.shape[:-1], *self.env_shape).astype(self.env_dtype, copy=False)

@@ -1,0 +1,41 @@
+"""Plain layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu, "elu": F.elu, "silu": F.silu}
+
+
+class MLP(nn.Module):
+    """Linear layers with the activation between them and, for a trunk, after the last."""
+
+    def __init__(self, sizes: Sequence[int], activation: str, *, activate_last: bool = False) -> None:
+        super().__init__()
+        self._linears = tuple(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.layers = nn.ModuleList(self._linears)
+        self.activation, self.activate_last = ACTIVATIONS[activation], activate_last
+
+    @property
+    def head(self) -> nn.Linear:
+        """The last layer."""
+        return self._linears[-1]
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """What the last layer is given."""
+        for layer in self._linears[:-1]:
+            x = self.activation(F.linear(x, layer.weight, layer.bias))
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self._linears):  # a module's own call costs as much as a small product
+            x = F.linear(x, layer.weight, layer.bias)
+            if i < last or self.activate_last:
+                x = self.activation(x)
+        return x

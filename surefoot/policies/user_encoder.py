@@ -1,0 +1,101 @@
+"""An encoder of the user's own in the place of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from surefoot.errors import UsageError
+from surefoot.policies.encoders import flat_rows
+
+if TYPE_CHECKING:
+    from surefoot.spaces.layout import Layout
+
+
+class UserEncoder(Protocol):
+    """An encoder of the user's own: an `nn.Module` whose class is called with the Layout.
+
+    `parts` maps each leaf's path to its values `[B, *leaf.shape]`: float32, vectors normalised as the settings say,
+    choices as whole numbers from 0, images unscaled; an observation that is a single image keeps its dtype. The path of
+    a space that is no Dict or Tuple is "".
+    """
+
+    size: int  # features
+
+    def __call__(self, parts: dict[str, Tensor]) -> Tensor:
+        """Features `[B, size]`, float32."""
+
+
+EncoderClass: TypeAlias = "Callable[[Layout], nn.Module]"  # or any function that makes one
+
+
+class CustomEncoder(nn.Module):
+    """A `UserEncoder` in the place of an `Encoder`, tried on two rows of zeros first. Its init is its own."""
+
+    def __init__(self, module: nn.Module, layout: Layout) -> None:
+        super().__init__()
+        name = type(module).__name__
+        if not isinstance(module, nn.Module):
+            raise UsageError(f"the encoder {name} must be a torch.nn.Module")
+        size = getattr(module, "size", None)
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise UsageError(f"the encoder {name} must say how many features it gives: size, an int ≥ 1, not {size!r}")
+        self.module, self.layout, self.size = module, layout, size
+        self._try(name)
+
+    @classmethod
+    def make(cls, encoder: EncoderClass, layout: Layout) -> CustomEncoder:
+        """From the user's class."""
+        try:
+            module = encoder(layout)
+        except Exception as error:
+            name = getattr(encoder, "__name__", type(encoder).__name__)
+            raise UsageError(
+                f"the encoder {name} could not be made: {type(error).__name__}: {error}. "
+                "It is called with one argument, the Layout of the observation"
+            ) from error
+        return cls(module, layout)
+
+    def _try(self, name: str) -> None:
+        rows = torch.zeros(2, *self.layout.shape)
+        if self.layout.plain and self.layout.leaves[0].kind == "image":
+            rows = torch.from_numpy(np.zeros(rows.shape, self.layout.dtype))
+        modes = {module: module.training for module in self.module.modules()}
+        self.module.eval()  # zeros are not to count in a batch norm
+        try:
+            with torch.no_grad():
+                features = self.module(self.layout.parts(rows))
+        except Exception as error:
+            paths = ", ".join(f"'{leaf.path}' {leaf.shape}" for leaf in self.layout.leaves)
+            raise UsageError(
+                f"the encoder {name} failed on two observations of zeros with {type(error).__name__}: {error}. "
+                f"Its forward takes a dict with one batch for each of: {paths}"
+            ) from error
+        finally:
+            for module, training in modes.items():
+                module.training = training
+        if not isinstance(features, Tensor):
+            raise UsageError(f"the encoder {name} must return a tensor, not {type(features).__name__}")
+        if features.shape != (2, self.size):
+            raise UsageError(
+                f"the encoder {name} says size={self.size}, so 2 observations must give the shape (2, {self.size}); "
+                f"they gave {tuple(features.shape)}"
+            )
+        if features.dtype != torch.float32:
+            raise UsageError(f"the encoder {name} must return torch.float32, not {features.dtype}")
+
+    def forward(self, rows: Tensor) -> Tensor:
+        flat, lead = flat_rows(rows, self.layout)
+        features: Tensor = self.module(self.layout.parts(flat))
+        return features.reshape(*lead, self.size)
+
+    def orthogonal(self) -> None:
+        """Nothing: the module's class has chosen its weights."""
+
+    def describe(self) -> list[str]:
+        names = ", ".join(leaf.name for leaf in self.layout.leaves)
+        return [f"{names}: {type(self.module).__name__} → {self.size}"]

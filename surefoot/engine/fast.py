@@ -49,10 +49,7 @@ def choose_engine(wanted: str, policy: ActorCritic, *, tensors: bool = False) ->
 
 
 def compile_parts(policy: ActorCritic, flat: FlatParameters, threads: int) -> str | None:
-    """For a policy that the kernels cannot serve as a whole: compile what they can. Says what, if anything.
-
-    A GRU in PyTorch is a dozen small operations per step; its LSTM is one, and as fast as ours.
-    """
+    """For a policy that the kernels cannot serve as a whole: compile what they can. Says what, if anything."""
     if policy.sde or policy.critic_encoder is not None or flat.vector.device.type != "cpu":
         return None
     try:
@@ -66,10 +63,10 @@ def compile_parts(policy: ActorCritic, flat: FlatParameters, threads: int) -> st
     assert isinstance(inputs, int)
     net = Network(_mlps(policy, inputs, offsets), threads)
     policy.compiled = CompiledMLPs(net, flat.vector, parameters, [offsets[id(p)] for p in parameters])
-    if policy.memory is None or policy.memory.is_lstm:
+    if policy.memory is None:
         return "its MLPs are compiled"
     policy.memory.recurrence = recurrence
-    return "its MLPs and its GRU are compiled"
+    return "its MLPs and its memory are compiled"
 
 
 def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Description:

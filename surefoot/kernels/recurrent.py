@@ -15,51 +15,57 @@ from surefoot.kernels.library import load
 ALIGNMENT = 64  # bytes
 
 
-def recurrence(lstm: bool, x: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def recurrence(
+    lstm: bool, x: Tensor, state: Tensor, weight: Tensor, bias: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor]:
     """(outputs `[L, S, H]`, states after `[S, M]`) of S sequences from what their inputs contribute, `[L, S, G·H]`.
 
     `state` `[S, M]` is h, and c beside it for an LSTM; `weight` `[G·H, H]` and `bias` `[G·H]` are those of the hidden
-    state, gates in PyTorch's order.
+    state, gates in PyTorch's order. `start` `[L, S]` bool: memory begins anew before that step.
     """
-    out, after = _Recurrence.apply(x, state, weight, bias, lstm)  # type: ignore[no-untyped-call]
+    out, after = _Recurrence.apply(x, state, weight, bias, start, lstm)  # type: ignore[no-untyped-call]
     return out, after
 
 
 class _Recurrence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, state: Tensor, weight: Tensor, bias: Tensor, lstm: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, state: Tensor, weight: Tensor, bias: Tensor, start: Tensor, lstm: bool
+    ) -> tuple[Tensor, Tensor]:
         steps, sequences = x.shape[:2]
         hidden = weight.shape[1]
-        x, state, weight, bias = (t.detach().contiguous() for t in (x, state, weight, bias))
+        x, state, weight, bias, start = (t.detach().contiguous() for t in (x, state, weight, bias, start))
+        assert start.dtype is torch.bool
+        assert start.shape == x.shape[:2]
         sizes = (int(lstm), hidden, steps, sequences)
         out, after, kept = x.new_empty(steps, sequences, hidden), torch.empty_like(state), None
         if any(ctx.needs_input_grad):
             numbers = _library().sf_recur_kept(*sizes)
             kept = torch.empty(numbers + ALIGNMENT // 4)
-            start = -kept.data_ptr() % ALIGNMENT // 4
-            kept = kept[start : start + numbers]
+            first = -kept.data_ptr() % ALIGNMENT // 4
+            kept = kept[first : first + numbers]
             ctx.sizes = sizes
-            ctx.save_for_backward(weight, bias, kept)
-        pointers = (weight, bias, x, state, out, after)
+            ctx.save_for_backward(weight, bias, start, kept)
+        pointers = (weight, bias, start, x, state, out, after)
         _library().sf_recur(*sizes, *(t.data_ptr() for t in pointers), None if kept is None else kept.data_ptr())
         return out, after
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor, d_after: Tensor) -> tuple[Tensor | None, ...]:
-        weight, bias, kept = ctx.saved_tensors
+        weight, bias, start, kept = ctx.saved_tensors
         lstm, hidden, steps, sequences = ctx.sizes
         d_out, d_after = d_out.contiguous(), d_after.contiguous()
         dx = d_out.new_empty(steps, sequences, (4 if lstm else 3) * hidden)
         d_state, d_weight, d_bias = torch.empty_like(d_after), torch.empty_like(weight), torch.empty_like(bias)
-        pointers = (weight, bias, kept, d_out, d_after, dx, d_state, d_weight, d_bias)
+        pointers = (weight, bias, start, kept, d_out, d_after, dx, d_state, d_weight, d_bias)
         _library().sf_recur_back(*ctx.sizes, *(t.data_ptr() for t in pointers))
-        return dx, d_state, d_weight, d_bias, None
+        return dx, d_state, d_weight, d_bias, None, None
 
 
 @cache
 def _library() -> ctypes.CDLL:
     library = load("nn")
     library.sf_recur_kept.restype, library.sf_recur_kept.argtypes = c_int64, [c_int64] * 4
-    library.sf_recur.restype, library.sf_recur.argtypes = None, [*[c_int64] * 4, *[c_void_p] * 7]
-    library.sf_recur_back.restype, library.sf_recur_back.argtypes = None, [*[c_int64] * 4, *[c_void_p] * 9]
+    library.sf_recur.restype, library.sf_recur.argtypes = None, [*[c_int64] * 4, *[c_void_p] * 8]
+    library.sf_recur_back.restype, library.sf_recur_back.argtypes = None, [*[c_int64] * 4, *[c_void_p] * 10]
     return library

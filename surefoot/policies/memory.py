@@ -17,8 +17,8 @@ from torch.nn import functional as F
 if TYPE_CHECKING:
     from surefoot.types import Context
 
-# (is an LSTM, what the inputs contribute, states, weight, bias) -> (outputs, states after): kernels.recurrent
-Recurrence = Callable[[bool, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+# (is an LSTM, what the inputs contribute, states, weight, bias, starts) -> (outputs, states after): kernels.recurrent
+Recurrence = Callable[[bool, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 KINDS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
@@ -38,15 +38,20 @@ class Memory(nn.Module):
 
     def step(self, features: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """One step of n envs: (remembered features, the new state)."""
+        if self.recurrence is not None:
+            return self._compiled(features[None], memory, start[None])
         return self._run(features[None], memory * ~start[:, None])
+
+    def _compiled(self, features: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """As `_run`, beginning anew wherever `start` `[L, n]` says so."""
+        assert self.recurrence is not None
+        of_input, of_hidden, input_bias, hidden_bias = self.net.parameters()  # in PyTorch's order
+        inputs = F.linear(features, of_input, input_bias)
+        out, after = self.recurrence(self.is_lstm, inputs, memory, of_hidden, hidden_bias, start)
+        return out.flatten(0, 1), after
 
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """`[L, n, F]` from the states before; the output is flat, `[L·n, H]`."""
-        if self.recurrence is not None and features.device.type == "cpu":
-            of_input, of_hidden, input_bias, hidden_bias = self.net.parameters()  # in PyTorch's order
-            inputs = F.linear(features, of_input, input_bias)
-            out, after = self.recurrence(self.is_lstm, inputs, memory, of_hidden, hidden_bias)
-            return out.flatten(0, 1), after
         before = memory[None].contiguous()
         if self.is_lstm:
             out, (h, c) = self.net(features, tuple(part.contiguous() for part in before.chunk(2, -1)))
@@ -57,6 +62,8 @@ class Memory(nn.Module):
     def forward(self, features: Tensor, context: Context) -> Tensor:
         """B = T·n time-major features, with everything that came before them."""
         steps, num_envs = context.start.shape
+        if self.recurrence is not None:
+            return self._compiled(features.view(steps, num_envs, -1), context.memory, context.start)[0]
         memory = context.memory * ~context.start[0][:, None]
         if not bool(context.start[1:].any()):
             return self._run(features.view(steps, num_envs, features.shape[-1]), memory)[0]

@@ -88,6 +88,17 @@ static inline void outer_rows(const vec* dy, const float* rows, int stride, floa
   if (c < columns) outer_block<OUT, 1>(dy, rows + c * LANES, stride, g + c * LANES);
 }
 
+// As `outer`, of sixteen rows x that are already rows.
+static inline void outer_given_rows(const Layer& layer, const vec* dy, const float* rows, float* g) {
+  const int stride = layer.stride;
+  int o = 0;
+  for (; o + OUTER <= layer.out; o += OUTER) outer_rows<OUTER>(dy + o, rows, stride, g + (int64_t)o * stride);
+  if (OUTER == 4 && o + 2 <= layer.out) outer_rows<2>(dy + o, rows, stride, g + (int64_t)o * stride), o += 2;
+  if (o < layer.out) outer_rows<1>(dy + o, rows, stride, g + (int64_t)o * stride);
+  vec* bias = (vec*)(g + (int64_t)layer.out * stride);
+  for (o = 0; o < layer.out; o++) bias[o] += dy[o];
+}
+
 // g += Σ over the tile's samples of dy xᵀ, and behind it dy for the bias, lane by lane. `rows` is scratch: LANES × stride.
 static inline void outer(const Layer& layer, const vec* dy, const vec* x, float* rows, float* g) {
   const int stride = layer.stride;
@@ -102,12 +113,7 @@ static inline void outer(const Layer& layer, const vec* dy, const vec* x, float*
     }
     for (int l = 0; l < LANES; l++) *(vec*)(rows + (int64_t)l * stride + i) = square[l];
   }
-  int o = 0;
-  for (; o + OUTER <= layer.out; o += OUTER) outer_rows<OUTER>(dy + o, rows, stride, g + (int64_t)o * stride);
-  if (OUTER == 4 && o + 2 <= layer.out) outer_rows<2>(dy + o, rows, stride, g + (int64_t)o * stride), o += 2;
-  if (o < layer.out) outer_rows<1>(dy + o, rows, stride, g + (int64_t)o * stride);
-  vec* bias = (vec*)(g + (int64_t)layer.out * stride);
-  for (o = 0; o < layer.out; o++) bias[o] += dy[o];
+  outer_given_rows(layer, dy, rows, g);
 }
 
 // What one thread needs for one chain: outputs and slopes of every layer, their tangents, and what flows back.

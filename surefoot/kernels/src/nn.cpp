@@ -130,20 +130,20 @@ EXPORT double sf_explained_variance(const float* value, const float* target, con
 
 // Numbers that a `kept` buffer of sf_recur must hold; it must begin at a multiple of 64 bytes.
 EXPORT int64_t sf_recur_kept(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences) {
-  const Recurrence r{lstm != 0, (int)hidden, steps, sequences, nullptr, nullptr};
-  return (sequences + LANES - 1) / LANES * steps * r.kept() * LANES;
+  return kept_vectors({lstm != 0, (int)hidden, steps, sequences, nullptr, nullptr, nullptr}) * LANES;
 }
 
 EXPORT void sf_recur(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences, const float* weight,
-                     const float* bias, const float* x, const float* state, float* out, float* after, float* kept) {
-  recur({lstm != 0, (int)hidden, steps, sequences, weight, bias}, x, state, out, after, (vec*)kept);
+                     const float* bias, const uint8_t* start, const float* x, const float* state, float* out,
+                     float* after, float* kept) {
+  recur({lstm != 0, (int)hidden, steps, sequences, weight, bias, start}, x, state, out, after, (vec*)kept);
 }
 
 EXPORT void sf_recur_back(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences, const float* weight,
-                          const float* bias, const float* kept, const float* d_out, const float* d_after, float* dx,
-                          float* d_state, float* d_weight, float* d_bias) {
-  recur_back({lstm != 0, (int)hidden, steps, sequences, weight, bias}, (const vec*)kept, d_out, d_after, dx, d_state,
-             d_weight, d_bias);
+                          const float* bias, const uint8_t* start, const float* kept, const float* d_out,
+                          const float* d_after, float* dx, float* d_state, float* d_weight, float* d_bias) {
+  recur_back({lstm != 0, (int)hidden, steps, sequences, weight, bias, start}, (const vec*)kept, d_out, d_after, dx,
+             d_state, d_weight, d_bias);
 }
 
 }  // extern "C"

@@ -15,6 +15,7 @@ from surefoot.engine.episodes import Episode
 from surefoot.engine.fast import as_rows, describe
 from surefoot.engine.natural import Objective, fisher_samples, natural_step
 from surefoot.engine.optimize import Learner, Loss
+from surefoot.engine.threads import fastest
 from surefoot.envs.native_envs import NativeEnvs
 from surefoot.errors import EnvError
 from surefoot.kernels.network import Network, loss_spec, optimizer_spec
@@ -34,9 +35,11 @@ AT_ONCE = 2**22  # numbers of a shuffled order that one call gets
 class NativeLearner(Learner):
     """A `Learner` on `kernels.network`. Every method with a `spec` has its oracle in the base class."""
 
-    def __init__(self, *args: Any, threads: int = 1, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, threads: int | None = None, samples: int = 256, **kwargs: Any) -> None:
+        """`threads` None: as many as are fastest for gradient steps on so many `samples`."""
         super().__init__(*args, **kwargs)
-        self.net = Network(describe(self.policy, self.first_trained), threads)
+        description = describe(self.policy, self.first_trained)
+        self.net = fastest(description, samples) if threads is None else Network(description, threads)
         self.theta, self.gradient = self.flat.vector, self.flat.gradient
         self.moments = (self.optimizer.first, self.optimizer.second)
 

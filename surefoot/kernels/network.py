@@ -155,6 +155,12 @@ class Network:
         self._history = (c_double * len(HISTORY))()
         self._sums = (c_double * len(SUMS))()
 
+    @staticmethod
+    def shards(samples: int) -> int:
+        """Pieces that a gradient of so many samples is made of: more threads than that have nothing to do."""
+        found: int = declare(load("nn")).sf_shards(samples)
+        return found
+
     def __del__(self) -> None:
         if getattr(self, "handle", None):
             self.library.sf_destroy(self.handle)
@@ -311,6 +317,7 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.sf_create.restype = c_void_p
     lib.sf_create.argtypes = [pointer, pointer, whole, whole, whole, whole]
     lib.sf_destroy.argtypes = [pointer]
+    lib.sf_shards.restype, lib.sf_shards.argtypes = whole, [whole]
     lib.sf_act.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer, pointer]
     lib.sf_values.argtypes = lib.sf_outputs.argtypes = [pointer, pointer, pointer, whole, pointer]
     lib.sf_outputs_gradient.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer]

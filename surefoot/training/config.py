@@ -40,7 +40,13 @@ class RunConfig(Settings):
     engine: Literal["auto", "torch", "native"] = setting(
         "auto", "What acts and learns: PyTorch, or compiled kernels where they serve the policy (auto)."
     )
-    threads: int = setting(1, "PyTorch threads. Small networks are fastest with one.", low=1, high=1024)
+    threads: int | Literal["auto"] = setting(
+        "auto",
+        "Of the learner; auto: as many as are fastest for compiled kernels, whose results do not depend on it, and one "
+        "for PyTorch, whose results do.",
+        low=1,
+        high=1024,
+    )
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
     checkpoint_every: int | None = setting(
         None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
@@ -70,6 +76,10 @@ class RunConfig(Settings):
         super().__post_init__()
         if self.eval_env_kwargs and self.eval_env is None:
             raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
+
+    @property
+    def torch_threads(self) -> int:
+        return 1 if self.threads == "auto" else self.threads
 
     @property
     def log_interval(self) -> int:

@@ -170,7 +170,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
         f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
         + (f" ({changed})" if changed else ""),
         f"engine {trainer.engine} ({trainer.engine_reason}) on {trainer.device} ({trainer.device_reason}), "
-        f"{size:,} parameters, "
+        f"{trainer.threads}, {size:,} parameters, "
         f"{trainer.envs.num_envs} envs",
         *trainer.policy.describe(),
         f"run {directory.path}",

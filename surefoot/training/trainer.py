@@ -83,7 +83,9 @@ class Trainer:
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
         self.envs = self._build_envs(envs, factory)
         try:
-            with torch_threads(config.run.threads):  # the first weights, too, must not depend on how many there are
+            with torch_threads(
+                config.run.torch_threads
+            ):  # the first weights, too, must not depend on how many there are
                 self._build(encoder)
         except BaseException:
             self.envs.close()
@@ -143,7 +145,11 @@ class Trainer:
         tensors = isinstance(self.envs, TensorEnvs)
         native, self.engine_reason = choose_engine(config.run.engine, self.policy, tensors=tensors)
         self.engine = "native" if native else "torch"
-        self.learner = (NativeLearner if native else Learner)(
+        build: Any = Learner
+        if native:
+            threads = None if config.run.threads == "auto" else config.run.threads
+            build = partial(NativeLearner, threads=threads, samples=self._minibatch(length))
+        self.learner: Learner = build(
             self.policy,
             config.algorithm,
             seeded(derive_seed(self.seed, "shuffle")),
@@ -152,7 +158,7 @@ class Trainer:
             adaptive_kl=getattr(config.algorithm, "adaptive_kl", None),
         )
         if not native and config.run.engine == "auto" and not tensors:
-            compiled = compile_parts(self.policy, self.learner.flat, 1)
+            compiled = compile_parts(self.policy, self.learner.flat, config.run.torch_threads)
             self.engine_reason += f"; {compiled}" if compiled else ""
         normalizer = None
         if config.env.normalize_rewards:
@@ -179,6 +185,12 @@ class Trainer:
             timer=self.timer,
         )
 
+    def _minibatch(self, length: int) -> int:
+        """Samples of a gradient step, about."""
+        config = self.config.algorithm
+        parts: int = getattr(config, "num_minibatches", 0) or getattr(config, "value_minibatches", 1)
+        return max(1, length * self.envs.num_envs // parts)
+
     def stop(self, reason: str) -> None:
         """End the run after the update in progress."""
         self.stop_reason = reason
@@ -186,6 +198,12 @@ class Trainer:
     def suspend(self, reason: str) -> None:
         """Leave after the update in progress, to be resumed: no last row, which an uninterrupted run would not have."""
         self.stop_reason, self.suspended = reason, True
+
+    @property
+    def threads(self) -> str:
+        """Of the learner, in words."""
+        count = self.learner.net.threads if isinstance(self.learner, NativeLearner) else self.config.run.torch_threads
+        return f"{count} thread{'s' if count > 1 else ''}"
 
     @property
     def update(self) -> int:
@@ -207,7 +225,7 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
-        with torch_threads(self.config.run.threads), ExitStack() as leaving:
+        with torch_threads(self.config.run.torch_threads), ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # each is told of the end, also when another one raises
                 leaving.callback(callback.on_end, self)

@@ -48,6 +48,8 @@ EXPORT void* sf_create(const int64_t* d, const float* ranges, int64_t size, int6
   return engine;
 }
 
+EXPORT int64_t sf_shards(int64_t samples) { return Engine::num_shards(Engine::num_tiles(samples)); }
+
 EXPORT void sf_destroy(void* engine) { delete (Engine*)engine; }
 
 EXPORT void sf_act(void* handle, const float* theta, const float* x, const float* noise, int64_t samples, float* params,

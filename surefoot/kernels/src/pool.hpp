@@ -22,6 +22,8 @@ static inline void relax() {
 
 // Everybody waits for everybody. Spins for a moment, then lets others run: on a busy machine the one that is waited
 // for may need this very core.
+constexpr int SPINS = 2000;
+
 class Barrier {
  public:
   explicit Barrier(int size) : size_(size) {}
@@ -34,7 +36,7 @@ class Barrier {
       return;
     }
     for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; spins++) {
-      if (spins < 4000) relax(); else sched_yield();
+      if (spins < SPINS) relax(); else sched_yield();
     }
   }
 
@@ -64,7 +66,7 @@ class Pool {
     wake_.notify_all();
     body(0);
     for (int spins = 0; left_.load(std::memory_order_acquire); spins++) {
-      if (spins < 4000) relax(); else sched_yield();
+      if (spins < SPINS) relax(); else sched_yield();
     }
   }
 

@@ -1,0 +1,61 @@
+"""How many threads the compiled kernels are given: as many as pay, by measuring. No result depends on the number."""
+
+from __future__ import annotations
+
+import os
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+
+from surefoot.envs.workers.auto import usable_cores
+from surefoot.kernels.network import Network, loss_spec, optimizer_spec
+
+if TYPE_CHECKING:
+    from surefoot.kernels.network import Description
+
+GAIN = 1.15  # by which more threads must be faster: two that wait for each other are in everybody's way
+ROUNDS, STEPS = 5, 6
+
+
+def most_threads() -> int:
+    """The cores that this process may use, or what OMP_NUM_THREADS allows of them."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    cores = usable_cores()
+    return max(1, min(cores, int(said))) if said.isdecimal() else cores
+
+
+def fastest(description: Description, samples: int) -> Network:
+    """The network with the number of threads that is fastest for gradient steps on so many samples."""
+    best, threads = Network(description, 1), 2
+    while threads <= min(most_threads(), Network.shards(samples)):
+        other = Network(description, threads)
+        before, after = _times((best, other), samples)
+        if after * GAIN > before:
+            break
+        best, threads = other, 2 * threads
+    return best
+
+
+def _times(nets: tuple[Network, Network], samples: int) -> list[float]:
+    """Of a few gradient steps of each, the best of several rounds, in turns."""
+    found = [float("inf"), float("inf")]
+    for _ in range(ROUNDS):
+        for at, net in enumerate(nets):
+            found[at] = min(found[at], _time(net, samples))
+    return found
+
+
+def _time(net: Network, samples: int) -> float:
+    d = net.description
+    theta, gradient = torch.zeros(d.size), torch.zeros(d.size)
+    actions = max(part.action + (1 if part.kind == 0 else part.size) for part in d.parts)
+    x, action, column = torch.zeros(samples, net.width), torch.zeros(samples, actions), torch.zeros(samples)
+    x[:, d.inputs :] = 1.0  # every choice is legal
+    batch = net.batch(x, action, column, None, column, column, column)
+    spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=bool(d.critic))
+    optimizer = optimizer_spec("adam", [(0, d.size, 0.0)], None)
+    moments = (torch.zeros(d.size), torch.zeros(d.size))
+    start = perf_counter()
+    net.epochs(theta, gradient, moments, 0, spec, optimizer, batch, None, STEPS, 1, normalize=False)
+    return perf_counter() - start

@@ -1,5 +1,5 @@
 // An actor-critic made of linear layers: acting, values, losses with their gradients, epochs of minibatches, Fisher
-// products. The batch is cut into tiles of sixteen samples and those into shards, each with a gradient of its own; the
+// products. The batch is cut into tiles of a few samples and those into shards, each with a gradient of its own; the
 // shards are added up in order. So no result depends on the number of threads.
 #pragma once
 #include <cmath>
@@ -55,7 +55,7 @@ class Engine {
 
   static constexpr int MOST_SHARDS = 8;
   // Of a batch: few enough that adding them up costs little, enough to keep that many threads busy.
-  static int num_shards(int64_t tiles) { return tiles < 2 ? 1 : tiles < 32 ? 2 : tiles < 128 ? 4 : MOST_SHARDS; }
+  static int num_shards(int64_t samples) { return samples < 32 ? 1 : samples < 512 ? 2 : samples < 2048 ? 4 : MOST_SHARDS; }
   static int64_t num_tiles(int64_t samples) { return (samples + LANES - 1) / LANES; }
 
   void finish(int threads) {
@@ -74,7 +74,7 @@ class Engine {
       shard_size += (part.size + LANES - 1) / LANES * LANES;
     }
     if (has_critic) lay(critic);
-    shard_storage.resize((size_t)shard_size * MOST_SHARDS + LANES);
+    shard_storage.resize((size_t)shard_size * MOST_SHARDS + 16);
     shards = (float*)(((uintptr_t)shard_storage.data() + 63) & ~(uintptr_t)63);
     pool.reset(new Pool(threads));
     for (int rank = 0; rank < threads; rank++) {
@@ -87,7 +87,7 @@ class Engine {
     }
   }
 
-  // Sixteen rows, as lanes; beyond `count` the last one again.
+  // Rows, as lanes; beyond `count` the last one again.
   static void load(const float* rows, int64_t stride, int columns, const int64_t* index, int count, vec* to) {
     for (int l = 0; l < LANES; l++) {
       const float* row = rows + index[l < count ? l : count - 1] * stride;
@@ -140,7 +140,7 @@ class Engine {
       for (int64_t tile = tiles * rank / size; tile < tiles * (rank + 1) / size; tile++)
         body(tile * LANES, (int)std::min<int64_t>(LANES, samples - tile * LANES), *spaces[rank]);
     };
-    if (tiles < 4) part(0, 1);  // waking somebody takes longer
+    if (samples < 64) part(0, 1);  // waking somebody takes longer
     else pool->run([&](int rank) { part(rank, pool->size()); });
   }
 
@@ -380,7 +380,7 @@ class Engine {
   Sums minibatch(int rank, const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index,
                  int64_t samples, bool normalize) {
     const int64_t tiles = num_tiles(samples);
-    const int count = num_shards(tiles);
+    const int count = num_shards(samples);
     // Every rank reads all weights and advantages itself: cheaper than another barrier.
     double weights = 0.0, sum = 0.0, squares = 0.0;
     for (int64_t i = 0; i < samples; i++) {
@@ -424,7 +424,7 @@ class Engine {
 
   // Adds the shards into g, each rank its own layers; the square of its norm, added up in the order of the layers.
   void reduce(int rank, float* g, int64_t samples, double* square) {
-    const int count = num_shards(num_tiles(samples));
+    const int count = num_shards(samples);
     for (int piece = rank; piece < (int)pieces_.size(); piece += pool->size()) {
       const Piece& p = pieces_[piece];
       double sum = 0.0;
@@ -503,7 +503,7 @@ class Engine {
   template <typename Body>
   void sharded(int64_t samples, float* result, const Body& body) {
     const int64_t tiles = num_tiles(samples);
-    const int count = num_shards(tiles);
+    const int count = num_shards(samples);
     pool->run([&](int rank) {
       for (int shard = rank; shard < count; shard += pool->size()) {
         float* g = shards + shard * shard_size;

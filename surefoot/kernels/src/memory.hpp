@@ -1,5 +1,5 @@
 // GRU and LSTM over time: the part that must go step by step. What the inputs contribute, W x + b, comes ready-made.
-// Where an episode begins, memory begins anew. Sixteen sequences go side by side, lane by lane; of fewer each goes by
+// Where an episode begins, memory begins anew. As many sequences as there are lanes go side by side; of fewer each goes by
 // itself, its units side by side. Both ways add up in the same order, so a sequence's result is the same in either.
 //
 // GRU:  r = σ(x_r + W_r h + b_r), z = σ(x_z + W_z h + b_z), q = W_n h + b_n, n = tanh(x_n + r q), h' = (1 − z) n + z h
@@ -20,7 +20,7 @@ struct Recurrence {
   int gates() const { return (lstm ? 4 : 3) * hidden; }
   int state() const { return (lstm ? 2 : 1) * hidden; }
   // Sequences that go lane by lane: worth it where most of the lanes are used.
-  int64_t by_lanes() const { return sequences / LANES * LANES + (sequences % LANES >= 12 ? sequences % LANES : 0); }
+  int64_t by_lanes() const { return sequences / LANES * LANES + (4 * (sequences % LANES) >= 3 * LANES ? sequences % LANES : 0); }
   // Kept of each unit and step for the way back: its gates, then q (GRU) or the old c and tanh c (LSTM), and the old h.
 };
 
@@ -99,7 +99,7 @@ static inline vec not_started(const Recurrence& r, int64_t t, int64_t begin, int
   return keep;
 }
 
-// ---- sixteen sequences at once; rows are units -----------------------------------------------------------------
+// ---- a sequence in each lane; rows are units -----------------------------------------------------------------
 
 static inline void recur_lanes(const Recurrence& r, int64_t begin, int count, const float* x, const float* state,
                                float* out, float* after, vec* kept) {
@@ -225,11 +225,11 @@ static inline void back_units(const Recurrence& r, const Packed& packed, int64_t
                               const float* d_after, float* dx, float* d_state, const Layer& layer, float* rows, float* g) {
   const int H = r.hidden, G = r.gates(), M = r.state(), K = G / H, Q = r.lstm ? 7 : 5, V = packed.vectors;
   std::vector<vec> dh(V), dc(V), from_out(V), d_input(K * V);
-  std::vector<vec> tile((size_t)LANES * K * V), columns((size_t)LANES * K * V);  // d_hidden of sixteen steps
+  std::vector<vec> tile((size_t)LANES * K * V), columns((size_t)LANES * K * V);  // d_hidden of a few steps
   load_units(d_after + s * M, H, dh.data());
   if (r.lstm) load_units(d_after + s * M + H, H, dc.data());
   int filled = 0;
-  auto flush = [&] {  // the outer products of sixteen steps at once: the steps are the lanes
+  auto flush = [&] {  // the outer products of a few steps at once: the steps are the lanes
     for (int l = filled; l < LANES; l++) std::fill_n(tile.begin() + (size_t)l * K * V, K * V, vec{});
     for (int v = 0; v < K * V; v++) {
       vec square[LANES], turned[LANES];
@@ -296,6 +296,7 @@ static inline void recur(const Recurrence& r, const float* x, const float* state
   }
 }
 
+// To a cache line; the storage is 16 numbers longer than needed.
 static inline float* aligned(std::vector<float>& storage) {
   return (float*)(((uintptr_t)storage.data() + 63) & ~(uintptr_t)63);
 }
@@ -305,10 +306,10 @@ static inline void recur_back(const Recurrence& r, const vec* kept, const float*
                               float* d_state, float* d_weight, float* d_bias) {
   const int H = r.hidden, G = r.gates(), K = G / H, Q = r.lstm ? 7 : 5, V = (H + LANES - 1) / LANES, stride = V * LANES;
   const Layer lanes{H, G, 0, 0, 0, stride, -1}, units{stride, K * stride, 0, 0, 0, stride, -1};
-  std::vector<float> scratch((size_t)LANES * stride + LANES), of_lanes, of_units;
+  std::vector<float> scratch((size_t)LANES * stride + 16), of_lanes, of_units;
   std::fill_n(d_weight, (int64_t)G * H, 0.0f), std::fill_n(d_bias, G, 0.0f);
   if (r.by_lanes()) {
-    of_lanes.resize((size_t)(stride + LANES) * G + LANES);
+    of_lanes.resize((size_t)(stride + LANES) * G + 16);
     float* g = aligned(of_lanes);
     for (int64_t begin = 0; begin < r.by_lanes(); begin += LANES, kept += r.steps * Q * H)
       back_lanes(r, begin, (int)std::min<int64_t>(LANES, r.by_lanes() - begin), kept, d_out, d_after, dx, d_state, lanes,
@@ -320,7 +321,7 @@ static inline void recur_back(const Recurrence& r, const vec* kept, const float*
   }
   if (r.by_lanes() == r.sequences) return;
   const Packed packed(r);
-  of_units.resize((size_t)(stride + LANES) * K * stride + LANES);
+  of_units.resize((size_t)(stride + LANES) * K * stride + 16);
   float* g = aligned(of_units);
   for (int64_t s = r.by_lanes(); s < r.sequences; s++, kept += r.steps * Q * V)
     back_units(r, packed, s, kept, d_out, d_after, dx, d_state, units, aligned(scratch), g);

@@ -1,4 +1,4 @@
-// Chains of linear layers on tiles of sixteen samples: forward, backward, and forward with a tangent.
+// Chains of linear layers on tiles of samples: forward, backward, and forward with a tangent.
 //
 // A row of a tile holds one unit of all its samples. Every sample goes through the same operations in the same order
 // wherever it stands in whatever batch, so its result never depends on its neighbours.
@@ -39,7 +39,7 @@ static inline void dense_block(const float* w, const float* b, int in, const vec
 static inline void dense(const float* w, const float* b, int in, int out, const vec* x, vec* y) {
   int o = 0;
   for (; o + BLOCK <= out; o += BLOCK) dense_block<BLOCK>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o);
-  if (BLOCK == 8 && o + 4 <= out) dense_block<4>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o), o += 4;
+  if (o + 4 <= out) dense_block<4>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o), o += 4;
   if (o + 2 <= out) dense_block<2>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o), o += 2;
   if (o < out) dense_block<1>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o);
 }
@@ -58,7 +58,7 @@ static inline void transposed_block(const float* w, int in, int out, const vec* 
 static inline void transposed(const float* w, int in, int out, const vec* dy, vec* dx) {
   int i = 0;
   for (; i + BLOCK <= in; i += BLOCK) transposed_block<BLOCK>(w + i, in, out, dy, dx + i);
-  if (BLOCK == 8 && i + 4 <= in) transposed_block<4>(w + i, in, out, dy, dx + i), i += 4;
+  if (i + 4 <= in) transposed_block<4>(w + i, in, out, dy, dx + i), i += 4;
   if (i + 2 <= in) transposed_block<2>(w + i, in, out, dy, dx + i), i += 2;
   if (i < in) transposed_block<1>(w + i, in, out, dy, dx + i);
 }
@@ -83,17 +83,19 @@ static inline void outer_block(const vec* dy, const float* rows, int stride, flo
 template <int OUT>
 static inline void outer_rows(const vec* dy, const float* rows, int stride, float* g) {
   int c = 0, columns = stride / LANES;
-  for (; c + OUTER <= columns; c += OUTER) outer_block<OUT, OUTER>(dy, rows + c * LANES, stride, g + c * LANES);
-  if (OUTER == 4 && c + 2 <= columns) outer_block<OUT, 2>(dy, rows + c * LANES, stride, g + c * LANES), c += 2;
+  constexpr int WIDE = OUTER_COLUMNS;
+  for (; c + WIDE <= columns; c += WIDE) outer_block<OUT, WIDE>(dy, rows + c * LANES, stride, g + c * LANES);
+  if (WIDE == 4 && c + 2 <= columns) outer_block<OUT, 2>(dy, rows + c * LANES, stride, g + c * LANES), c += 2;
   if (c < columns) outer_block<OUT, 1>(dy, rows + c * LANES, stride, g + c * LANES);
 }
 
-// As `outer`, of sixteen rows x that are already rows.
+// As `outer`, of samples x that are already rows.
 static inline void outer_given_rows(const Layer& layer, const vec* dy, const float* rows, float* g) {
   const int stride = layer.stride;
   int o = 0;
-  for (; o + OUTER <= layer.out; o += OUTER) outer_rows<OUTER>(dy + o, rows, stride, g + (int64_t)o * stride);
-  if (OUTER == 4 && o + 2 <= layer.out) outer_rows<2>(dy + o, rows, stride, g + (int64_t)o * stride), o += 2;
+  for (; o + OUTER_ROWS <= layer.out; o += OUTER_ROWS)
+    outer_rows<OUTER_ROWS>(dy + o, rows, stride, g + (int64_t)o * stride);
+  if (o + 2 <= layer.out) outer_rows<2>(dy + o, rows, stride, g + (int64_t)o * stride), o += 2;
   if (o < layer.out) outer_rows<1>(dy + o, rows, stride, g + (int64_t)o * stride);
   vec* bias = (vec*)(g + (int64_t)layer.out * stride);
   for (o = 0; o < layer.out; o++) bias[o] += dy[o];
@@ -131,7 +133,7 @@ struct Scratch {
       stride = std::max(stride, layer.stride);
     }
     back[0].resize(widest), back[1].resize(widest);
-    rows_storage.resize((size_t)LANES * stride + LANES);
+    rows_storage.resize((size_t)LANES * stride + 16);
     rows = (float*)(((uintptr_t)rows_storage.data() + 63) & ~(uintptr_t)63);
   }
 };

@@ -48,7 +48,7 @@ EXPORT void* sf_create(const int64_t* d, const float* ranges, int64_t size, int6
   return engine;
 }
 
-EXPORT int64_t sf_shards(int64_t samples) { return Engine::num_shards(Engine::num_tiles(samples)); }
+EXPORT int64_t sf_shards(int64_t samples) { return Engine::num_shards(samples); }
 
 EXPORT void sf_destroy(void* engine) { delete (Engine*)engine; }
 

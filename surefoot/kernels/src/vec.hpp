@@ -1,4 +1,5 @@
-// Sixteen samples side by side, and the functions of one number that networks need, to a few units in the last place.
+// As many samples side by side as a register holds, and the functions of one number that networks need, to a few units
+// in the last place.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -7,16 +8,16 @@
 
 namespace surefoot {
 
-constexpr int LANES = 16;
+// Accumulators are as many as the registers hold: 32 of them with AVX-512, 16 without.
+#if defined(__AVX512F__)
+constexpr int LANES = 16, BLOCK = 8, OUTER_ROWS = 4, OUTER_COLUMNS = 4;
+#elif defined(__AVX__)
+constexpr int LANES = 8, BLOCK = 8, OUTER_ROWS = 4, OUTER_COLUMNS = 2;
+#else
+constexpr int LANES = 4, BLOCK = 8, OUTER_ROWS = 4, OUTER_COLUMNS = 2;
+#endif
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
-
-// Accumulators that fit the registers: 32 wide ones with AVX-512, 16 half as wide without.
-#ifdef __AVX512F__
-constexpr int BLOCK = 8, OUTER = 4;
-#else
-constexpr int BLOCK = 4, OUTER = 2;
-#endif
 
 static inline vec all(float x) { return vec{} + x; }
 static inline ivec bits_of(vec x) { return (ivec)x; }
@@ -39,13 +40,19 @@ static inline double sum_of_double(vec x) {
     for (int l = 0; l < width; l++) s[l] += s[l + width];
   return s[0];
 }
-// Sixteen vectors as the columns of a square become its rows.
+// As many vectors as there are lanes: the columns of a square become its rows.
 static inline void transpose(const vec* from, vec* to) {
+#if defined(__AVX512F__)
   static const ivec LOW = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
   static const ivec HIGH = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+#elif defined(__AVX__)
+  static const ivec LOW = {0, 8, 1, 9, 2, 10, 3, 11}, HIGH = {4, 12, 5, 13, 6, 14, 7, 15};
+#else
+  static const ivec LOW = {0, 4, 1, 5}, HIGH = {2, 6, 3, 7};
+#endif
   vec a[LANES], b[LANES];
   for (int i = 0; i < LANES; i++) a[i] = from[i];
-  for (int round = 0; round < 4; round++) {  // a perfect shuffle of rows, four times
+  for (int round = 1; round < LANES; round *= 2) {  // a perfect shuffle of all, as often as it takes
     for (int i = 0; i < LANES / 2; i++) {
       b[2 * i] = __builtin_shuffle(a[i], a[i + LANES / 2], LOW);
       b[2 * i + 1] = __builtin_shuffle(a[i], a[i + LANES / 2], HIGH);

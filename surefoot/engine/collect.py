@@ -204,39 +204,52 @@ class Collector:
 
     def _finish(self, used: int, remaining: float) -> Rollout:
         self._last = used
-        done = (self._terminated[:used] | self._truncated[:used]).numpy()
-        valid = self._valid[:used]
+        terminated, truncated, valid = self._terminated[:used], self._truncated[:used], self._valid[:used]
         scaled = scale_rewards(
-            self._reward[:used], done, valid.numpy(), self.reward_scale, self.sign_rewards, self.reward_normalizer
+            self._reward[:used],
+            (terminated.numpy(), truncated.numpy()),
+            valid.numpy(),
+            self.reward_scale,
+            self.sign_rewards,
+            self.reward_normalizer,
         )
         device, policy = self.device, self.policy
         obs = self._obs[: used + 1].to(device)
         params, action = self._params[:used].to(device), self._action[:used].to(device)
-        final = np.stack([o for _, o in self._final]) if self._final else np.zeros((0, *obs.shape[2:]))
         context = final_memory = None
         if self._memory is not None:
             context = Context(self._start[: used + 1].to(device, copy=True), self._memory)
             final_memory = torch.stack(self._final_memory) if self._final_memory else self._memory[:0]
         with torch.no_grad():
+            inputs = policy.normalize(obs)
+            index, final_inputs = self._finals(inputs)
             rollout = Rollout(
                 obs=obs,
-                inputs=policy.normalize(obs),
+                inputs=inputs,
                 action=action,
                 dist_params=params,
                 log_prob=self._log_prob(params, action),
                 reward=torch.from_numpy(scaled).to(device, torch.float32),
-                terminated=self._terminated[:used].to(device),
-                truncated=self._truncated[:used].to(device),
+                terminated=terminated.to(device),
+                truncated=truncated.to(device),
                 valid=valid.to(device),
                 value=torch.empty(0),
                 next_value=torch.empty(0),
-                final_index=torch.tensor([i for i, _ in self._final], dtype=torch.int64, device=device),
-                final_inputs=policy.normalize(torch.from_numpy(final).to(device, obs.dtype)),
+                final_index=index,
+                final_inputs=final_inputs,
                 remaining=remaining,
                 context=context,
                 final_memory=final_memory,
             )
         return fill_values(rollout, policy, self._value)
+
+    def _finals(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Where episodes were truncated (t·N + n), and the normalised observation there."""
+        if not self._final:  # most rollouts have none, and short ones are made of such small costs
+            return torch.empty(0, dtype=torch.int64, device=self.device), inputs[0, :0]
+        index, obs = zip(*self._final, strict=True)
+        final = torch.from_numpy(np.stack(obs)).to(self.device, self._obs.dtype)
+        return torch.tensor(index, dtype=torch.int64, device=self.device), self.policy.normalize(final)
 
 
 def past_limit(limit: int) -> str:
@@ -244,12 +257,17 @@ def past_limit(limit: int) -> str:
 
 
 def scale_rewards(
-    raw: Array, done: Array, valid: Array, factor: float, sign: bool, normalizer: RewardNormalizer | None
+    raw: Array,
+    ends: tuple[Array, Array],
+    valid: Array,
+    factor: float,
+    sign: bool,
+    normalizer: RewardNormalizer | None,
 ) -> Array:
-    """The rewards of a rollout as they are learned from, all `[T, N]`."""
+    """The rewards of a rollout as they are learned from; `ends`: terminated and truncated. All `[T, N]`."""
     scaled = (np.sign(raw) if sign else raw) * factor
     if normalizer is not None:
-        normalizer.observe(scaled, done, valid)
+        normalizer.observe(scaled, ends[0] | ends[1], valid)
         scaled = normalizer.scale(scaled)
     return scaled
 
@@ -263,15 +281,19 @@ def fill_values(rollout: Rollout, policy: ActorCritic, value: Callable[[Tensor],
     steps, num_envs = inputs.shape[0] - 1, inputs.shape[1]
     with torch.no_grad():
         if rollout.context is None:
-            states = torch.cat([inputs.flatten(0, 1), rollout.final_inputs])
+            states = inputs.flatten(0, 1)
+            if len(rollout.final_index):
+                states = torch.cat([states, rollout.final_inputs])
             values = (value or policy.value)(states)
         else:
             assert rollout.final_memory is not None
             along = policy.value(inputs.flatten(0, 1), rollout.context)
             values = torch.cat([along, policy.value_after(rollout.final_inputs, rollout.final_memory)])
     table = values[: (steps + 1) * num_envs].view(steps + 1, num_envs)
-    next_value = table[1:].clone()
-    next_value.view(-1)[rollout.final_index] = values[(steps + 1) * num_envs :]
+    next_value = table[1:]
+    if len(rollout.final_index):
+        next_value = next_value.clone()
+        next_value.view(-1)[rollout.final_index] = values[(steps + 1) * num_envs :]
     rollout.value, rollout.next_value = table[:-1], next_value
     return rollout
 

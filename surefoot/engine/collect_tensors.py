@@ -168,7 +168,7 @@ class TensorCollector:
             truncated = np.concatenate([truncated[:-1], truncated[-1:] | open_])
         scaled = scale_rewards(
             reward.astype(np.float64),
-            terminated | truncated,
+            (terminated, truncated),
             valid,
             self.reward_scale,
             self.sign_rewards,

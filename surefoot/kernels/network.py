@@ -225,9 +225,10 @@ class Network:
     ) -> Any:
         """Samples as the kernels take them. Keeps the arrays alive."""
         arrays = (x, action, log_prob, params, advantage, target, value, weight)
+        size = x.shape[0]
         for array in arrays:
-            assert array is None or len(array) == len(x), "arrays of one batch must have one length"
-        batch = _Batch(len(x), *(address(array) for array in arrays))
+            assert array is None or array.shape[0] == size, "arrays of one batch must have one length"
+        batch = _Batch(size, *(address(array) for array in arrays))
         batch.arrays = arrays
         return batch
 

@@ -242,7 +242,8 @@ class Trainer:
                 break
             remaining = max(0.0, 1.0 - self.step / horizon)
             rollout = self.collector.collect(remaining)
-            if not rollout.num_steps:  # nothing but resets (a vector env, one step): there is nothing to learn from
+            steps = rollout.num_steps
+            if not steps:  # nothing but resets (a vector env, one step): there is nothing to learn from
                 continue
             for callback in self.callbacks:
                 callback.on_rollout(self, rollout)
@@ -250,7 +251,7 @@ class Trainer:
             with self.timer.phase("learn"):
                 metrics = self._learn(rollout, remaining)
             self.rollout = None
-            self.step += rollout.num_steps
+            self.step += steps
             self.journal.add(metrics, self.collector.tracker.take())
             self._unsaved = True
             self.seconds = perf_counter() - start

@@ -211,7 +211,7 @@ def _resumed(
             notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
         if budget is not None and budget > config.run.total_steps:
             notes.append(f"schedules keep their horizon of {config.run.total_steps:,} steps")
-        notes += different_versions(directory)
+        notes += different_versions(directory) + _different_engine(trainer, directory)
     except BaseException:
         trainer.envs.close()
         raise
@@ -219,6 +219,16 @@ def _resumed(
     session = Session(trainer, directory, *envs, own, own_process=own_process, resume_command=command)
     session.unwritten = restored.unwritten
     return session, notes
+
+
+def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:
+    before = read_json(directory.manifest).get("engine", trainer.engine)
+    if before == trainer.engine:
+        return []
+    return [
+        f"the run began with the {before} engine and goes on with {trainer.engine} ({trainer.engine_reason}): "
+        "the same algorithm, but not to the last bit"
+    ]
 
 
 def _restore(trainer: Trainer, directory: RunDirectory, strict: bool) -> tuple[Restored, list[str]]:

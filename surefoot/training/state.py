@@ -82,7 +82,7 @@ def untrained_policy(folder: Path, config: TrainConfig, code: EncoderCode = NO_C
     if config.run.init_from is not None:
         return load_policy(Path(config.run.init_from), code)
     seed = config.run.seed or 0
-    with torch_threads(config.run.torch_threads):
+    with torch_threads(1):
         return _build_policy(folder, read_verified(folder)[1], code, seed).eval()
 
 

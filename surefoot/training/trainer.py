@@ -83,9 +83,7 @@ class Trainer:
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
         self.envs = self._build_envs(envs, factory)
         try:
-            with torch_threads(
-                config.run.torch_threads
-            ):  # the first weights, too, must not depend on how many there are
+            with torch_threads(1):  # the first weights must not depend on how many there are
                 self._build(encoder)
         except BaseException:
             self.envs.close()
@@ -225,7 +223,8 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
-        with torch_threads(self.config.run.torch_threads), ExitStack() as leaving:
+        threads = 1 if self.engine == "native" else self.config.run.torch_threads
+        with torch_threads(threads), ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # each is told of the end, also when another one raises
                 leaving.callback(callback.on_end, self)

@@ -76,6 +76,26 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tm
     same(resumed, whole)
 
 
+@pytest.mark.parametrize("algo", ["ppo", "trpo"])
+def test_the_torch_engine_resumes_exactly_too(algo, tmp_path):
+    given = {**settings(algo), "engine": "torch"}
+    whole = surefoot.train("CartPole-v1", algo, run_dir=tmp_path / "whole", **given)
+    die = Die(whole.result["updates"] * 2 // 3)
+    with pytest.raises(KeyboardInterrupt):
+        surefoot.train("CartPole-v1", algo, run_dir=tmp_path / "killed", callbacks=[die], **given)
+    same(resume(tmp_path / "killed", progress=False), whole)
+
+
+def test_another_engine_goes_on_and_says_so(tmp_path, capsys):
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
+    assert run.result["engine"] == "native"
+    file = run.path / "config.toml"
+    file.write_text(file.read_text().replace('engine = "auto"', 'engine = "torch"'))
+    resumed = resume(run, total_steps="3k")
+    assert resumed.result["engine"] == "torch"
+    assert "began with the native engine and goes on with torch (as asked)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("update", [5, 15], ids=["midway", "last"])
 def test_a_signal_finishes_the_update_and_saves_an_exact_checkpoint(tmp_path, update):
     class Term(surefoot.Callback):

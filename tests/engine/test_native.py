@@ -1,0 +1,193 @@
+"""The compiled learner and collector against the torch ones: one update of every algorithm, rollouts, the choice."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import surefoot
+from surefoot.algorithms import ALGORITHMS
+from surefoot.engine.fast import choose_engine, compile_parts
+from surefoot.engine.flat import FlatParameters
+from surefoot.engine.native import NativeLearner
+from surefoot.engine.optimize import Learner
+from surefoot.errors import NonFiniteError, UsageError
+from surefoot.kernels import library
+from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
+
+SETTINGS = {
+    "plain": {},
+    "batch": {"normalize_advantage": "batch", "entropy_coef": 0.02},
+    "huber": {"value_loss": "smooth_l1", "value_clip": 0.2},
+    "rmsprop": {"optimizer": "rmsprop", "max_grad_norm": None},
+    "two-rates": {"critic_learning_rate": 3e-3},
+    "stop": {"stop_kl": 1e-3, "num_epochs": 8},
+    "recompute": {"recompute_advantage": True},
+    "whole": {"num_minibatches": 1},
+    "fisher": {"fisher_fraction": 0.5},
+}
+
+
+def has(name, settings):
+    return set(settings) <= {field.name for field in fields(ALGORITHMS[name].config_type)}
+
+
+PAIRS = [(name, key) for name in ALGORITHMS for key, settings in SETTINGS.items() if has(name, settings)]
+
+
+def learners(name, space, **settings):
+    """The same algorithm, policy and optimizer, with either engine."""
+    kind = ALGORITHMS[name]
+    for learner in (Learner, NativeLearner):
+        algorithm = kind(kind.config_type(num_envs=8, **settings))
+        policy = make_policy(space, critic=kind.uses_critic)
+        yield (
+            algorithm,
+            learner(
+                policy,
+                algorithm.config,
+                torch.Generator().manual_seed(1),
+                train_actor=kind.train_actor,
+                critic_learning_rate=settings.get("critic_learning_rate"),
+                **({"threads": 1} if learner is NativeLearner else {}),
+            ),
+        )
+
+
+@pytest.mark.parametrize("space", [DISCRETE, CONTINUOUS], ids=["discrete", "box"])
+@pytest.mark.parametrize(("name", "settings"), PAIRS)
+def test_an_update_is_the_same(name, settings, space):
+    found = []
+    for algorithm, learner in learners(name, space, **SETTINGS[settings]):
+        for seed in range(2):
+            rollout = make_rollout(learner.policy, steps=16, num_envs=8, seed=seed, remaining=0.5)
+            if seed:
+                rollout.valid[3:5, 2] = False  # steps that are no transitions
+            learner.set_rates(0.5)
+            metrics = algorithm.update(learner, rollout)
+        found.append((metrics, learner.flat.vector.clone(), learner.optimizer.steps))
+    (theirs, weights, steps), (ours, vector, count) = found
+    assert ours.keys() == theirs.keys()
+    assert count == steps
+    for key, value in theirs.items():
+        assert ours[key] == pytest.approx(value, rel=2e-3, abs=2e-5), key
+    assert (vector - weights).abs().max() < 2e-4  # of steps of 1e-3: Adam turns rounding into sign where g is about 0
+    assert (vector - weights).norm() < 2e-3 * weights.norm()
+
+
+def test_an_update_that_is_not_finite_leaves_everything_as_it_was():
+    algorithm, learner = list(learners("ppo", DISCRETE))[1]
+    rollout = make_rollout(learner.policy, steps=16, num_envs=8)
+    rollout.reward[0, 0] = float("inf")
+    before = (learner.flat.vector.clone(), learner.optimizer.first.clone(), learner.optimizer.steps)
+    with pytest.raises(NonFiniteError):
+        algorithm.update(learner, rollout)
+    after = (learner.flat.vector, learner.optimizer.first, learner.optimizer.steps)
+    assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(before, after, strict=True))
+
+
+def short(env, engine, tmp_path, **settings):
+    base = {"preset": "none", "total_steps": 2000, "seed": 3, "eval_episodes": 0, "progress": False, "num_envs": 3}
+    base |= {"rollout_length": 40, "log_every": 200}
+    return surefoot.train(env, run_dir=tmp_path / engine, engine=engine, **base | settings)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        ("CartPole-v1", {"num_minibatches": 4}),
+        ("Pendulum-v1", {"normalize_observations": True, "normalize_rewards": True}),
+        ("CartPole-v1", {"algo": "reinforce", "max_episode_steps": 60, "total_steps": 4000}),
+        ("Acrobot-v1", {"algo": "trpo", "reset_each_rollout": True}),
+        ("MountainCarContinuous-v0", {"algo": "a2c", "std": "state"}),
+    ],
+    ids=str,
+)
+def test_runs_of_both_engines_tell_the_same_story(env, settings, tmp_path):
+    """Noise and shuffling are the same, so that runs part only by rounding."""
+    torch_run, native_run = (short(env, engine, tmp_path, **settings) for engine in ("torch", "native"))
+    assert native_run.result["engine"] == "native"
+    assert native_run.result["episodes"] == pytest.approx(torch_run.result["episodes"], rel=0.05, abs=1)
+    first, twin = torch_run.metrics[0], native_run.metrics[0]
+    assert first.keys() == twin.keys()
+    for key, value in first.items():
+        assert twin[key] == (value if value is None else pytest.approx(value, rel=1e-2, abs=1e-4)), key
+
+
+def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(tmp_path):
+    runs = [short("CartPole-v1", "native", tmp_path / str(n), threads=n, num_minibatches=4) for n in (1, 2)]
+    files = [(run.path / "metrics.jsonl").read_bytes() for run in runs]
+    assert files[0] == files[1]
+
+
+class TestChoice:
+    def test_a_plain_policy_is_served(self):
+        assert choose_engine("auto", make_policy()) == (True, "the kernels serve this policy")
+        assert choose_engine("torch", make_policy()) == (False, "as asked")
+
+    @pytest.mark.parametrize(
+        ("config", "why"),
+        [
+            ({"memory": "gru"}, "a memory"),
+            ({"std": "gsde", "action_space": CONTINUOUS}, "depends on the state"),
+            ({"action_bounds": "beta", "action_space": CONTINUOUS}, "BetaBox"),
+            ({"observation_space": spaces.Discrete(5)}, "an encoder"),
+        ],
+    )
+    def test_what_is_not_served_is_said(self, config, why):
+        policy = make_policy(**config)
+        native, reason = choose_engine("auto", policy)
+        assert not native
+        assert why in reason
+        with pytest.raises(UsageError, match="--engine torch"):
+            choose_engine("native", policy)
+
+    def test_without_kernels_it_is_torch(self, monkeypatch):
+        monkeypatch.setattr(library, "find", lambda name: (_ for _ in ()).throw(library.NotBuilt("not built")))
+        library.load.cache_clear()
+        try:
+            assert choose_engine("auto", make_policy()) == (False, "not built")
+        finally:
+            library.load.cache_clear()
+
+
+@pytest.mark.parametrize("config", [{"memory": "lstm"}, {"observation_space": spaces.Discrete(5)}, {}], ids=str)
+def test_compiled_parts_change_nothing_but_rounding(config):
+    shared = {"shared_trunk": True} if "observation_space" in config else {}
+    policy = make_policy(**config, **shared)
+    flat = FlatParameters(policy)
+    rollout_policy = policy
+    obs = torch.randint(0, 5, (12, 1)).float() if "observation_space" in config else torch.randn(12, 4)
+    action = torch.randint(0, 3, (12,))
+    context = None
+    if policy.memory is not None:
+        start = torch.rand(4, 3) < 0.3
+        context = surefoot.types.Context(start, torch.randn(3, policy.memory.size))
+
+    def look():
+        outputs = rollout_policy.evaluate(obs, action, context)
+        flat.gradient.zero_()
+        (outputs.log_prob.sum() + outputs.value.square().sum() + outputs.distribution.entropy().sum()).backward()
+        return outputs.log_prob.detach(), outputs.value.detach(), flat.gradient.clone()
+
+    plain = look()
+    assert "compiled" in compile_parts(policy, flat, 1)
+    compiled = look()
+    with policy.uncompiled():
+        again = look()
+    for a, b, c in zip(plain, compiled, again, strict=True):
+        assert (a - b).norm() < 1e-5 * a.norm()
+        assert torch.equal(a, c)
+    assert policy.compiled is not None
+
+
+def test_an_env_at_fault_is_named_in_a_compiled_rollout(tmp_path):
+    class Poison(surefoot.Callback):
+        def on_update(self, trainer, metrics):
+            with torch.no_grad():
+                trainer.learner.flat.vector.fill_(np.nan)
+
+    with pytest.raises(surefoot.errors.SurefootError, match=r"Pendulum-v1 \(env 0, seed \d+, episode 0, step"):
+        short("Pendulum-v1", "native", tmp_path, callbacks=[Poison()])

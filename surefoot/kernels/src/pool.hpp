@@ -58,6 +58,11 @@ class Pool {
       body(0);
       return;
     }
+    if (getpid() != owner_) {  // a forked child: its threads are the parent's
+      for (auto& thread : threads_) thread.detach();
+      threads_.clear();
+      owner_ = getpid();
+    }
     if (threads_.empty()) start();
     {
       std::lock_guard<std::mutex> hold(mutex_);
@@ -106,7 +111,7 @@ class Pool {
   }
 
   const int size_;
-  const pid_t owner_;
+  pid_t owner_;
   Barrier barrier_;
   std::vector<std::thread> threads_;
   std::mutex mutex_;

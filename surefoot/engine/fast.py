@@ -90,13 +90,13 @@ def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
         raise NotServed("it has a memory")
     if policy.sde:
         raise NotServed("its exploration depends on the state")
-    if policy.encoder is not None:
-        raise NotServed("its observations go through an encoder")
+    if policy.encoder is not None and any(True for _ in policy.encoder.parameters()):
+        raise NotServed("its observations go through an encoder that learns")
     offsets = _offsets([*policy.actor_parameters(), *policy.critic_parameters()])
-    layout = policy.layout
+    inputs = policy.layout.numbers if policy.encoder is None else policy.encoder.size
     return replace(
-        _mlps(policy, layout.numbers, offsets),
-        masks=layout.mask_size,
+        _mlps(policy, inputs, offsets),
+        masks=policy.layout.mask_size,
         parts=_Parts(policy, offsets).of(policy.actions),
         first_trained=first_trained,
     )
@@ -169,6 +169,15 @@ class _Parts:
         self.output += 2 * size if given else size
         self.param, self.action, self.noise = self.param + 2 * size, self.action + size, self.noise + size
         self.gaussian += size
+
+
+def rows_of(policy: ActorCritic, x: Tensor) -> Tensor:
+    """Inputs `[B, ...]` as the kernels take them: what the MLPs see, then the action mask."""
+    if policy.encoder is None:
+        return x.contiguous()
+    seen: Tensor = policy.encoder(x)  # one-hot, say: it has nothing to learn
+    mask = policy.layout.mask
+    return seen if mask is None else torch.cat([seen, x[..., mask]], -1)
 
 
 def as_rows(action: Tensor) -> Tensor:

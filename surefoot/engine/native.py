@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surefoot.engine.collect import Collector, fill_values, past_limit
 from surefoot.engine.episodes import Episode
-from surefoot.engine.fast import as_rows, describe
+from surefoot.engine.fast import as_rows, describe, rows_of
 from surefoot.engine.natural import Objective, fisher_samples, natural_step
 from surefoot.engine.optimize import Learner, Loss
 from surefoot.engine.threads import fastest
@@ -118,7 +118,7 @@ class NativeLearner(Learner):
     def _packed(self, batch: Batch) -> Any:
         numbers = (batch.log_prob, batch.dist_params, batch.advantage, batch.value_target, batch.value, batch.weight)
         tensors = [None if tensor is None else tensor.contiguous() for tensor in numbers]
-        return self.net.batch(batch.obs.contiguous(), as_rows(batch.action), *tensors)
+        return self.net.batch(rows_of(self.policy, batch.obs), as_rows(batch.action), *tensors)
 
     def _loss_metrics(self, spec: LossSpec, means: dict[str, float]) -> dict[str, float]:
         metrics = {"policy_loss": spec.kl_coef * means["kl"] - means["surrogate"], "entropy": means["entropy"]}
@@ -182,7 +182,7 @@ class NativeLearner(Learner):
         """V of `[B, width]` inputs; zeros without a critic."""
         if not self.policy.has_critic:
             return inputs.new_zeros(len(inputs))
-        return self.net.values(self.theta, inputs.contiguous())
+        return self.net.values(self.theta, rows_of(self.policy, inputs))
 
     def _report(self, batch: Batch, packed: Any, metrics: dict[str, float]) -> dict[str, float]:
         """With the exact KL(old‖new) of the whole rollout, checked."""
@@ -250,7 +250,7 @@ class NativeCollector(Collector):
         return bool((ends.sum(0) >= (self.episodes_per_env or 0)).all())
 
     def _act(self, t: int, noise: Noise, memory: Tensor | None) -> Tensor | None:
-        inputs = self.policy.normalize(self._obs[t])
+        inputs = rows_of(self.policy, self.policy.normalize(self._obs[t]))
         self.learner.net.act(self.learner.theta, inputs, noise.rows, self._params[t], self._rows, self._chosen[t])
         self._action[t].view(self._rows.shape).copy_(self._rows)
         return None

@@ -56,6 +56,16 @@ def learners(name, space, **settings):
         )
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_discrete_observations_are_served(name, tmp_path):
+    """One-hot: there is nothing to learn before the MLPs."""
+    more = {"max_episode_steps": 20, "total_steps": 3000} if name == "reinforce" else {}
+    runs = [short("FrozenLake-v1", engine, tmp_path, algo=name, **more) for engine in ("torch", "native")]
+    first, twin = (run.metrics[0] for run in runs)
+    for key, value in first.items():
+        assert twin[key] == (value if value is None else pytest.approx(value, rel=1e-2, abs=1e-4)), key
+
+
 @pytest.mark.parametrize("space", [DISCRETE, CONTINUOUS], ids=["discrete", "box"])
 @pytest.mark.parametrize(("name", "settings"), PAIRS)
 def test_an_update_is_the_same(name, settings, space):
@@ -133,7 +143,7 @@ class TestChoice:
             ({"memory": "gru"}, "a memory"),
             ({"std": "gsde", "action_space": CONTINUOUS}, "depends on the state"),
             ({"action_bounds": "beta", "action_space": CONTINUOUS}, "BetaBox"),
-            ({"observation_space": spaces.Discrete(5)}, "an encoder"),
+            ({"observation_space": spaces.Discrete(500)}, "an encoder that learns"),
         ],
     )
     def test_what_is_not_served_is_said(self, config, why):
@@ -153,7 +163,7 @@ class TestChoice:
             library.load.cache_clear()
 
 
-@pytest.mark.parametrize("config", [{"memory": "lstm"}, {"observation_space": spaces.Discrete(5)}, {}], ids=str)
+@pytest.mark.parametrize("config", [{"memory": "lstm"}, {"observation_space": spaces.Discrete(500)}, {}], ids=str)
 def test_compiled_parts_change_nothing_but_rounding(config):
     shared = {"shared_trunk": True} if "observation_space" in config else {}
     policy = make_policy(**config, **shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -35,6 +36,19 @@ def vector_seed(run_seed: int) -> int:
     return derive_seed(run_seed, "vector")
 
 
+def mask_method(envs: VectorEnv[Any, Any, Any]) -> Callable[[], Any] | None:
+    """The `action_masks()` of a vector env, or of the envs that one in this process is made of.
+
+    Envs in processes of their own (AsyncVectorEnv) are not asked: one that has no such method would die of it.
+    """
+    inner = envs.unwrapped
+    if callable(own := getattr(inner, "action_masks", None)):
+        return own  # type: ignore[no-any-return]
+    if isinstance(inner, gym.vector.SyncVectorEnv) and inner.envs[0].has_wrapper_attr("action_masks"):
+        return lambda: [env.get_wrapper_attr("action_masks")() for env in inner.envs]
+    return None
+
+
 class VectorEnvs:
     """Adapts the three modes to one contract.
 
@@ -62,15 +76,18 @@ class VectorEnvs:
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._names = [f"vector env, index {i}" for i in range(self.num_envs)]
         self.masks = ActionMasks(self.action_space)
+        self._method = mask_method(envs)
         self._mask_source = self._find_masks()
         self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
 
     def _find_masks(self) -> str | None:
-        """As for envs of our own: a Dict observation, else the first reset's info."""
+        """As for envs of our own: a Dict observation, an `action_masks()` method, else the first reset's info."""
         if not self.masks.size:
             return None
         if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
             return "observation"
+        if self._method is not None:
+            return "method"
         self._begun = self._begun or self._reset()
         return "info" if MASK in self._begun[1] else None
 
@@ -91,7 +108,7 @@ class VectorEnvs:
         """`[N, ...]`; where an episode `ended` the mask does not matter."""
         mask = None
         if self._mask_source is not None:
-            given = obs[MASK] if self._mask_source == "observation" else info.get(MASK)
+            given = self._given_masks(obs, info)
             mask = np.ones((self.num_envs, self.masks.size), np.bool_)
             for index in np.flatnonzero(~ended):
                 try:
@@ -99,6 +116,12 @@ class VectorEnvs:
                 except (ValueError, TypeError) as error:
                     raise EnvError(f"{self._names[index]}: {error}") from error
         return np.array(self.layout.pack_batch(obs, self.num_envs, mask))
+
+    def _given_masks(self, obs: Any, info: dict[str, Any]) -> Any:
+        if self._mask_source == "method":
+            assert self._method is not None
+            return self._method()
+        return obs[MASK] if self._mask_source == "observation" else info.get(MASK)
 
     def step(self, action: Any, active: Array | None = None) -> Step:
         """A vector env steps all or none: inactive envs are stepped too and their step is marked invalid."""

@@ -212,3 +212,32 @@ def test_lost_lives_count_at_transitions_that_end_nothing(mode):
     lost = [envs.step(np.zeros(1, np.int64)).life_lost for _ in range(4)]
     # Three steps an episode: the second loses a life, the third is the end; the fourth is a reset or a first step.
     assert [bool(x is not None and x[0]) for x in lost] == [False, True, False, False]
+
+
+class MethodMasked(ScriptedEnv):
+    """Only the action (time mod 2) is legal; said by a method alone."""
+
+    def action_masks(self):
+        return np.arange(2) == self.time % 2
+
+
+@MODES
+def test_masks_of_a_method(mode):
+    envs = vector(MethodMasked, mode)
+    assert envs.layout.mask_size == 2
+    row = envs.reset()
+    for _ in range(7):
+        time = row[:, 1].astype(int)  # of the observation (episode, step)
+        legal = row[:, 2:].argmax(1)
+        alive = ~envs._ended
+        np.testing.assert_array_equal(legal[alive], time[alive] % 2)
+        row = envs.step(legal).obs
+
+
+def test_a_vector_env_s_own_masks_are_taken():
+    class Own(SyncVectorEnv):
+        def action_masks(self):
+            return np.array([[True, False]] * self.num_envs)
+
+    envs = VectorEnvs(Own([cart_pole] * 2, autoreset_mode=AutoresetMode.SAME_STEP), 0)
+    np.testing.assert_array_equal(envs.reset()[:, 4:], [[1, 0], [1, 0]])

@@ -173,6 +173,9 @@ def say_result(result: dict[str, Any], out: Any) -> None:
     )
     if result["stopped"]:
         print(f"stopped early: {result['stopped']}", file=out)
+    if result["target_return"] is not None and not result["resume"]:
+        said = "reached" if result["target_reached"] else "NOT reached"
+        print(f"target return {result['target_return']:g}: {said}", file=out)
     if result["eval"]:
         print(f"greedy {describe_evaluation(result['eval'])}", file=out)
     if result["best"]:

@@ -45,6 +45,8 @@ def test_readme_and_ci_run_the_same_test_command():
 def test_every_command_in_the_docs_works(words, capsys):
     if words[0] == "train":
         words = [*words, "--dry-run"]
+    if words[0] == "bench":
+        words = [*("2k" if word == "100k" else word for word in words), "--rounds=1", "--seconds=0.1"]
     if {"eval", "resume", "video", "latest"} & set(words):
         short = {"total_steps": 1024, "eval_every": 512, "selection_episodes": 1, "eval_episodes": 1}
         surefoot.train("CartPole-v1", preset="none", progress=False, **short)

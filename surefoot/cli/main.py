@@ -16,6 +16,7 @@ COMMANDS = {  # name -> (module, one line)
     "eval": ("surefoot.cli.eval", "evaluate a run's policy"),
     "video": ("surefoot.cli.video", "film a run's policy, alone or beside the untrained one"),
     "doctor": ("surefoot.cli.doctor", "examine an environment before training on it"),
+    "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
     "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
 }
@@ -27,6 +28,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot eval latest                                 the newest run, 100 greedy episodes
   surefoot video latest --untrained                    trained beside untrained, as an mp4
   surefoot doctor my/env.py:MyEnv                      what is wrong with an env, and how to train on it
+  surefoot bench CartPole-v1                           how fast this installation trains
   surefoot explain trpo                                what TRPO is, and each of its settings
 
 commands:

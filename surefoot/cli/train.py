@@ -49,7 +49,7 @@ EXAMPLES = """examples:
 
 
 def run(words: Sequence[str]) -> int:
-    algo = _algorithm_of(words)
+    algo = algorithm_of(words)
     arguments = vars(_parser(algo).parse_args(words))
     names = ("env", "preset", "config", "like", "run_dir", "dry_run", "json", "trust")
     control = {key: arguments.pop(key) for key in names}
@@ -79,7 +79,7 @@ def _config_of(run: str) -> str:
     return str(found.config)
 
 
-def _algorithm_of(words: Sequence[str]) -> str:
+def algorithm_of(words: Sequence[str]) -> str:
     """The algorithm decides which flags exist, so it is found before they are parsed."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--algo")
@@ -101,16 +101,18 @@ def _algorithm_of(words: Sequence[str]) -> str:
     return algo
 
 
-def _parser(algo: str) -> Parser:
-    def explain_unknown(flag: str) -> str | None:
-        name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-        if name in ELSEWHERE:
-            return f"unknown flag {flag}; here it is --{ELSEWHERE[name].replace('_', '-')}"
-        others = algorithms_with(name)
-        return f"{flag} is no setting of {algo}; it belongs to {', '.join(others)}" if others else None
+def explain_unknown(algo: str, flag: str) -> str | None:
+    """What a flag that the algorithm does not have is elsewhere; None where it is nothing."""
+    name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name in ELSEWHERE:
+        return f"unknown flag {flag}; here it is --{ELSEWHERE[name].replace('_', '-')}"
+    others = algorithms_with(name)
+    return f"{flag} is no setting of {algo}; it belongs to {', '.join(others)}" if others else None
 
+
+def _parser(algo: str) -> Parser:
     parser = Parser(
-        explain_unknown=explain_unknown,
+        explain_unknown=lambda flag: explain_unknown(algo, flag),
         prog="surefoot train",
         usage="surefoot train [ENV] [--algo ALGO] [flags]",
         description=f"Train a policy. The flags below are those of {algo}; --algo changes them.\n\n{EXAMPLES}",
@@ -175,6 +177,9 @@ def say_result(result: dict[str, Any], out: Any) -> None:
     )
     if result["stopped"]:
         print(f"stopped early: {result['stopped']}", file=out)
+    if result["target_return"] is not None and not result["resume"]:
+        said = "reached" if result["target_reached"] else "NOT reached"
+        print(f"target return {result['target_return']:g}: {said}", file=out)
     if result["eval"]:
         print(f"greedy {describe_evaluation(result['eval'])}", file=out)
     if result["best"]:

@@ -16,7 +16,7 @@ import numpy as np
 from surefoot.envs.checks import require_finite
 from surefoot.envs.gym_envs import LONGEST_REPLAY, GymEnvs, time_limit
 from surefoot.envs.make import make_env
-from surefoot.envs.seeds import episode_seed
+from surefoot.envs.seeds import derive_seed, episode_seed
 from surefoot.errors import EnvError
 from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply, classic_library
 from surefoot.kernels.library import NotBuilt
@@ -158,8 +158,10 @@ class NativeEnvs:
     def place(self, index: int) -> str:
         """How an error names an env."""
         episode, steps = (numbers[index] for numbers in self.envs.where())
-        seed = episode_seed(self.run_seed, index, episode)
-        return f"{self.name} (env {index}, seed {seed}, episode {episode}, step {steps})"
+        return f"{self.name} (env {index}, seed {self.seed(index, episode)}, episode {episode}, step {steps})"
+
+    def seed(self, index: int, episode: int) -> int:
+        return episode_seed(self.run_seed, index, episode)
 
     def state_dict(self) -> dict[str, Any]:
         """That of `GymEnvs`: each can resume what the other began."""
@@ -189,14 +191,32 @@ class NativeEnvs:
         self.envs.close()
 
 
+class NativeEpisodes(NativeEnvs):
+    """Evaluation's episodes: number j has the seed (seed, "eval", j), whichever env plays it."""
+
+    def seed(self, index: int, episode: int) -> int:
+        return derive_seed(self.run_seed, "eval", episode)
+
+    def begin(self, index: int, episode: int) -> None:
+        """An env to the start of an episode."""
+        self.envs.begin(index, episode, self.seed(index, episode))
+        self._begun = True
+
+
+_AGREED: dict[str, bool] = {}  # what was compared in this process already
+
+
 def serves_natively(config: EnvConfig, factory: Any = None) -> bool:
     """Whether `NativeEnvs` may take the place of `GymEnvs` for a config, on this machine."""
     if native_kind(config, factory)[0] is None:
         return False
-    try:
-        return disagreement(config, classic_library()) is None
-    except NotBuilt:
-        return False
+    compared = repr((config, gym.registry[config.env]))
+    if compared not in _AGREED:
+        try:
+            _AGREED[compared] = disagreement(config, classic_library()) is None
+        except NotBuilt:
+            return False
+    return _AGREED[compared]
 
 
 def disagreement(config: EnvConfig, library: ctypes.CDLL, *, num_envs: int = 4, steps: int = 150) -> str | None:

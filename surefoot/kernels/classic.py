@@ -74,6 +74,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "destroy": (None, [pointer]),
         "sizes": (int_, [int_, pointer]),
         "reset": (None, [pointer, pointer]),
+        "begin": (None, [pointer, int64, int64, ctypes.c_uint64, pointer]),
         "step": (int64, [pointer] * 8),
         "where": (None, [pointer, pointer, pointer]),
         "num_remembered": (int64, [pointer, int64]),
@@ -144,6 +145,11 @@ class ClassicEnvs:
         """Every env to the start of its next episode, into `obs`."""
         self._require_open()
         self.library.surefoot_classic_reset(self.handle, self._results[0])
+
+    def begin(self, env: int, episode: int, seed: int) -> None:
+        """One env to the start of an episode with this seed, into `obs`. Its next episode has its own seed again."""
+        self._require(env)
+        self.library.surefoot_classic_begin(self.handle, env, episode, seed, self.obs[env].ctypes.data)
 
     def step(self, *, masked: bool = False) -> int:
         """Step with `action`, only those envs that are `active` if `masked`; results into the arrays.

@@ -65,6 +65,9 @@ class RunConfig(Settings):
         20, "Episodes of each of them; other seeds than those of the final evaluation.", low=1
     )
     eval_episodes: int = setting(100, "Episodes of the final greedy evaluation; 0: none.", low=0)
+    target_return: float | None = setting(
+        None, "Stop as soon as a greedy evaluation over eval_episodes reaches this mean return; none: no such."
+    )
     eval_max_steps: int | None = setting(
         None, "Longest evaluation episode; none: the env's own limit, else 10_000.", low=1
     )
@@ -76,6 +79,8 @@ class RunConfig(Settings):
         super().__post_init__()
         if self.eval_env_kwargs and self.eval_env is None:
             raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
+        if self.target_return is not None and not self.eval_episodes:
+            raise UsageError("target_return is reached in an evaluation, but eval_episodes=0; give it some (100)")
 
     @property
     def torch_threads(self) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +13,14 @@ import torch
 from surefoot.envs.checks import as_number, require_finite
 from surefoot.envs.gym_envs import SeededEpisodes, time_limit
 from surefoot.envs.make import make_env
+from surefoot.envs.native_envs import NativeEpisodes, native_kind, serves_natively
 from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError
+from surefoot.kernels.classic import classic_library
 from surefoot.math.robust import bootstrap_interval, interquartile_mean
 from surefoot.training.agent import Agent
+from surefoot.training.evaluate_native import play_native
 from surefoot.training.evaluate_parallel import play_parallel
 
 if TYPE_CHECKING:
@@ -39,6 +42,10 @@ def torch_threads(number: int) -> Iterator[None]:
 
 
 NO_LIMIT = 10_000  # steps of an episode whose env has no time limit of its own
+SEATS = 32  # envs that play at once
+CHEAP_SEATS = (
+    128  # of those envs that cost next to nothing; by the env alone, so that both engines see the same batches
+)
 
 
 @dataclass(frozen=True)
@@ -116,11 +123,46 @@ class EvaluationEpisode(SeededEpisodes):
         return derive_seed(self.run_seed, "eval", self.episode)
 
 
-def env_maker(config: EnvConfig, factory: Any = None, render_mode: str | None = None) -> Callable[[], Any]:
+@dataclass(frozen=True)
+class EnvMaker:
+    """Makes the env of a config. `native`: its compiled twin may take its place, which changes no bit."""
+
+    config: EnvConfig
+    factory: Any = None
+    render_mode: str | None = None
+    native: bool = True
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        return make_env(self.config, self.factory, self.render_mode)
+
+    @property
+    def _alone(self) -> EnvConfig:
+        """Evaluation takes no workers."""
+        return replace(self.config, workers=0, restart_workers=0)
+
+    @property
+    def seats(self) -> int:
+        return SEATS if native_kind(self._alone, self.factory)[0] is None else CHEAP_SEATS
+
+    def native_episodes(self, agent: Agent, num_envs: int, seed: int) -> NativeEpisodes | None:
+        """The twins, if there are any and the agent was made for them."""
+        if not self.native or self.render_mode is not None or not serves_natively(self._alone, self.factory):
+            return None
+        envs = NativeEpisodes(self._alone, num_envs, seed, classic_library())
+        layout, actions = agent.policy.layout, agent.policy.action_space
+        if layout.plain and layout.shape == envs.layout.shape and actions == envs.action_space:
+            return envs
+        envs.close()
+        return None
+
+
+def env_maker(
+    config: EnvConfig, factory: Any = None, render_mode: str | None = None, *, native: bool = True
+) -> Callable[[], Any]:
     """Makes the env of a config to play in: a `gymnasium.Env`, or a parallel env of several agents."""
     if factory is None and render_mode is None and is_parallel(config.env):
         return ParallelMaker(config)
-    return lambda: make_env(config, factory, render_mode)
+    return EnvMaker(config, factory, render_mode, native)
 
 
 def evaluate_agent(
@@ -139,14 +181,20 @@ def evaluate_agent(
     Env k plays episodes k, k + n, k + 2n, …, all of them to their end: no episode is preferred for being short.
     `abandon` is asked before every step: once it says yes, Abandoned is raised.
     """
-    size = min(episodes, num_envs or 32)
+    size = min(episodes, num_envs or (make.seats if isinstance(make, EnvMaker) else SEATS))
     agent = evaluation_agent(agent, seed)
+
+    def ask() -> None:
+        if abandon():
+            raise Abandoned
+
+    twins = make.native_episodes(agent, size, seed) if isinstance(make, EnvMaker) else None
+    if twins is not None:
+        limit = max_steps or twins.time_limit or NO_LIMIT
+        with torch_threads(1), closing(twins):
+            found = play_native(agent, twins, episodes=episodes, deterministic=deterministic, limit=limit, abandon=ask)
+        return Evaluation(tuple(found[0]), tuple(found[1]), found[2], deterministic)
     if isinstance(make, ParallelMaker):
-
-        def ask() -> None:
-            if abandon():
-                raise Abandoned
-
         limit = max_steps or make.config.max_episode_steps or NO_LIMIT
         how: dict[str, Any] = {"episodes": episodes, "seed": seed, "deterministic": deterministic}
         with torch_threads(1):

@@ -124,7 +124,7 @@ def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[Mak
     """(what evaluates, what is filmed). A ready-made vector env cannot be made once more."""
     config, spaces = trainer.config, (trainer.envs.observation_space, trainer.envs.action_space)
     if ready_made and config.run.eval_env is None:
-        for name in ("eval_every", "video_every"):
+        for name in ("eval_every", "target_return", "video_every"):
             if getattr(config.run, name) is not None:
                 raise UsageError(f"{name} needs an env of its own beside the ready-made vector env; name an eval_env")
         return None, None
@@ -205,6 +205,9 @@ def _resumed(
         notes += chosen
         if budget is not None and budget < trainer.step:
             raise UsageError(f"total_steps={budget}, but the run is already at step {trainer.step:,}; give it more")
+        if budget is not None and trainer.target.found is not None:
+            trainer.target.go_on()
+            notes.append(f"the target return of {config.run.target_return:g} is reached; training goes on without it")
         directory.cut_logs(restored.log_sizes)
         if restored.lost_envs:
             lost = ", ".join(map(str, restored.lost_envs))

@@ -49,7 +49,7 @@ class Session:
         """Train to the end, evaluate, write the result. Whatever ends it, `status.json` says so."""
         trainer, directory = self.trainer, self.directory
         display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
-        trainer.selection.make = self.evaluation_env
+        trainer.selection.make = trainer.target.make = self.evaluation_env
         trainer.callbacks = [*self.callbacks, *self._loggers(), display]
         directory.note(greeting(trainer, directory))
         directory.set_status("running", step=trainer.step)
@@ -106,18 +106,20 @@ class Session:
         trainer, config = self.trainer, self.trainer.config.run
         if self.evaluation_env is None or not config.eval_episodes:
             return None
-        with display.evaluating(config.eval_episodes):
-            try:
-                evaluation = evaluate_agent(
-                    trainer.agent,
-                    self.evaluation_env,
-                    episodes=config.eval_episodes,
-                    seed=trainer.seed,
-                    max_steps=config.eval_max_steps,
-                    abandon=trainer.abandon,
-                )
-            except Abandoned:  # the training is saved; a resumed run evaluates again
-                return None
+        evaluation = trainer.target.found  # of these very episodes
+        if evaluation is None:
+            with display.evaluating(config.eval_episodes):
+                try:
+                    evaluation = evaluate_agent(
+                        trainer.agent,
+                        self.evaluation_env,
+                        episodes=config.eval_episodes,
+                        seed=trainer.seed,
+                        max_steps=config.eval_max_steps,
+                        abandon=trainer.abandon,
+                    )
+                except Abandoned:  # the training is saved; a resumed run evaluates again
+                    return None
         for callback in trainer.callbacks:
             callback.on_evaluation(trainer, evaluation)
         return evaluation
@@ -183,7 +185,8 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
 
 def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation | None) -> dict[str, Any]:
     """What `--json` prints."""
-    best = trainer.selection.best
+    best, wanted = trainer.selection.best, trainer.config.run.target_return
+    reached = evaluation is not None and wanted is not None and evaluation.mean_return >= wanted
     return {
         "run_dir": str(directory.path),
         "algo": trainer.config.run.algo,
@@ -199,6 +202,8 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
         "engine": trainer.engine,
         "train_return": trainer.recent_return,
         "stopped": trainer.stop_reason,
+        "target_return": wanted,
+        "target_reached": None if wanted is None else reached,
         "best": None if best is None else {"step": best[0], "selection_return": best[1]},
         "eval": evaluation.summary() if evaluation else None,
     }
@@ -211,15 +216,16 @@ def evaluation_factory(
 
     A wrong name, or spaces other than the policy's, is an error now rather than after the training.
     """
+    native = config.run.engine != "torch"
     if config.run.eval_env is None:
-        return env_maker(config.env, factory, render_mode)
+        return env_maker(config.env, factory, render_mode, native=native)
     other = replace(config.env, env=config.run.eval_env, env_kwargs=config.run.eval_env_kwargs)
     make = env_maker(other)
     found = make.spaces() if isinstance(make, ParallelMaker) else _spaces(make())
     for mine, theirs in zip(spaces or found, found, strict=True):
         if mine.shape != theirs.shape or type(mine) is not type(theirs):
             raise UsageError(f"eval_env={config.run.eval_env} has {theirs}; the policy is trained on {mine}")
-    return env_maker(other, render_mode=render_mode)
+    return env_maker(other, render_mode=render_mode, native=native)
 
 
 def _spaces(probe: gym.Env[Any, Any]) -> tuple[Any, Any]:

@@ -44,6 +44,7 @@ from surefoot.training.generators import capture_globals
 from surefoot.training.journal import Journal
 from surefoot.training.selection import Selection, as_row
 from surefoot.training.state import save_checkpoint, seeded
+from surefoot.training.target import Target
 from surefoot.types import weighted_mean
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Trainer:
             raise
         self.step = 0
         self.journal = Journal(config.run.log_interval, config.run.log_info)
-        self.selection = Selection(config.run, seed)
+        self.selection, self.target = Selection(config.run, seed), Target(config.run, seed)
         self.rollout: Rollout | None = None  # what is being learned from
         self.own_process = False  # nobody else draws from the global generators
         self.stop_reason: str | None = None
@@ -266,6 +267,10 @@ class Trainer:
     def _evaluate_log_save(self) -> None:
         """What may be due after an update. A suspended run leaves to its successor whatever is not done yet."""
         before, found = self.selection.best, {}
+        if not self._try_target():
+            if self._unsaved:
+                self.save()
+            return
         if self.selection.due(self.step, last=self.spent or self._stopped):
             with self.timer.phase("eval"):
                 found = self._evaluate()
@@ -282,6 +287,19 @@ class Trainer:
             with self.timer.phase("save"):
                 if not self.save(best=improved) and improved:
                     self.selection.best = before  # it is not on the disk
+
+    def _try_target(self) -> bool:
+        """Stops the run where its target return is reached. False if somebody asks to stop before that is known."""
+        if self.target.due(self.step, self.recent) and not self.over:  # at the end, the final evaluation tells
+            with self.timer.phase("eval"):
+                try:
+                    self.target.run(self.agent, self.step, self.abandon)
+                except Abandoned:
+                    return False
+            self._unsaved = True
+        if self.target.found is not None and self.stop_reason is None:
+            self.stop("target_return")
+        return True
 
     def _evaluate(self) -> dict[str, float]:
         """Nothing, if somebody asks to stop before it is done."""
@@ -391,6 +409,7 @@ class Trainer:
             "collector": self.collector.state_dict(mid_rollout=mid_rollout),
             "journal": self.journal.state_dict(),
             "selection": self.selection.state_dict(),
+            "target": self.target.state_dict(),
             "globals": capture_globals() if self.own_process else None,
         }
 
@@ -402,6 +421,7 @@ class Trainer:
         self.learner.load_state_dict(state["learner"])
         self.journal.load_state_dict(state["journal"])
         self.selection.load_state_dict(state["selection"])
+        self.target.load_state_dict(state["target"])
         return self.collector.load_state_dict(state["collector"])
 
     @property

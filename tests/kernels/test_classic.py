@@ -151,6 +151,30 @@ def test_first_states_and_observations(library, kind):
             assert same_bits(envs.get_state(index), np.asarray(env.unwrapped.state, np.float64))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_episode_with_a_seed_of_somebody_elses(library, kind):
+    envs = make(library, kind, num_envs=3, run_seed=1, time_limit=5)
+    envs.reset()
+    act(envs, envs.action)
+    with closing(gym.make(ENVS[kind], disable_env_checker=True)) as env:
+        for seed in (0, 77, 2**31 - 1, 2**40):
+            envs.begin(1, 9, seed)
+            obs, _ = env.reset(seed=seed)
+            assert same_bits(envs.obs[1], obs)
+            assert same_bits(envs.get_state(1), np.asarray(env.unwrapped.state, np.float64))
+            assert envs.where() == ([0, 9, 0], [1, 0, 1])
+            assert len(envs.remembered(1)) == 0
+    envs.replay(0, 10, envs.action[:0])
+    following = envs.get_state(0)
+    while envs.where()[0][1] == 9:
+        act(envs, envs.action)
+    assert envs.where()[0][1] == 10
+    envs.replay(1, 10, envs.action[:0])
+    assert not same_bits(envs.get_state(1), following)  # the seed of env 1's own episode 10, not of env 0's
+    with pytest.raises(IndexError):
+        envs.begin(3, 0, 0)
+
+
 WIDTHS = {  # wider than episodes reach, so that no operation's rounding is lost in the next one's
     "CartPole": (2.0, 10.0, 0.2, 15.0),
     "Pendulum": (100.0, 8.0),

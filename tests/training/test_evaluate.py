@@ -6,9 +6,14 @@ import pytest
 from gymnasium import spaces
 
 import surefoot
-from surefoot.errors import EnvError, UsageError
+from surefoot.envs.config import EnvConfig
+from surefoot.envs.make import make_env
+from surefoot.errors import EnvError, NonFiniteError, UsageError
+from surefoot.policies.config import PolicyConfig
+from surefoot.training import evaluate
 from surefoot.training.agent import Agent
-from surefoot.training.evaluate import evaluate_agent
+from surefoot.training.build import initial_policy
+from surefoot.training.evaluate import EnvMaker, evaluate_agent
 from tests.building import make_policy
 
 
@@ -87,6 +92,53 @@ def test_evaluation_does_not_move_the_normaliser():
     evaluate_agent(agent, Lottery, episodes=5)
     for name, tensor in agent.policy.state_dict().items():
         assert (tensor == before[name]).all(), name
+
+
+def classic_agent(env, **policy):
+    one = make_env(EnvConfig(env=env))
+    return Agent(
+        initial_policy(one.observation_space, one.action_space, PolicyConfig(**policy), 3, critic=False, masked=False)
+    )
+
+
+class TestNativeEnvs:
+    """What evaluation finds does not depend on whether Gymnasium's envs or their native twins are played in."""
+
+    @pytest.mark.parametrize("memory", ["none", "gru"])
+    @pytest.mark.parametrize(
+        "env", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
+    )
+    def test_the_same_to_the_last_bit(self, env, memory, monkeypatch):
+        agent, config = classic_agent(env, memory=memory), EnvConfig(env=env, max_episode_steps=60)
+        for how in ({"episodes": 10}, {"episodes": 9, "num_envs": 4, "max_steps": 30, "deterministic": False}):
+            theirs = evaluate_agent(agent, EnvMaker(config, native=False), seed=2, **how)
+            assert evaluate_agent(agent, lambda: make_env(config), seed=2, **how) == theirs
+            with monkeypatch.context() as patch:
+                patch.setattr(EnvMaker, "__call__", lambda _: pytest.fail("an env of Gymnasium's"))
+                assert evaluate_agent(agent, EnvMaker(config), seed=2, **how) == theirs
+
+    def test_more_episodes_than_seats(self, monkeypatch):
+        agent, config = classic_agent("CartPole-v1"), EnvConfig(env="CartPole-v1")
+        found = [evaluate_agent(agent, EnvMaker(config, native=native), episodes=150) for native in (True, False)]
+        assert found[0] == found[1]
+        assert found[0].episodes == 150
+        assert EnvMaker(config).seats > EnvMaker(EnvConfig(env="LunarLander-v3")).seats == evaluate.SEATS
+
+    def test_an_agent_of_another_env_gets_gymnasiums_own_error(self):
+        with pytest.raises(EnvError, match="evaluation: "):
+            evaluate_agent(classic_agent("Acrobot-v1"), EnvMaker(EnvConfig(env="CartPole-v1")), episodes=2)
+
+    def test_a_policy_that_is_not_finite_is_named(self):
+        agent = classic_agent("Pendulum-v1")
+        with np.errstate(invalid="ignore"):
+            for parameter in agent.policy.parameters():
+                parameter.data.fill_(np.nan)
+        with pytest.raises(NonFiniteError, match=r"Pendulum-v1 \(env 0, seed \d+, episode 0, step 1\) is not finite"):
+            evaluate_agent(agent, EnvMaker(EnvConfig(env="Pendulum-v1")), episodes=2)
+
+    def test_workers_are_not_for_evaluation(self):
+        config = EnvConfig(env="CartPole-v1", workers=2, restart_workers=1)
+        assert EnvMaker(config).native_episodes(classic_agent("CartPole-v1"), 2, 0) is not None
 
 
 class TestAgent:

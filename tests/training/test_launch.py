@@ -155,10 +155,14 @@ def test_a_typed_name_is_trusted_even_where_a_file_names_another(tmp_path):
 
 
 def test_max_time_saves_and_leaves_in_time_and_resume_goes_on_exactly(tmp_path):
+    class Slow(surefoot.Callback):  # however fast the machine
+        def on_update(self, trainer, metrics):
+            time.sleep(0.05)
+
     long = {**QUIET, "seed": 3, "total_steps": 60_000, "log_every": 5000}
     whole = surefoot.train("CartPole-v1", run_dir=tmp_path / "whole", **long)
     start = time.perf_counter()
-    part = surefoot.train("CartPole-v1", run_dir=tmp_path / "part", max_time="1.5s", **long)
+    part = surefoot.train("CartPole-v1", run_dir=tmp_path / "part", max_time="1.5s", callbacks=[Slow()], **long)
     assert time.perf_counter() - start < 2.5
     assert part.result["stopped"] == "max_time"
     assert part.result["eval"] is None

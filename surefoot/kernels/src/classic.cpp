@@ -47,6 +47,11 @@ int surefoot_classic_sizes(int kind, std::int64_t* sizes) {
 // Every env to the start of its next episode; obs [num_envs, num_obs].
 void surefoot_classic_reset(void* envs, float* obs) { static_cast<classic::AnyEnvs*>(envs)->reset(obs); }
 
+// One env to the start of an episode with this seed; obs [num_obs]. The next one's seed is its own again.
+void surefoot_classic_begin(void* envs, std::int64_t env, std::int64_t episode, std::uint64_t seed, float* obs) {
+    static_cast<classic::AnyEnvs*>(envs)->begin_seeded(env, episode, seed, obs);
+}
+
 // action: int64 or float [num_envs]; active: NULL or [num_envs], 0 leaves an env as it is. Rows of final_obs are written
 // where an episode ended. Returns how many did; -1 - env for a fault of that env; INT64_MIN where there is no memory.
 std::int64_t surefoot_classic_step(void* envs, const void* action, const std::uint8_t* active, float* obs,

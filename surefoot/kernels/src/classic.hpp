@@ -505,6 +505,7 @@ public:
     AnyEnvs& operator=(const AnyEnvs&) = delete;
 
     virtual void reset(float* obs) = 0;
+    virtual void begin_seeded(std::int64_t env, std::int64_t episode, std::uint64_t seed, float* obs) = 0;
     virtual std::int64_t step(const void* action, const std::uint8_t* active, float* obs, double* reward,
                               std::uint8_t* terminated, std::uint8_t* truncated, float* final_obs) = 0;
     virtual std::int64_t num_remembered(std::int64_t env) const = 0;
@@ -544,12 +545,22 @@ public:
 
     // The first state of an episode.
     void begin(std::int64_t env, std::int64_t number) {
+        begin_with(env, number, episode_seed(setup.run_seed, env, number));
+    }
+
+    // The same of an episode whose seed is somebody else's.
+    void begin_with(std::int64_t env, std::int64_t number, std::uint64_t seed) {
         const auto i = static_cast<std::size_t>(env);
         episode[i] = number;
         steps[i] = 0;
         actions_[i].clear();
-        Random random(episode_seed(setup.run_seed, env, number));
+        Random random(seed);
         Kind::reset(state(env), random, setup.params);
+    }
+
+    void begin_seeded(std::int64_t env, std::int64_t number, std::uint64_t seed, float* obs) override {
+        begin_with(env, number, seed);
+        observe(env, obs);
     }
 
     // One step without what follows an end; `obs` is what it led to.

@@ -1,0 +1,98 @@
+"""`surefoot bench [ENV]`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from surefoot.algorithms import ALGORITHMS
+from surefoot.cli.flags import Parser, add_settings
+from surefoot.cli.train import algorithm_of, explain_unknown
+from surefoot.errors import UsageError
+from surefoot.settings import Seconds, coerce
+from surefoot.training.config import DEFAULT_ALGO, all_options, resolve
+
+DEFAULT_ENV = "CartPole-v1"
+NO_PART = {  # of a bench: what is not training, and the engine, which is what it compares
+    "engine", "max_time", "callbacks", "trackers", "log_info", "eval_every", "selection_episodes", "eval_episodes",
+    "target_return", "eval_max_steps", "eval_env", "eval_env_kwargs", "video_every",
+}  # fmt: skip
+
+DESCRIPTION = """Measure how fast this installation trains: PyTorch against the compiled kernels, in turn, some seconds
+each, with where the time goes. All flags of `surefoot train` that shape training may be given.
+
+examples:
+  surefoot bench                                            PPO on CartPole-v1 with its preset, half a minute
+  surefoot bench Pendulum-v1 --algo trpo --num-envs 16      other settings
+  surefoot bench --preset none --hidden-sizes 256 256       larger networks
+  surefoot bench --engines native --total-steps 500k        one engine, so many steps instead of seconds
+
+Steps per second are env steps over the wall time from the first step to the last update, logging and saving included;
+ratios are taken within each round. With native envs their time is part of "act". On a busy machine the range is wide:
+look at it before you believe the median.
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    algo = algorithm_of(words)
+    arguments = vars(_parser(algo).parse_args(words))
+    control = {key: arguments.pop(key) for key in ("env", "algo", "preset", "engines", "rounds", "seconds", "json")}
+    rounds = coerce("rounds", control["rounds"], int)
+    seconds = coerce("seconds", control["seconds"], Seconds)
+    if rounds < 1 or seconds <= 0:
+        raise UsageError("--rounds must be at least 1 and --seconds greater than 0")
+    engines = list(dict.fromkeys(control["engines"]))
+    env = control["env"] or (None if control["preset"] not in ("auto", "none") else DEFAULT_ENV)
+    config = resolve(env, control["algo"], control["preset"], None, arguments)
+    by_steps = "total_steps" in arguments
+    out = sys.stderr if control["json"] else sys.stdout
+
+    from surefoot.training.bench import as_table, bench
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    each = f"{config.run.total_steps:,} steps" if by_steps else f"{seconds:g} s"
+    times = f"{rounds} round{'s'[: rounds > 1]} of {each}"
+    title = f"{config.run.algo} on {config.env.env}, preset {config.preset or 'none'}, {times}"
+    say(title)
+    found = bench(config, engines, rounds=rounds, seconds=None if by_steps else seconds, say=say)
+    if not found["engines"]:
+        raise UsageError("; ".join(found["missing"].values()))
+    print(f"\n{title}\n", *as_table(found), sep="\n", file=out)
+    for reason in found["missing"].values():
+        print(f"\n{reason}", file=out)
+    if control["json"]:
+        print(json.dumps(found))
+    return 0
+
+
+def _explain_unknown(algo: str, flag: str) -> str | None:
+    if flag == "--engine":
+        return "bench compares engines; --engines torch native says which"
+    if flag.removeprefix("--").replace("-", "_") in NO_PART:
+        return f"{flag} is no part of training, which is all that bench measures; drop it"
+    return explain_unknown(algo, flag)
+
+
+def _parser(algo: str) -> Parser:
+    parser = Parser(
+        explain_unknown=lambda flag: _explain_unknown(algo, flag),
+        prog="surefoot bench",
+        usage="surefoot bench [ENV] [--algo ALGO] [--rounds N] [flags of surefoot train]",
+        description=DESCRIPTION,
+    )
+    own: dict[str, Any] = {"nargs": "+", "choices": ("torch", "native"), "default": ["torch", "native"]}
+    parser.add_argument("env", nargs="?", metavar="ENV", help=f"[{DEFAULT_ENV}]")
+    parser.add_argument("--algo", metavar="{" + ",".join(ALGORITHMS) + "}", help=f"the algorithm [{DEFAULT_ALGO}]")
+    parser.add_argument("--preset", default="auto", help="a preset's name, or none [that of ENV and ALGO]")
+    parser.add_argument("--engines", **own, help="which to measure; ratios are to the first [torch native]")
+    parser.add_argument("--rounds", default="3", metavar="N", help="times that each engine trains [3]")
+    parser.add_argument(
+        "--seconds", default="4", metavar="TIME", help="of each run, unless --total-steps is given [4s]"
+    )
+    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
+    add_settings(parser, (option for option in all_options(algo).values() if option.name not in NO_PART))
+    return parser

@@ -13,6 +13,7 @@ import surefoot
 from surefoot.cli.main import main
 from surefoot.engine.optimize import Learner
 from surefoot.errors import NonFiniteError
+from surefoot.kernels.network import Network
 from surefoot.runs.checkpoints import read_verified
 from tests.faults import envs
 from tests.faults.runs import TINY, command, newest, opened
@@ -109,8 +110,29 @@ def test_a_loss_that_becomes_nan_is_rejected_and_the_checkpoint_before_it_serves
 
     monkeypatch.setattr(Learner, "descend", descend)
     with pytest.raises(NonFiniteError, match="grad_norm") as caught:
-        surefoot.train(**TINY, run_dir=RUN, callbacks=[watch])
+        surefoot.train(**TINY, run_dir=RUN, callbacks=[watch], engine="torch")
     assert_rejected(watch, caught)
+    assert_finite(watch)
+
+
+def test_kernels_that_make_a_weight_nan_are_rejected_too(monkeypatch):
+    watch, real, calls = Watch(), Network.epochs, []
+
+    def epochs(net, theta, *args, **kwargs):
+        found = real(net, theta, *args, **kwargs)
+        calls.append(1)
+        if len(calls) == 20:
+            theta[0] = float("nan")
+        return found
+
+    monkeypatch.setattr(Network, "epochs", epochs)
+    with pytest.raises(NonFiniteError, match="the parameters") as caught:
+        surefoot.train(**TINY, run_dir=RUN, callbacks=[watch], engine="native")
+    assert_rejected(watch, caught)
+    assert_finite(watch)
+
+
+def assert_finite(watch):
     weights = surefoot.load(RUN).policy.state_dict()
     assert all(tensor.isfinite().all() for tensor in weights.values())
     assert newest(opened(RUN)).name == str(watch.step) == "608"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from surefoot.cli.main import main
+from surefoot.envs.native_envs import NativeEpisodes
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.crew import Crew
 from surefoot.envs.workers.process import Worker
-from surefoot.training.evaluate import EvaluationEpisode
 from surefoot.training.trainer import Trainer
 from tests import worker_envs
 from tests.faults.runs import cli, command, opened, same
@@ -107,7 +107,7 @@ def kill_in(phase, number, words, mark):
         "start": (Crew, "_meet", lambda *_: True),
         "reset": (WorkerEnvs, "reset", lambda *_: True),
         "step": (WorkerEnvs, "step", late),
-        "evaluation": (EvaluationEpisode, "step", lambda *_: inside and late()),
+        "evaluation": (NativeEpisodes, "step", lambda *_: inside and late()),
         "save": (WorkerEnvs, "state_dict", late),
         "shutdown": (WorkerEnvs, "close", lambda *_: True),
     }[phase]

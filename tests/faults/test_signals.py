@@ -15,6 +15,9 @@ import surefoot.training.signals
 from surefoot.cli.main import main
 from surefoot.engine.optimize import Learner
 from surefoot.envs.gym_envs import GymEnvs
+from surefoot.envs.native_envs import NativeEpisodes
+from surefoot.kernels.network import Network
+from surefoot.kernels.rollout import NativeRollout
 from surefoot.training.evaluate import EvaluationEpisode
 from surefoot.training.session import Session
 from surefoot.training.trainer import Trainer
@@ -36,6 +39,18 @@ def before_call(owner, name, action, when=lambda *_: True):
         return real(*args, **kwargs)
 
     setattr(owner, name, call)
+
+
+# Where a phase happens, on either engine.
+STEPS = ((GymEnvs, "step"), (NativeRollout, "run"))
+SLEEPS = ((CartPoleEnv, "step"), (NativeRollout, "run"))
+LEARNS = ((Learner, "descend"), (Network, "epochs"))
+PLAYS = ((EvaluationEpisode, "step"), (NativeEpisodes, "step"))
+
+
+def before_any(places, action, when):
+    for owner, name in places:
+        before_call(owner, name, action, when)
 
 
 PHASES = ("start", "rollout", "sleeping env", "update", "save", "evaluation", "last update", "final evaluation")
@@ -64,22 +79,22 @@ def in_phase(phase, action):
     if phase == "start":
         before_call(Trainer, "_loop", action)
     elif phase == "rollout":
-        before_call(GymEnvs, "step", action, arrived)
+        before_any(STEPS, action, arrived)
     elif phase == "sleeping env":
-        before_call(CartPoleEnv, "step", lambda: (action(), time.sleep(0.3)), arrived)
+        before_any(SLEEPS, lambda: (action(), time.sleep(0.3)), arrived)
     elif phase == "update":
-        before_call(Learner, "descend", action, arrived)
+        before_any(LEARNS, action, arrived)
     elif phase == "save":
         mark(Trainer, "save")
         before_call(surefoot.runs.checkpoints, "write_durable", action, lambda *_: arrived() and "save" in inside)
     elif phase == "evaluation":
         mark(Trainer, "_evaluate")
-        before_call(EvaluationEpisode, "step", action, lambda *_: arrived() and "_evaluate" in inside)
+        before_any(PLAYS, action, lambda *_: arrived() and "_evaluate" in inside)
     elif phase == "last update":
-        before_call(Learner, "descend", action, lambda *_: trainers[0].step + 32 >= trainers[0].budget)
+        before_any(LEARNS, action, lambda *_: trainers[0].step + 32 >= trainers[0].budget)
     elif phase == "final evaluation":
         mark(Session, "_evaluate")
-        before_call(EvaluationEpisode, "step", action, lambda *_: "_evaluate" in inside)
+        before_any(PLAYS, action, lambda *_: "_evaluate" in inside)
 
 
 def signalled_in(phase, number, words):

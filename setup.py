@@ -5,6 +5,7 @@ here depends on a Python version or on PyTorch. The networks are built once for 
 chosen where the program runs, so that a wheel is safe on other machines.
 """
 
+import hashlib
 import platform
 from pathlib import Path
 
@@ -35,6 +36,12 @@ class OptionalKernels(build_ext):
             print(f"surefoot: {extension.name} was not built ({error}); that engine is left out, all else works")
 
 
+def fingerprint():
+    """Of the sources, so that a library that was built from others is told apart (surefoot/kernels/library.py)."""
+    files = sorted([*Path(SOURCES).glob("*.hpp"), *Path(SOURCES).glob("*.cpp")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
 def kernel(name, source, flags):
     headers = sorted(str(path) for path in Path(SOURCES).glob("*.hpp"))
     return Extension(
@@ -42,6 +49,7 @@ def kernel(name, source, flags):
         [f"{SOURCES}/{source}.cpp"],
         depends=headers,
         extra_compile_args=[*COMMON, *flags],
+        define_macros=[("SUREFOOT_SOURCES", f'"{fingerprint()}"')],
         extra_link_args=["-pthread"],
         language="c++",
         optional=True,

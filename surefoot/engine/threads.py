@@ -28,7 +28,7 @@ def most_threads() -> int:
 def fastest(description: Description, samples: int) -> Network:
     """The network with the number of threads that is fastest for gradient steps on so many samples."""
     best, threads = Network(description, 1), 2
-    while threads <= min(most_threads(), Network.shards(samples)):
+    while threads <= min(most_threads(), best.tasks(samples)):
         other = Network(description, threads)
         before, after = _times((best, other), samples)
         if after * GAIN > before:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import platform
 from functools import cache
 from pathlib import Path
@@ -25,9 +26,24 @@ def load(name: str) -> ctypes.CDLL:
     """The library of this name: its variant for this processor, or the only one there is."""
     file = find(name)
     try:
-        return ctypes.CDLL(str(file))
+        library = ctypes.CDLL(str(file))
     except OSError as error:
         raise NotBuilt(f"{file.name} cannot be loaded: {error}") from None
+    _require_same_sources(library)
+    return library
+
+
+def _require_same_sources(library: ctypes.CDLL) -> None:
+    """In a checkout the sources may have moved on since they were built; a wheel has none to compare with."""
+    folder = Path(__file__).parent / "src"
+    files = sorted([*folder.glob("*.hpp"), *folder.glob("*.cpp")])
+    if not files:
+        return
+    library.surefoot_sources.restype = ctypes.c_char_p
+    built = library.surefoot_sources().decode() if hasattr(library, "surefoot_sources") else "older ones"
+    here = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    if built and built != here:
+        raise NotBuilt("the native kernels were built from other sources than these: pip install -e . builds them anew")
 
 
 def find(name: str) -> Path:

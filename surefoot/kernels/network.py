@@ -155,10 +155,9 @@ class Network:
         self._history = (c_double * len(HISTORY))()
         self._sums = (c_double * len(SUMS))()
 
-    @staticmethod
-    def shards(samples: int) -> int:
+    def tasks(self, samples: int) -> int:
         """Pieces that a gradient of so many samples is made of: more threads than that have nothing to do."""
-        found: int = declare(load("nn")).sf_shards(samples)
+        found: int = self.library.sf_tasks(self.handle, samples)
         return found
 
     def __del__(self) -> None:
@@ -318,7 +317,7 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.sf_create.restype = c_void_p
     lib.sf_create.argtypes = [pointer, pointer, whole, whole, whole, whole]
     lib.sf_destroy.argtypes = [pointer]
-    lib.sf_shards.restype, lib.sf_shards.argtypes = whole, [whole]
+    lib.sf_tasks.restype, lib.sf_tasks.argtypes = whole, [pointer, whole]
     lib.sf_act.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer, pointer]
     lib.sf_values.argtypes = lib.sf_outputs.argtypes = [pointer, pointer, pointer, whole, pointer]
     lib.sf_outputs_gradient.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer]

@@ -7,7 +7,14 @@
 
 namespace classic = surefoot::classic;
 
+#ifndef SUREFOOT_SOURCES
+#define SUREFOOT_SOURCES ""
+#endif
+
 extern "C" {
+
+// What it was built from; setup.py says it.
+const char* surefoot_sources() { return SUREFOOT_SOURCES; }
 
 // NULL where there is no such kind or no memory. `run_seed`: decimal text. `time_limit` 0: none.
 void* surefoot_classic_create(int kind, std::int64_t num_envs, const char* run_seed, double g, double goal_velocity,

@@ -47,15 +47,23 @@ class Engine {
   bool has_trunk = false, has_critic = false;
   Chain trunk, actor, critic;
   Head head;
-  int64_t size = 0, actor_size = 0, shard_size = 0;
+  int64_t size = 0, actor_size = 0, shard_size = 0, critic_begin = 0 /* in a shard */;
   std::unique_ptr<Pool> pool;
   std::vector<std::unique_ptr<Workspace>> spaces;
   std::vector<float> shard_storage;
   float* shards = nullptr;
 
   static constexpr int MOST_SHARDS = 8;
+  // Actor and critic that share nothing are learned apart: each with its own weights and gradient at hand, each perhaps
+  // by a thread of its own, with nothing to add up in the end.
+  bool apart() const { return has_critic && !has_trunk; }
   // Of a batch: few enough that adding them up costs little, enough to keep that many threads busy.
-  static int num_shards(int64_t samples) { return samples < 32 ? 1 : samples < 512 ? 2 : samples < 2048 ? 4 : MOST_SHARDS; }
+  int num_shards(int64_t samples) const {
+    const int64_t each = apart() ? samples / 4 : samples;
+    const int found = each < 32 ? 1 : each < 512 ? 2 : each < 2048 ? 4 : MOST_SHARDS;
+    return apart() && samples < 512 ? 1 : found;
+  }
+  int num_tasks(int64_t samples) const { return num_shards(samples) * (apart() ? 2 : 1); }
   static int64_t num_tiles(int64_t samples) { return (samples + LANES - 1) / LANES; }
 
   void finish(int threads) {
@@ -73,6 +81,7 @@ class Engine {
       part.shard = shard_size;
       shard_size += (part.size + LANES - 1) / LANES * LANES;
     }
+    critic_begin = shard_size;
     if (has_critic) lay(critic);
     shard_storage.resize((size_t)shard_size * MOST_SHARDS + 16);
     shards = (float*)(((uintptr_t)shard_storage.data() + 63) & ~(uintptr_t)63);
@@ -121,8 +130,32 @@ class Engine {
     int64_t index[LANES];
     for (int l = 0; l < LANES; l++) index[l] = l;
     load(x, width, width, index, count, space.x.data());
-    HeadScratch& h = space.head;
     distribution(theta, features(theta, space), space);
+    draw_tile(noise, count, params, action, log_prob, space);
+  }
+
+  // As `act_tile`, of fewer samples than half a tile, through weights that were turned for them.
+  void act_few(const float* theta, Turned& turned_trunk, Turned& turned_actor, const float* x, const float* noise,
+               int count, float* params, float* action, float* log_prob, Workspace& space) const {
+    HeadScratch& h = space.head;
+    for (int l = 0; l < count; l++) {
+      const float* seen = x + (int64_t)l * width;
+      for (int i = 0; i < head.masks; i++) h.mask[i][l] = seen[inputs + i];
+      if (has_trunk) seen = turned_trunk.run(trunk, seen);
+      const float* out = turned_actor.run(actor, seen);
+      for (int o = 0; o < head.outputs; o++) h.d_out[o][l] = out[o];
+    }
+    for (int o = 0; o < head.outputs; o++)
+      for (int l = count; l < LANES; l++) h.d_out[o][l] = h.d_out[o][count - 1];
+    for (const Part& part : head.parts)
+      params_from(part, theta, h.d_out.data(), head.masks ? h.mask.data() : nullptr, h.param.data(), h.slope.data());
+    draw_tile(noise, count, params, action, log_prob, space);
+  }
+
+  void draw_tile(const float* noise, int count, float* params, float* action, float* log_prob, Workspace& space) const {
+    int64_t index[LANES];
+    for (int l = 0; l < LANES; l++) index[l] = l;
+    HeadScratch& h = space.head;
     if (noise) load(noise, head.noises, head.noises, index, count, h.noise.data());
     for (const Part& part : head.parts) draw(part, h.param.data(), noise ? h.noise.data() : nullptr, h.action.data());
     vec chosen{}, entropy{}, kl{};
@@ -203,10 +236,11 @@ class Engine {
       for (int l = 0; l < LANES; l++) index[l] = at + l;
       Sums& s = sums[at / LANES];
       s = Sums{};
-      loss_tile(theta, spec, batch, index, count, 1.0f, 0.0f, 1.0f, space, nullptr, s, kl ? kl + at : nullptr);
+      loss_tile(BOTH, theta, spec, batch, index, count, 1.0f, 0.0f, 1.0f, space, nullptr, s, kl ? kl + at : nullptr);
     });
     Sums total{};
     for (const Sums& s : sums) add(total, s);
+    for (int64_t i = 0; i < batch.size; i++) total.weight += batch.weight ? batch.weight[i] : 1.0;
     return total;
   }
 
@@ -299,15 +333,16 @@ class Engine {
     if (has_trunk) backward(trunk, theta, space.x.data(), d_shared, space.trunk, g, d_inputs);
   }
 
+  enum Which { ACTOR = 1, CRITIC = 2, BOTH = 3 };
+
   // Forward, loss, and (g not null) backward, of one tile. Advantages are seen as (A − shift)·stretch.
-  void loss_tile(const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index, int count,
+  void loss_tile(int which, const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index, int count,
                  float scale, float shift, float stretch, Workspace& space, float* g, Sums& sums, float* kl_out) {
     load(batch.x, width, width, index, count, space.x.data());
     vec weight = batch.weight ? load(batch.weight, index, count) : all(1.0f);
     for (int l = count; l < LANES; l++) weight[l] = 0.0f;
-    sums.weight += sum_of_double(weight);
     const vec share = weight * scale, *shared = features(theta, space);
-    const bool with_actor = spec.surrogate != NONE || spec.with_kl;
+    const bool with_actor = (which & ACTOR) && wants_actor(spec);
     HeadScratch& h = space.head;
     if (with_actor) {
       distribution(theta, shared, space);
@@ -346,7 +381,7 @@ class Engine {
           surefoot::gradient(part, h, spec.with_kl, share * of_log_prob, share * (float)-spec.entropy_coef,
                              share * (float)spec.kl_coef, g);
     }
-    const bool with_value = has_critic && spec.with_value;
+    const bool with_value = (which & CRITIC) && wants_critic(spec);
     if (with_value) {
       const vec v = forward(critic, theta, shared, space.critic)[0], target = load(batch.target, index, count);
       vec slope, loss = distance(v - target, spec.huber, slope);
@@ -365,6 +400,9 @@ class Engine {
     if (g) back(theta, shared, space, g, with_actor, with_value);
   }
 
+  static bool wants_actor(const LossSpec& spec) { return spec.surrogate != NONE || spec.with_kl; }
+  bool wants_critic(const LossSpec& spec) const { return has_critic && spec.with_value; }
+
   static vec distance(vec error, bool huber, vec& slope) {
     if (!huber) {
       slope = 2.0f * error;
@@ -374,6 +412,15 @@ class Engine {
     const ivec near = size < 1.0f;
     slope = near ? error : (error > 0.0f ? all(1.0f) : all(-1.0f));
     return near ? 0.5f * error * error : size - 0.5f;
+  }
+
+  // Whether a rank is the one for piece `number` of the actor's (or all) or of the critic's. Half of the ranks are for
+  // either, so that weights, gradients and moments of one network stay with the same core.
+  bool mine(int rank, bool of_critic, int number) const {
+    const int size = pool->size(), half = size / 2;
+    if (!apart()) return number % size == rank;
+    if (size % 2) return (2 * number + of_critic) % size == rank;
+    return rank == (of_critic ? half : 0) + number % half;
   }
 
   // This rank's shards of a minibatch's gradient. Ends with a barrier; every rank gets the sums of all.
@@ -389,6 +436,7 @@ class Engine {
       weights += w;
       if (normalize) sum += w * batch.advantage[at];
     }
+    const double counted = weights;
     weights = weights > 1.0 ? weights : 1.0;  // all invalid: the loss is 0, not 0/0
     float shift = 0.0f, stretch = 1.0f;
     if (normalize && weights > 1.0) {  // of a single sample nothing would be left
@@ -400,33 +448,40 @@ class Engine {
       }
       shift = (float)mean, stretch = (float)(1.0 / (std::sqrt(squares / weights) + 1e-8));
     }
-    for (int shard = rank; shard < count; shard += pool->size()) {
-      float* g = shards + shard * shard_size;
-      std::memset(g, 0, sizeof(float) * shard_size);
-      Sums sums{};
-      for (int64_t tile = tiles * shard / count; tile < tiles * (shard + 1) / count; tile++) {
-        int64_t at[LANES];
-        const int here = (int)std::min<int64_t>(LANES, samples - tile * LANES);
-        for (int l = 0; l < LANES; l++) {
-          const int64_t i = tile * LANES + (l < here ? l : here - 1);
-          at[l] = index ? index[i] : i;
+    const bool two = apart() && wants_actor(spec) && wants_critic(spec);
+    for (int shard = 0; shard < count; shard++)
+      for (int critic = 0; critic <= (two ? 1 : 0); critic++) {
+        if (!mine(rank, critic, shard)) continue;
+        float* g = shards + shard * shard_size;
+        const int64_t begin = critic ? critic_begin : 0, end = two && !critic ? critic_begin : shard_size;
+        std::memset(g + begin, 0, sizeof(float) * (end - begin));
+        Sums sums{};
+        for (int64_t tile = tiles * shard / count; tile < tiles * (shard + 1) / count; tile++) {
+          int64_t at[LANES];
+          const int here = (int)std::min<int64_t>(LANES, samples - tile * LANES);
+          for (int l = 0; l < LANES; l++) {
+            const int64_t i = tile * LANES + (l < here ? l : here - 1);
+            at[l] = index ? index[i] : i;
+          }
+          loss_tile(two ? critic ? CRITIC : ACTOR : BOTH, theta, spec, batch, at, here, (float)(1.0 / weights), shift,
+                    stretch, *spaces[rank], g, sums, nullptr);
         }
-        loss_tile(theta, spec, batch, at, here, (float)(1.0 / weights), shift, stretch, *spaces[rank], g, sums,
-                  nullptr);
+        task_sums_[2 * shard + critic] = sums;
       }
-      shard_sums_[shard] = sums;
-    }
     pool->barrier().wait();
     Sums total{};
-    for (int shard = 0; shard < count; shard++) add(total, shard_sums_[shard]);
+    for (int task = 0; task < 2 * count; task++)
+      if (two || task % 2 == 0) add(total, task_sums_[task]);
+    total.weight = counted;
     return total;
   }
 
   // Adds the shards into g, each rank its own layers; the square of its norm, added up in the order of the layers.
   void reduce(int rank, float* g, int64_t samples, double* square) {
     const int count = num_shards(samples);
-    for (int piece = rank; piece < (int)pieces_.size(); piece += pool->size()) {
+    for (int piece = 0; piece < (int)pieces_.size(); piece++) {
       const Piece& p = pieces_[piece];
+      if (!mine(rank, p.critic, piece)) continue;
       double sum = 0.0;
       for (int row = 0; row < p.rows; row++)
         sum += p.columns == 1 && p.stride == LANES
@@ -468,6 +523,16 @@ class Engine {
     return (double)*to * *to;
   }
 
+  // The parameters that a rank moves: a share of one network's, as in `mine`, or of all.
+  std::pair<int64_t, int64_t> range(int rank) const {
+    const int ranks = pool->size(), half = ranks / 2;
+    if (!apart() || ranks % 2) return {size * rank / ranks, size * (rank + 1) / ranks};
+    const bool of_critic = rank >= half;
+    const int64_t first = of_critic ? actor_size : 0, length = of_critic ? size - actor_size : actor_size;
+    const int at = of_critic ? rank - half : rank;
+    return {first + length * at / half, first + length * (at + 1) / half};
+  }
+
   void descend(int rank, float* theta, const float* g, float* first, float* second, int64_t step,
                const OptimizerSpec& spec, double norm) {
     float clip = 1.0f;
@@ -476,9 +541,8 @@ class Engine {
       clip = room < 1.0 ? (float)room : room >= 1.0 ? 1.0f : (float)room;  // a NaN stays one
     }
     for (int slice = 0; slice < spec.slices; slice++) {
-      const int64_t length = spec.end[slice] - spec.begin[slice];
-      const int64_t begin = spec.begin[slice] + length * rank / pool->size();
-      const int64_t end = spec.begin[slice] + length * (rank + 1) / pool->size();
+      const auto [low, high] = range(rank);
+      const int64_t begin = std::max(spec.begin[slice], low), end = std::min(spec.end[slice], high);
       if (spec.adam) {
         const float rate = (float)(spec.rate[slice] / (1.0 - std::pow(0.9, (double)step)));
         const float root = (float)(1.0 / std::sqrt(1.0 - std::pow(0.999, (double)step)));
@@ -520,32 +584,33 @@ class Engine {
   struct Piece {
     int64_t from, to;
     int rows, columns, stride;
-    bool trained;
+    bool trained, critic;
   };
   std::vector<Piece> pieces_;
   std::vector<double> piece_squares_;
-  Sums shard_sums_[MOST_SHARDS];
+  Sums task_sums_[2 * MOST_SHARDS];
 
  public:
   int64_t first_trained = 0;
   void cut() {
     pieces_.clear();
-    auto lay = [&](const Chain& chain) {
+    auto lay = [&](const Chain& chain, bool of_critic) {
       for (const Layer& layer : chain.layers) {
         const int most = 16;  // rows of a piece: enough of them for all threads
         for (int row = 0; row < layer.out; row += most)
           pieces_.push_back({layer.shard + (int64_t)row * layer.stride, layer.weight + (int64_t)row * layer.in,
-                             std::min(most, layer.out - row), layer.in, layer.stride, layer.weight >= first_trained});
+                             std::min(most, layer.out - row), layer.in, layer.stride, layer.weight >= first_trained,
+                             of_critic});
         pieces_.push_back({layer.shard + (int64_t)layer.out * layer.stride, layer.bias, layer.out, 1, LANES,
-                           layer.bias >= first_trained});
+                           layer.bias >= first_trained, of_critic});
       }
     };
-    if (has_trunk) lay(trunk);
-    lay(actor);
+    if (has_trunk) lay(trunk, false);
+    lay(actor, false);
     for (const Part& part : head.parts)
       if (part.log_std >= 0)
-        pieces_.push_back({part.shard, part.log_std, 1, part.size, 0, part.log_std >= first_trained});
-    if (has_critic) lay(critic);
+        pieces_.push_back({part.shard, part.log_std, 1, part.size, 0, part.log_std >= first_trained, false});
+    if (has_critic) lay(critic, true);
     piece_squares_.assign(pieces_.size(), 0.0);
   }
 };

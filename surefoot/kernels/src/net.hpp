@@ -138,6 +138,58 @@ struct Scratch {
   }
 };
 
+// Weights turned around, so that the units of one sample lie side by side: for so few samples that tiles would be empty.
+struct Turned {
+  std::vector<std::vector<vec>> weight, bias;  // of each layer [in][vectors of out], [vectors of out]
+  std::vector<vec> y[2], slope;
+
+  void turn(const Chain& chain, const float* theta) {
+    size_t widest = 1;
+    weight.clear(), bias.clear();
+    for (const Layer& layer : chain.layers) {
+      const int V = (layer.out + LANES - 1) / LANES;
+      std::vector<vec> w((size_t)layer.in * V), b(V);
+      for (int o = 0; o < layer.out; o++) {
+        b[o / LANES][o % LANES] = theta[layer.bias + o];
+        const float* row = theta + layer.weight + (int64_t)o * layer.in;
+        for (int i = 0; i < layer.in; i++) ((float*)&w[(size_t)i * V])[o] = row[i];
+      }
+      weight.push_back(std::move(w)), bias.push_back(std::move(b));
+      widest = std::max(widest, (size_t)V);
+    }
+    for (auto* rows : {&y[0], &y[1], &slope}) rows->resize(widest);
+  }
+
+  // As `forward` of one sample, in the same order of operations. Returns the outputs.
+  const float* run(const Chain& chain, const float* x) {
+    for (size_t k = 0; k < chain.layers.size(); k++) {
+      const Layer& layer = chain.layers[k];
+      const int V = (layer.out + LANES - 1) / LANES;
+      vec* out = y[k % 2].data();
+      for (int column = 0; column < V; column += BLOCK / 2)
+        with_width<BLOCK / 2>(std::min(BLOCK / 2, V - column), [&](auto width) {
+          constexpr int W = decltype(width)::value;
+          vec sum[W];
+          const vec* w = weight[k].data() + column;
+          for (int j = 0; j < W; j++) sum[j] = bias[k][column + j];
+          for (int i = 0; i < layer.in; i++, w += V)
+            for (int j = 0; j < W; j++) sum[j] += w[j] * x[i];
+          for (int j = 0; j < W; j++) out[column + j] = sum[j];
+        });
+      if (layer.activation >= 0) activate(layer.activation, out, slope.data(), V);
+      x = (const float*)out;
+    }
+    return x;
+  }
+
+ private:
+  template <int W, typename Body>
+  static void with_width(int width, const Body& body) {
+    if (width == W) body(std::integral_constant<int, W>());
+    else if constexpr (W > 1) with_width<W - 1>(width, body);
+  }
+};
+
 static inline const vec* forward(const Chain& chain, const float* theta, const vec* x, Scratch& s) {
   for (size_t k = 0; k < chain.layers.size(); k++) {
     const Layer& layer = chain.layers[k];

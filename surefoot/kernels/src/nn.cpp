@@ -9,7 +9,14 @@ using namespace surefoot;
 
 #define EXPORT __attribute__((visibility("default")))
 
+#ifndef SUREFOOT_SOURCES
+#define SUREFOOT_SOURCES ""
+#endif
+
 extern "C" {
+
+// What it was built from; setup.py says it.
+EXPORT const char* surefoot_sources() { return SUREFOOT_SOURCES; }
 
 // description: inputs, masks, activation, then three chains (trunk, actor, critic), each: count of layers, and for each
 // in, out, weight, bias, activated; then the parts: count, and for each kind, size, output, param, action, noise, mask,
@@ -48,7 +55,7 @@ EXPORT void* sf_create(const int64_t* d, const float* ranges, int64_t size, int6
   return engine;
 }
 
-EXPORT int64_t sf_shards(int64_t samples) { return Engine::num_shards(samples); }
+EXPORT int64_t sf_tasks(void* engine, int64_t samples) { return ((Engine*)engine)->num_tasks(samples); }
 
 EXPORT void sf_destroy(void* engine) { delete (Engine*)engine; }
 

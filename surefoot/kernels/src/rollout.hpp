@@ -54,13 +54,20 @@ static inline int64_t roll(const Engine& engine, const float* theta, Rollout& r)
   std::vector<uint8_t> active(N, 1);
   std::vector<int64_t> done(N, 0);
   r.num_final = r.num_finished = 0;
+  const bool few = 2 * N <= LANES;
+  Turned turned_trunk, turned_actor;
+  if (few && engine.has_trunk) turned_trunk.turn(engine.trunk, theta);
+  if (few) turned_actor.turn(engine.actor, theta);
   for (int64_t t = 0; t < r.steps; t++) {
     const float* x = r.obs + t * N * D;
     if (r.shift) {
       normalize(r, x, inputs.data());
       x = inputs.data();
     }
-    for (int64_t n = 0; n < N; n += LANES)
+    if (few)
+      engine.act_few(theta, turned_trunk, turned_actor, x, r.noise + t * N * head.noises, (int)N,
+                     r.params + t * N * head.params, drawn.data(), r.log_prob + t * N, space);
+    for (int64_t n = 0; n < N && !few; n += LANES)
       engine.act_tile(theta, x + n * D, r.noise + (t * N + n) * head.noises, (int)std::min<int64_t>(LANES, N - n),
                       r.params + (t * N + n) * head.params, drawn.data() + n, r.log_prob + t * N + n, space);
     const void* sent;

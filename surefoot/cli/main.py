@@ -17,6 +17,7 @@ COMMANDS = {  # name -> (module, one line)
     "video": ("surefoot.cli.video", "film a run's policy, alone or beside the untrained one"),
     "doctor": ("surefoot.cli.doctor", "examine an environment before training on it"),
     "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
+    "theory": ("surefoot.cli.theory", "the lecture's formulas on MDPs where every number is exact, with pictures"),
     "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
 }
 

@@ -78,4 +78,5 @@ def lower_bound(mdp: MDP, old: Array, new: Array) -> Array:
 
 def total_variation_bound(mdp: MDP, old: Array, new: Array) -> Array:
     """L_π(π̃) − C·α² with α = D_TV^max: the first form of the bound, never below the second."""
-    return surrogate(mdp, old, new) - bound_constant(mdp, old) * max_total_variation(mdp, old, new) ** 2
+    bound: Array = surrogate(mdp, old, new) - bound_constant(mdp, old) * max_total_variation(mdp, old, new) ** 2
+    return bound

@@ -1,7 +1,7 @@
 """GAE's bias and variance, exactly, for any critic.
 
-With c = γλ, the estimator of a (state, action) is X = δ + c·X', where X' belongs to the state that follows and an action
-drawn from π. Its first two moments solve linear systems, so that nothing needs to be sampled.
+With c = γλ, the estimator of a (state, action) is X = δ + c·X', where X' belongs to the state that follows and an
+action drawn from π. Its first two moments solve linear systems, so that nothing needs to be sampled.
 """
 
 from __future__ import annotations
@@ -41,8 +41,13 @@ def gae_moments(mdp: MDP, policy: Array, value: Array, gae_lambda: float) -> tup
 
 
 def gae_errors(mdp: MDP, policy: Array, value: Array, gae_lambda: float, weight: Array) -> tuple[Array, Array]:
-    """(mean squared bias, mean variance) against the exact A_π, over states by `weight` and actions by π. `[...]`."""
+    """(mean squared bias, mean variance) against the exact A_π, over states by `weight` and actions by π. `[...]`.
+
+    A bias that is the same for all actions of a state is a baseline: no policy gradient sees it, and it is not counted.
+    What is left vanishes at λ = 1 for every critic (GAE(1) is the return less V̂), and for every λ when V̂ = V.
+    """
     mean, variance = gae_moments(mdp, policy, value, gae_lambda)
     share = weight[..., None] * policy / weight.sum(-1)[..., None, None]
     bias = mean - advantage(mdp, policy)
-    return (share * bias**2).sum((-2, -1)), (share * variance).sum((-2, -1))
+    centred = bias - (policy * bias).sum(-1, keepdims=True)
+    return (share * centred**2).sum((-2, -1)), (share * variance).sum((-2, -1))

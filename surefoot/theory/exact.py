@@ -74,7 +74,7 @@ def surrogate(mdp: MDP, old: Array, new: Array) -> Array:
 
 
 def episode_return(mdp: MDP, policy: Array, steps: int) -> Array:
-    """The undiscounted return of an episode that is cut after `steps`: what an evaluation of the env estimates. `[...]`."""
+    """The undiscounted return of an episode that is cut after `steps`, which an evaluation estimates. `[...]`."""
     reward, moves = (policy * mdp.expected_reward).sum(-1), chain_of(mdp, policy)
     value = np.zeros_like(reward)
     for _ in range(steps):

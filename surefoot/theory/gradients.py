@@ -9,6 +9,7 @@ Parameters and gradients are `[..., D, A]`. η and L are sums over ρ; the objec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,16 @@ def surrogate_gradient(mdp: MDP, old: Array, parameters: Array) -> Array:
     return softmax_gradient(mdp, visitation(mdp, old), mdp.policy(parameters), advantage(mdp, old))
 
 
+def numerical_gradient(function: Callable[[Array], Array], parameters: Array, width: float = 1e-5) -> Array:
+    """Central differences of a function of θ `[D, A]`: nothing but its values, to check the formulas with."""
+    gradient = np.zeros_like(parameters)
+    for index in np.ndindex(parameters.shape):
+        move = np.zeros_like(parameters)
+        move[index] = width
+        gradient[index] = (function(parameters + move) - function(parameters - move)) / (2.0 * width)
+    return gradient
+
+
 def fisher(mdp: MDP, parameters: Array) -> Array:
     """F = E_{s∼d}[∇² D_KL(π_θ‖·)] = Σ_s d(s)·φφᵀ ⊗ (diag π − ππᵀ). `[..., D·A, D·A]`."""
     policy, basis = mdp.policy(parameters), mdp.basis
@@ -68,7 +79,8 @@ def natural_gradient(mdp: MDP, parameters: Array) -> Array:
 def clip_objective(ratio: Array, advantage_: Array, clip_ratio: float) -> Array:
     """min(r·A, clip(r, 1−ε, 1+ε)·A), of each sample."""
     clipped = np.clip(ratio, 1.0 - clip_ratio, 1.0 + clip_ratio)
-    return np.minimum(ratio * advantage_, clipped * advantage_)
+    objective: Array = np.minimum(ratio * advantage_, clipped * advantage_)
+    return objective
 
 
 def clip_slope(ratio: Array, advantage_: Array, clip_ratio: float) -> Array:

@@ -34,7 +34,7 @@ class MDP:
     grid: tuple[int, int] | None = None  # rows and columns, where the states are cells; for pictures
 
     def __post_init__(self) -> None:
-        *_, states, actions, after = self.transition.shape
+        states, after = self.transition.shape[-3], self.transition.shape[-1]
         assert states == after, f"transition {self.transition.shape} is not [..., S, A, S]"
         assert self.reward.shape == self.transition.shape, f"reward {self.reward.shape}"
         assert self.start.shape[-1] == states, f"start {self.start.shape}"
@@ -82,9 +82,7 @@ class MDP:
 
     def __getitem__(self, index: Any) -> MDP:
         """MDPs of a batch."""
-        return replace(
-            self, transition=self.transition[index], reward=self.reward[index], start=self.start[index]
-        )
+        return replace(self, transition=self.transition[index], reward=self.reward[index], start=self.start[index])
 
     def with_gamma(self, gamma: float) -> MDP:
         return replace(self, gamma=gamma)

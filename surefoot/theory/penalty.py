@@ -107,7 +107,7 @@ def _price(policy: Array, gap: Array, log_x: Array) -> tuple[Array, Array]:
 
 
 def _reach(policy: Array, gap: Array, flat: Array, log_kappa: Array, log_x: Array) -> Array:
-    """The log x of each state at which D_KL(π‖q) = κ. One that cannot spend κ, its other actions all but gone: least."""
+    """The log x of each state at which D_KL(π‖q) = κ. One that cannot spend κ, as only one action is left: least."""
     low, high = np.full_like(log_x, -300.0), np.full_like(log_x, 80.0)
     for _ in range(ROUNDS):
         x = np.exp(log_x)

@@ -58,7 +58,7 @@ def sample(
 def _draw(rng: np.random.Generator, cumulative: Array) -> Array:
     """An index for each row of cumulative odds; rounding at their end never draws past the last."""
     drawn: Array = (rng.random((len(cumulative), 1)) * cumulative[:, -1:] >= cumulative).sum(-1)
-    return np.minimum(drawn, cumulative.shape[1] - 1)
+    return drawn.clip(max=cumulative.shape[1] - 1)
 
 
 def _discounts(mdp: MDP, paths: Trajectories) -> Array:

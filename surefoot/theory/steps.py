@@ -53,7 +53,7 @@ def trpo_step(mdp: MDP, parameters: Array, *, max_kl: float, factor: float = 0.8
 
 
 def ppo_clip_step(
-    mdp: MDP, parameters: Array, *, clip_ratio: float = 0.2, learning_rate: float = 0.05, epochs: int = 10
+    mdp: MDP, parameters: Array, *, clip_ratio: float = 0.2, learning_rate: float = 0.03, epochs: int = 10
 ) -> Array:
     """`epochs` steps of Adam up the clipped surrogate of the old policy."""
     old = mdp.policy(parameters)
@@ -61,7 +61,7 @@ def ppo_clip_step(
 
 
 def ppo_penalty_step(
-    mdp: MDP, parameters: Array, *, kl_coef: float = 1.0, learning_rate: float = 0.05, epochs: int = 10
+    mdp: MDP, parameters: Array, *, kl_coef: float = 1.0, learning_rate: float = 0.03, epochs: int = 10
 ) -> Array:
     """`epochs` steps of Adam up the surrogate less β times the mean KL."""
     old = mdp.policy(parameters)

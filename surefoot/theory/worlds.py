@@ -61,8 +61,8 @@ def random_parameters(rng: np.random.Generator, mdp: MDP, spread: float = 1.0) -
 def chain(length: int = 8, *, gamma: float = 0.9, slip: float = 0.1) -> MDP:
     """A walk of `length` cells: `right` at its end pays 1, `left` at its beginning pays 0.1 and is nearer.
 
-    With probability `slip` a move goes the other way. Nothing ends: a greedy policy that is trained too fast settles for
-    the small reward.
+    With probability `slip` a move goes the other way. Nothing ends; a policy that is trained too fast settles for the
+    small reward.
     """
     _at_least(length, 2, "length")
     cells = np.arange(length)

@@ -30,9 +30,11 @@ def kl(p: Array, q: Array) -> Array:
     Summed as Σ p·(u − log(1+u)) with u = q/p − 1, which is the same for distributions and keeps its digits where they
     nearly agree: every term is small and none is negative.
     """
-    u = np.where(p > 0.0, (q - p) / np.where(p > 0.0, p, 1.0), 0.0)
+    safe = np.where(p > 0.0, p, 1.0)
+    u = np.where(p > 0.0, (q - p) / safe, 0.0)
     with np.errstate(divide="ignore"):
-        excess = np.where(np.abs(u) < 1e-3, u**2 * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))), u - np.log1p(u))
+        log_ratio = np.where(np.abs(u) < 0.5, np.log1p(np.maximum(u, -0.5)), np.log(np.where(p > 0.0, q, 1.0) / safe))
+    excess = np.where(np.abs(u) < 1e-3, u**2 * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))), u - log_ratio)
     terms = np.where(p > 0.0, p * excess, q)
     total: Array = terms.sum(-1)
     return total

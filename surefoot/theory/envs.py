@@ -38,7 +38,7 @@ class MDPEnv(gym.Env[Any, Any]):
         self.observation_space: spaces.Space[Any] = (
             spaces.Discrete(mdp.num_states)
             if features is None
-            else spaces.Box(float(features.min()), float(features.max()), features.shape[1:], np.float32)
+            else spaces.Box(min(0.0, features.min()), max(1.0, features.max()), features.shape[1:], np.float32)
         )
         self.action_space = spaces.Discrete(mdp.num_actions)
         self.state = 0

@@ -72,7 +72,7 @@ def _bound(figure: Figure, numbers: dict[str, Any]) -> None:
     far.annotate(
         "trusted: this thin line" if zoom_factor > 20.0 else "trusted",
         (numbers["trusted"], far.get_ylim()[0]),
-        xytext=(6, 6),
+        xytext=(26, 6),
         textcoords="offset points",
         color="#00664B",
     )
@@ -247,7 +247,7 @@ def _gae(figure: Figure, numbers: dict[str, Any]) -> None:
     parts.set_title(f"a critic that is off by {numbers['critic_error']:g}")
     parts.legend(loc="upper left")
     for family, colour, line in zip(
-        numbers["families"], (GREEN, SKY, BLACK, PINK), ("-", "-.", "-", "--"), strict=True
+        numbers["families"], (GREEN, SKY, BLACK, PINK), ("-", "-.", "-", "--"), strict=False
     ):
         error = np.sqrt(np.array(family["bias_squared"]) + np.array(family["variance"]))
         critics.plot(x, error, color=colour, linestyle=line, label=f"critic off by {family['critic_error']:g}")

@@ -38,53 +38,57 @@ def world_of(config: WorldConfig) -> tuple[MDP, Array]:
 def bound(config: BoundConfig) -> dict[str, Any]:
     """η, L and the lower bound along the natural gradient, and how little of the way the bound vouches for."""
     mdp, theta = world_of(config)
-    result = _along_direction(mdp, theta)
-    rows = []
-    for gamma in GAMMAS:
-        other = _along_direction(mdp.with_gamma(gamma), theta)
-        rows.append({"gamma": gamma, **{key: other[key] for key in ("constant", "true_gain", "sure_gain", "share")}})
-    return {**result, "by_gamma": rows}
-
-
-def _along_direction(mdp: MDP, theta: Array) -> dict[str, Any]:
-    """The picture of one γ. `t` is in units of the natural gradient scaled to a mean KL of about ½t²."""
     old = mdp.policy(theta)
-    eta = float(exact.expected_return(mdp, old))
-    move = steps.natural_step(mdp, theta, max_kl=0.5) - theta
-
-    def at(t: Array) -> tuple[Array, Array, Array]:
-        new = mdp.policy(theta + t[:, None, None] * move)
-        return exact.expected_return(mdp, new), exact.surrogate(mdp, old, new), divergence.lower_bound(mdp, old, new)
-
-    far = np.concatenate([[0.0], np.geomspace(1e-6, 30.0, 4000)])
-    truth, _, sure = at(far)
-    best, safe = int(truth.argmax()), int(sure.argmax())
-    kept = sure >= eta
-    kept[0] = True  # π itself, whatever the rounding
-    trusted = float(far[np.flatnonzero(kept)[-1]])
-    end = min(max(2.0 * float(far[best]), 3.0 * trusted), 4.0)
-    t = np.linspace(-0.25 * end, end, 401)
-    near = np.linspace(-0.5, 1.5, 201) * (trusted or 1e-6)
-    names = ("expected_return", "surrogate", "lower_bound")
-    true_gain, sure_gain = float(truth[best] - eta), float(sure[safe] - eta)
+    found = _gains(mdp, theta)
+    t = np.linspace(-0.25, 1.0, 301) * min(max(2.0 * found["best_step"], 3.0 * found["trusted"]), 4.0)
+    near = np.linspace(-0.5, 1.5, 201) * (found["trusted"] or 1e-6)
+    names = ("t", "expected_return", "surrogate", "lower_bound")
+    curves, zoom = (
+        dict(zip(names, (x.tolist() for x in (at, *_along(mdp, theta, at))), strict=True)) for at in (t, near)
+    )
     table = maximise_bound(mdp, old)
     furthest = float(divergence.max_kl(mdp, old, table))
+    kept = ("gamma", "constant", "true_gain", "sure_gain", "share")
+    rows = [{key: value for key, value in _gains(mdp.with_gamma(g), theta).items() if key in kept} for g in GAMMAS]
+    return {
+        **found,
+        "max_advantage": float(divergence.max_advantage(mdp, old)),
+        "max_kl_of_best_table": furthest if np.isfinite(furthest) else None,  # γ = 0: the greedy policy at no price
+        "gain_of_best_table": float(exact.expected_return(mdp, table) - exact.expected_return(mdp, old)),
+        "curves": curves,
+        "zoom": zoom,
+        "by_gamma": rows,
+    }
+
+
+def _along(mdp: MDP, theta: Array, t: Array) -> tuple[Array, Array, Array]:
+    """(η, L, the bound) at θ + t·(the natural gradient, scaled to a mean KL of about ½t²)."""
+    move = steps.natural_step(mdp, theta, max_kl=0.5) - theta
+    old, new = mdp.policy(theta), mdp.policy(theta + t[:, None, None] * move)
+    return exact.expected_return(mdp, new), exact.surrogate(mdp, old, new), divergence.lower_bound(mdp, old, new)
+
+
+def _gains(mdp: MDP, theta: Array) -> dict[str, float]:
+    """The best step by the bound and in truth, and the end of the trusted region, along the natural gradient."""
+    old = mdp.policy(theta)
+    eta = float(exact.expected_return(mdp, old))
+    far = np.concatenate([[0.0], np.geomspace(1e-6, 30.0, 1500)])
+    truth, _, sure = _along(mdp, theta, far)
+    best, safe = int(truth.argmax()), int(sure.argmax())
+    trusted = sure >= eta
+    trusted[0] = True  # π itself, whatever the rounding
+    true_gain, sure_gain = float(truth[best] - eta), float(sure[safe] - eta)
     return {
         "gamma": mdp.gamma,
-        "max_advantage": float(divergence.max_advantage(mdp, old)),
         "constant": float(divergence.bound_constant(mdp, old)),
         "old_return": eta,
-        "trusted": trusted,
+        "trusted": float(far[np.flatnonzero(trusted)[-1]]),
         "sure_step": float(far[safe]),
         "best_step": float(far[best]),
         "sure_gain": sure_gain,
         "gain_there": float(truth[safe] - eta),
         "true_gain": true_gain,
         "share": sure_gain / true_gain if true_gain > 0.0 else 0.0,
-        "max_kl_of_best_table": furthest if np.isfinite(furthest) else None,  # γ = 0: the greedy policy at no price
-        "gain_of_best_table": float(exact.expected_return(mdp, table) - eta),
-        "curves": {"t": t.tolist(), **{n: y.tolist() for n, y in zip(names, at(t), strict=True)}},
-        "zoom": {"t": near.tolist(), **{n: y.tolist() for n, y in zip(names, at(near), strict=True)}},
     }
 
 
@@ -199,8 +203,7 @@ def gae(config: GaeConfig) -> dict[str, Any]:
     grid = np.linspace(0.0, 1.0, 41)
     result: dict[str, Any] = {"gamma": config.gamma, "critic_error": config.critic_error, "gae_lambda": grid.tolist()}
     families = []
-    for factor in (0.0, 0.5, 1.0, 2.0):
-        error = factor * config.critic_error
+    for error in dict.fromkeys(factor * config.critic_error for factor in (0.0, 0.5, 1.0, 2.0)):
         curve = [estimators.gae_errors(mdp, policy, value + error * noise, x, weight) for x in grid]
         bias, variance = (np.array(column) for column in zip(*curve, strict=True))
         best = int((bias + variance).argmin())

@@ -142,6 +142,30 @@ def cliff(width: int = 8, *, gamma: float = 0.95, depth: float = 10.0, blind: bo
     )
 
 
+def ledge(*, gamma: float = 0.01, bonus: float = 0.0325) -> MDP:
+    """A fork and a rarely visited ledge behind it whose policies hang together: where the mean KL misleads.
+
+    `on` at the fork (taken with 0.3) pays `bonus` and leads to the ledge, where `on` (0.5) costs 1; then it ends. One
+    number θ in [0, 1], in the parameters [[0, θ], [0, 1]], moves both: at θ = 1 they are 0.35 and 0.9. A mean over the
+    visited states hardly sees how far the ledge's policy goes.
+    """
+    fork, edge, end = range(3)
+    transition, reward = np.zeros((3, 2, 3)), np.zeros((3, 2, 3))
+    transition[fork, 0, end] = transition[fork, 1, edge] = transition[edge, :, end] = 1.0
+    reward[fork, 1, edge], reward[edge, 1, end] = bonus, -1.0
+    old, new = (np.log(np.array(p) / (1.0 - np.array(p))) for p in ((0.3, 0.5), (0.35, 0.9)))
+    return MDP(
+        transition=transition,
+        reward=reward,
+        start=np.eye(3)[fork],
+        gamma=gamma,
+        terminal=np.arange(3) == end,
+        features=np.vstack([np.stack([new - old, old], -1), np.zeros(2)]),
+        actions=("off", "on"),
+        grid=(1, 3),
+    )
+
+
 def _at_least(value: int, least: int, name: str) -> None:
     if value < least:
         raise UsageError(f"{name}={value} is too small; it must be at least {least}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, PINK, SKY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#222222"
+DARK = "#00664B"  # green that can be read as text
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -50,11 +51,10 @@ def draw(study: str, numbers: dict[str, Any], out: Path) -> None:
 
 def _bound(figure: Figure, numbers: dict[str, Any]) -> None:
     far, near, gammas = figure.subplots(1, 3, width_ratios=(1.2, 1.2, 1.0))
-    zoom_factor = numbers["curves"]["t"][-1] / numbers["zoom"]["t"][-1]
-    figure.suptitle(
-        f"The bound never lies, and promises little: {_percent(numbers['share'])} of the gain in this direction",
-        fontweight="bold",
-    )
+    zoom = numbers["curves"]["t"][-1] / numbers["zoom"]["t"][-1]
+    promise = f"The bound never lies, and promises little: {_percent(numbers['share'])} of the gain in this direction"
+    free = "γ = 0: no state follows another, so that L is η, and everything is trusted"
+    figure.suptitle(promise if numbers["constant"] > 0.0 else free, fontweight="bold")
     for axes, curves in ((far, numbers["curves"]), (near, numbers["zoom"])):
         axes.axhline(numbers["old_return"], color=BLACK, linewidth=0.8, linestyle=":")
         axes.axvspan(0.0, numbers["trusted"], color=GREEN, alpha=0.18, linewidth=0.0)
@@ -63,33 +63,30 @@ def _bound(figure: Figure, numbers: dict[str, Any]) -> None:
         axes.plot(curves["t"], curves["lower_bound"], color=GREEN, linestyle="-.")
         axes.plot(0.0, numbers["old_return"], "o", color=BLACK)
         axes.set_xlabel("step t along the natural gradient")
+        axes.set_xlim(curves["t"][0], curves["t"][-1])
     truth = np.array(numbers["curves"]["expected_return"])
     high = max(truth.max(), numbers["old_return"])
     room = 0.6 * (high - min(truth.min(), numbers["old_return"])) or 1.0
     far.set_ylim(min(truth.min(), numbers["old_return"]) - 0.25 * room, high + room)
     far.set_ylabel("expected return η")
     far.set_title("the whole walk")
-    far.annotate(
-        "trusted: this thin line" if zoom_factor > 20.0 else "trusted",
-        (numbers["trusted"], far.get_ylim()[0]),
-        xytext=(26, 6),
-        textcoords="offset points",
-        color="#00664B",
-    )
+    if zoom > 20.0:
+        bottom = (numbers["trusted"], far.get_ylim()[0])
+        far.annotate("trusted: this thin line", bottom, xytext=(26, 6), textcoords="offset points", color=DARK)
     lines = dict(zip(("η: the truth", "L: the surrogate", "L − C·KL: the bound"), far.lines[1:4], strict=True))
     far.legend(lines.values(), lines.keys(), loc="upper left")
-    near.set_title(f"{zoom_factor:.3g} times closer: the trusted region")
+    near.set_title(f"{zoom:,.0f} times closer: the trusted region" if zoom >= 2.0 else "the trusted region")
     near.annotate(
         "trusted:\nbound ≥ η(π)",
         (0.5 * numbers["trusted"], numbers["old_return"]),
         xytext=(0.42, 0.05),
         textcoords="axes fraction",
         ha="center",
-        color="#00664B",
+        color=DARK,
     )
     near.ticklabel_format(useOffset=False)
     near.locator_params(axis="x", nbins=4)
-    rows = numbers["by_gamma"]
+    rows = [row for row in numbers["by_gamma"] if row["share"] > 1e-12]  # the rest is rounding
     horizon = [1.0 / (1.0 - row["gamma"]) for row in rows]
     gammas.loglog(horizon, [row["share"] for row in rows], "o-", color=PINK)
     gammas.set_xticks(horizon[::2] + horizon[-1:], [f"{row['gamma']:g}" for row in rows[::2] + rows[-1:]])
@@ -259,4 +256,4 @@ def _gae(figure: Figure, numbers: dict[str, Any]) -> None:
 
 
 def _percent(share: float) -> str:
-    return f"{100.0 * share:.2g} %"
+    return f"{100.0 * share:.3g} %"

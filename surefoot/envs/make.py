@@ -84,6 +84,8 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
         # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.
         kwargs = make_kwargs(config.env, kwargs)
         return gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
+    except UsageError:  # of an env of our own: a wrong env_kwargs
+        raise
     except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv) as error:
         raise UsageError(_unknown_env(config.env, error)) from None
     except DependencyNotInstalled as error:

@@ -84,6 +84,7 @@ class MDPEnv(gym.Env[Any, Any]):
         return picture
 
 
+# The factories that the ids stand for; `gamma` is the one of `mdp`, and no part of what happens.
 def chain(length: int = 8, slip: float = 0.1, gamma: float = 0.9, render_mode: str | None = None) -> MDPEnv:
     return MDPEnv(worlds.chain(length, slip=slip, gamma=gamma), render_mode)
 
@@ -95,6 +96,7 @@ def grid(size: int = 4, slip: float = 0.1, gamma: float = 0.9, render_mode: str 
 def cliff(
     width: int = 8, depth: float = 10.0, blind: bool = False, gamma: float = 0.95, render_mode: str | None = None
 ) -> MDPEnv:
+    """It sees where it stands, unless `blind`."""
     return MDPEnv(worlds.cliff(width, depth=depth, blind=blind, gamma=gamma), render_mode)
 
 

@@ -102,6 +102,7 @@ def _surrogate(figure: Figure, numbers: dict[str, Any]) -> None:
     left.plot(curves["t"], curves["expected_return"], color=BLUE, label="η: the truth")
     left.plot(curves["t"], curves["surrogate"], color=ORANGE, linestyle="--", label="L: states of π, actions of π̃")
     left.plot(0.0, numbers["old_return"], "o", color=BLACK, label="π")
+    left.set_title("along one direction")
     left.set_xlabel("step t along the natural gradient")
     left.set_ylabel("expected return")
     left.legend(loc="best")
@@ -115,6 +116,11 @@ def _surrogate(figure: Figure, numbers: dict[str, Any]) -> None:
     if len(t):
         middle = len(t) // 3
         right.loglog(t, size[middle] * (t / t[middle]) ** 2, color=BLACK, linestyle=":", label="slope 2")
+        dips = np.flatnonzero((size[1:-1] < 0.7 * size[:-2]) & (size[1:-1] < 0.7 * size[2:])) + 1
+        for dip in dips[:1]:
+            right.annotate(
+                "η − L changes sign", (t[dip], size[dip]), xytext=(4, -18), textcoords="offset points", color=BLUE
+            )
     right.set_xlabel("step t")
     right.set_title("L is η here" if numbers["order"] is None else f"error of L: order {numbers['order']:.2f} measured")
     right.legend(loc="best")

@@ -6,6 +6,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import surefoot
+from surefoot.cli.main import main
 from surefoot.envs.make import known_envs
 from surefoot.envs.own_envs import OWN
 from surefoot.theory import exact
@@ -75,9 +76,14 @@ def test_the_trainer_learns_and_its_numbers_are_the_exact_ones(name, kwargs):
     assert float(batch.weight.sum()) == pytest.approx(exact.visitation(mdp, table).sum(), rel=1e-5)
 
 
-def test_by_module_and_by_id(capsys):
-    from surefoot.cli.main import main
+def test_wrong_env_kwargs_are_a_users_error(capsys):
+    assert main(["train", "surefoot/Cliff-v0", "--env-kwargs", '{"width": 1}']) == 2
+    assert capsys.readouterr().err == "surefoot: width=1 is too small; it must be at least 2\n"
+    assert main(["train", "surefoot/Cliff-v0", "--env-kwargs", '{"size": 1}']) == 2
+    assert "do not fit surefoot/Cliff-v0" in capsys.readouterr().err
 
+
+def test_by_module_and_by_id(capsys):
     assert main(["train", "surefoot.theory.envs:surefoot/Grid-v0", "--dry-run"]) == 0
     assert main(["train", "surefoot/Grid-v0", "--env-kwargs", '{"size": 5}', "--dry-run"]) == 0
     assert main(["doctor", "surefoot/Chain-v0", "--episodes", "2"]) == 0

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from surefoot.algorithms import ALGORITHMS, ppo_penalty, trpo
 from surefoot.engine.collect import fill_values
@@ -12,6 +13,8 @@ from surefoot.engine.natural import fisher_by_autograd
 from surefoot.engine.optimize import Learner
 from surefoot.math import returns
 from surefoot.math.trust_region import flat_gradient
+from surefoot.policies.actor_critic import ActorCritic
+from surefoot.policies.config import PolicyConfig
 from surefoot.theory import divergence, exact, gradients, sampling, steps, worlds
 from surefoot.theory.bridge import exact_batch, linear_policy, parameters_of, set_parameters, table_of, with_bias
 from surefoot.theory.penalty import maximise_bound, maximise_mean_penalty
@@ -120,6 +123,37 @@ def test_the_librarys_fisher_matrix_is_the_exact_one(mdp):
     expected = (gradients.fisher(mdp, theta) @ vector.ravel()).reshape(vector.shape)
     scale = 1e-10 * np.abs(expected).max()
     np.testing.assert_allclose(found, np.concatenate([expected[:-1].T.ravel(), expected[-1]]), rtol=0, atol=scale)
+
+
+def test_the_librarys_natural_step_spends_exactly_its_kl(mdp):
+    """½·sᵀFs = δ with the exact F, and the gain it predicts is ∇L·s with the exact ∇L."""
+    theta = parameters_for(mdp, spread=0.5)
+    policy = linear_policy(mdp, theta)
+    algorithm = make("npg", max_kl=0.02, cg_damping=0.0, cg_iterations=300)
+    learner, batch = learner_for(policy, algorithm), exact_batch(mdp, policy)
+    step, predicted = learner.natural_step(algorithm.objective, batch, algorithm.config)
+    actions, flat = mdp.num_actions, step.numpy()
+    move = np.vstack([flat[:-actions].reshape(actions, -1).T, flat[-actions:]])
+    assert 0.5 * move.ravel() @ gradients.fisher(mdp, theta) @ move.ravel() == pytest.approx(0.02, rel=1e-9)
+    rho = exact.visitation(mdp, mdp.policy(theta)).sum()
+    slope = (gradients.policy_gradient(mdp, theta) * move).sum() / rho
+    assert float(predicted) == pytest.approx(slope, rel=1e-9)
+    natural = gradients.natural_gradient(mdp, theta)
+    best = np.sqrt(0.04 * (gradients.policy_gradient(mdp, theta) * natural).sum() / rho)  # √(2δ·∇Lᵀ F⁺ ∇L)
+    assert slope == pytest.approx(best, rel=1e-4)  # no direction gains more for this KL
+
+
+def test_a_table_over_a_discrete_space_in_float32_agrees_too():
+    """The network as the trainer builds it for these envs: one-hot inside, float32."""
+    mdp = with_bias(worlds.gridworld(3))
+    torch.manual_seed(0)
+    discrete = (spaces.Discrete(mdp.num_states), spaces.Discrete(mdp.num_actions))
+    policy = ActorCritic(*discrete, PolicyConfig(hidden_sizes=(), init="torch"))
+    theta = parameters_of(policy)
+    np.testing.assert_allclose(table_of(mdp, policy), mdp.policy(theta), atol=1e-6)
+    expected = gradients.policy_gradient(mdp, theta) / exact.visitation(mdp, mdp.policy(theta)).sum()
+    found = actor_gradient(make("vpg", value_coef=0.0), policy, exact_batch(mdp, policy))
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("max_kl", [1e-3, 0.05])

@@ -18,6 +18,7 @@ COMMANDS = {  # name -> (module, one line)
     "doctor": ("surefoot.cli.doctor", "examine an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
+    "theory": ("surefoot.cli.theory", "the lecture's formulas on MDPs where every number is exact, with pictures"),
     "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
 }
 

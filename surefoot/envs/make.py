@@ -17,6 +17,7 @@ from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFo
 
 from surefoot.envs.atari import is_atari, make_kwargs, preprocess
 from surefoot.envs.envpool_envs import PoolEnv, is_envpool
+from surefoot.envs.own_envs import register_own
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError, did_you_mean
 
@@ -28,6 +29,8 @@ Factory = Callable[..., "gym.Env[Any, Any]"]
 PARALLEL = "pettingzoo:"  # ids of envs of several agents, which are no `gymnasium.Env`
 # Where an env comes from -> the extra that installs it.
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
+
+register_own()
 
 
 def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:
@@ -81,6 +84,8 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
         # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.
         kwargs = make_kwargs(config.env, kwargs)
         return gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
+    except UsageError:  # of an env of our own: a wrong env_kwargs
+        raise
     except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv) as error:
         raise UsageError(_unknown_env(config.env, error)) from None
     except DependencyNotInstalled as error:

@@ -129,7 +129,7 @@ class Rollout:
     remaining: float = 1.0  # share of the step budget still ahead at the start of this rollout, for schedules
     context: Context | None = None  # of a policy with memory, over the T+1 observations
     final_memory: Tensor | None = None  # [K, M] the memory before each final observation
-    scan: Scan | None = None  # a compiled `math.returns.reverse_scan`; None: that itself
+    compiled: Any = None  # twins of `reverse_scan` and `advantages` (kernels.scan); None: the functions themselves
 
     @property
     def done(self) -> Tensor:

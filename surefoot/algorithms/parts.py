@@ -80,14 +80,24 @@ class JointLossConfig(CriticConfig, EntropyConfig):
 
 def estimate(rollout: Rollout, config: AdvantageConfig) -> Batch:
     """Advantages by GAE(λ), the critic's targets by TD(λ), everything flattened to `[B]`."""
+    advantage, value_target = advantages(rollout, config)
+    return flatten(rollout, advantage, value_target, config.normalize_advantage == "batch")
+
+
+def advantages(rollout: Rollout, config: AdvantageConfig) -> tuple[Tensor, Tensor]:
+    """(advantages, the critic's targets), both `[T, N]`."""
+    value_lambda = config.gae_lambda if config.value_lambda is None else config.value_lambda
+    if rollout.compiled is not None:
+        settings = (config.gamma, config.gae_lambda, value_lambda, config.segment_length)
+        found: tuple[Tensor, Tensor] = rollout.compiled.advantages(rollout, *settings)
+        return found
     delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, config.gamma)
     delta = delta.masked_fill(~rollout.valid, 0.0)  # a step that is no transition says nothing to those before it
     done = rollout.done
-    advantage = gae(delta, done, config.gamma, config.gae_lambda, config.segment_length, rollout.scan)
-    correction = advantage
-    if config.value_lambda is not None and config.value_lambda != config.gae_lambda:
-        correction = gae(delta, done, config.gamma, config.value_lambda, config.segment_length, rollout.scan)
-    return flatten(rollout, advantage, rollout.value + correction, config.normalize_advantage == "batch")
+    advantage = correction = gae(delta, done, config.gamma, config.gae_lambda, config.segment_length)
+    if value_lambda != config.gae_lambda:
+        correction = gae(delta, done, config.gamma, value_lambda, config.segment_length)
+    return advantage, rollout.value + correction
 
 
 def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize: bool) -> Batch:

@@ -54,7 +54,8 @@ class Reinforce(Base[Config]):
         return None if self.config.reset_each_rollout else self.config.episodes_per_env
 
     def estimate(self, rollout: Rollout) -> Batch:
-        returns = reward_to_go(rollout.reward, rollout.done, self.config.gamma, rollout.scan)
+        scan = None if rollout.compiled is None else rollout.compiled.reverse_scan
+        returns = reward_to_go(rollout.reward, rollout.done, self.config.gamma, scan)
         return flatten(rollout, returns, returns, self.config.normalize_advantage != "none")
 
     def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:

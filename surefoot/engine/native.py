@@ -18,9 +18,10 @@ from surefoot.engine.optimize import Learner, Loss
 from surefoot.engine.threads import fastest
 from surefoot.envs.native_envs import NativeEnvs
 from surefoot.errors import EnvError
+from surefoot.kernels import scan
 from surefoot.kernels.network import Network, loss_spec, optimizer_spec
 from surefoot.kernels.rollout import NativeRollout
-from surefoot.kernels.scan import explained_variance, reverse_scan
+from surefoot.kernels.scan import explained_variance
 from surefoot.types import LossSpec
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class NativeCollector(Collector):
 
     def _finish(self, used: int, remaining: float) -> Rollout:
         rollout = super()._finish(used, remaining)
-        rollout.scan = reverse_scan
+        rollout.compiled = scan
         return rollout
 
     def _roll(self, rollout: NativeRollout) -> int:

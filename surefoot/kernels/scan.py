@@ -1,4 +1,4 @@
-"""The compiled twins of `math.returns.reverse_scan` and `math.statistics.explained_variance`."""
+"""The compiled twins of what is computed over a rollout: the reverse scan, advantages, explained variance."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from surefoot.kernels.library import load
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surefoot.types import Rollout
+
 
 def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
     """y_t = x_t + decay_t · y_{t+1}, backwards over time with y_T = 0. All `[T, N]` float32."""
@@ -22,6 +24,22 @@ def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
     y = torch.empty_like(x)
     _library().sf_reverse_scan(x.data_ptr(), decay.data_ptr(), y.data_ptr(), *x.shape)
     return y
+
+
+def advantages(
+    rollout: Rollout, gamma: float, lambda_: float, value_lambda: float, segment_length: int | None
+) -> tuple[Tensor, Tensor]:
+    """(GAE(λ), V + GAE(value_lambda)), both `[T, N]`; what `algorithms.parts.advantages` computes."""
+    shape = rollout.reward.shape
+    names = ("reward", "value", "next_value", "terminated", "truncated", "valid")
+    tensors = [getattr(rollout, name).contiguous() for name in names]
+    advantage, target = torch.empty(shape), torch.empty(shape)
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    cut = segment_length or 0
+    _library().sf_advantages(
+        *pointers, *shape, gamma, lambda_, value_lambda, cut, advantage.data_ptr(), target.data_ptr()
+    )
+    return advantage, target
 
 
 def explained_variance(value: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
@@ -36,6 +54,13 @@ def _library() -> ctypes.CDLL:
     library = load("nn")
     library.sf_reverse_scan.restype = None
     library.sf_reverse_scan.argtypes = [c_void_p, c_void_p, c_void_p, c_int64, c_int64]
+    library.sf_advantages.restype = None
+    library.sf_advantages.argtypes = [
+        *([c_void_p] * 6),
+        *([c_int64] * 2),
+        *([c_double] * 3),
+        *(c_int64, c_void_p, c_void_p),
+    ]
     library.sf_explained_variance.restype = c_double
     library.sf_explained_variance.argtypes = [c_void_p, c_void_p, c_void_p, c_int64]
     return library

@@ -42,22 +42,14 @@ def td_error(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tens
     return reward + gamma * next_value.masked_fill(terminated, 0.0) - value
 
 
-def gae(
-    delta: Tensor,
-    done: Tensor,
-    gamma: float,
-    lambda_: float,
-    segment_length: int | None = None,
-    scan: Scan | None = None,
-) -> Tensor:
+def gae(delta: Tensor, done: Tensor, gamma: float, lambda_: float, segment_length: int | None = None) -> Tensor:
     """Â_t = Σ_{l ≥ 0} (γλ)^l δ_{t+l}, cut at the end of an episode, of a segment and of the rollout. `[T, N]`.
 
     λ = 0 is the TD error; λ = 1 is the bootstrapped return minus V(s_t). (The sum's last exponent is T−t−1, at
     δ_{T−1}; the lecture's slide prints T−t+1.) `segment_length` cuts the recursion every so many steps, as the
-    lecture's Pendulum program does with segments of 3; each segment's last δ still bootstraps. `scan`: a twin
-    of `reverse_scan`.
+    lecture's Pendulum program does with segments of 3; each segment's last δ still bootstraps.
     """
     decay = gamma * lambda_ * (~done).to(delta.dtype)
     if segment_length is not None:
         decay[segment_length - 1 :: segment_length] = 0.0
-    return (scan or reverse_scan)(delta, decay)
+    return reverse_scan(delta, decay)

@@ -120,6 +120,25 @@ EXPORT void sf_reverse_scan(const float* x, const float* decay, float* y, int64_
     }
 }
 
+// GAE(λ) and the critic's targets, V + GAE(value_lambda), over [T, N]; segment 0: the sum is cut nowhere.
+EXPORT void sf_advantages(const float* reward, const float* value, const float* next_value, const uint8_t* terminated,
+                          const uint8_t* truncated, const uint8_t* valid, int64_t steps, int64_t envs, double gamma,
+                          double lambda, double value_lambda, int64_t segment, float* advantage, float* target) {
+  const float g = (float)gamma, decay = (float)(gamma * lambda), value_decay = (float)(gamma * value_lambda);
+  for (int64_t n = 0; n < envs; n++) {
+    float a = 0.0f, b = 0.0f;
+    for (int64_t t = steps - 1; t >= 0; t--) {
+      const int64_t i = t * envs + n;
+      const bool cut = terminated[i] || truncated[i] || (segment && t % segment == segment - 1);
+      const float next = terminated[i] ? 0.0f : next_value[i];
+      const float delta = valid[i] ? reward[i] + g * next - value[i] : 0.0f;
+      a = cut ? delta : delta + decay * a;
+      b = cut ? delta : delta + value_decay * b;
+      advantage[i] = a, target[i] = value[i] + b;
+    }
+  }
+}
+
 // 1 − Var(target − value) / Var(target), weighted; 0 where the targets do not vary.
 EXPORT double sf_explained_variance(const float* value, const float* target, const float* weight, int64_t samples) {
   double total = 0.0, sums[2] = {}, squares[2] = {};

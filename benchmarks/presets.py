@@ -33,6 +33,7 @@ def list_presets() -> list[str]:
 
 
 RESULTS = ROOT / "benchmarks" / "results" / "presets.json"
+ATARI = ROOT / "benchmarks" / "results" / "atari_gpu.json"
 PAGE = ROOT / "docs" / "presets.md"
 EPISODES = 100
 GIVEN = ("homework", "lecture")
@@ -218,6 +219,28 @@ def failures_list() -> list[str]:
     return ["", "An en dash stands where no setting was found that learns reliably:", "", *tried]
 
 
+def atari_table() -> list[str]:
+    """How far the family's defaults come on a game in minutes; `atari.py` measures it."""
+    if not ATARI.exists():
+        return []
+    games = json.loads(ATARI.read_text(encoding="utf-8"))
+    rows = []
+    for game, found in sorted(games.items()):
+        first, last, final = found["curve"][0], found["curve"][-1], found["evaluation"]
+        played = f"{final['mean_return']:.1f} over {final['episodes']}" if final else "–"
+        time = f"{short_count(found['steps'])} in {found['seconds'] / 60:.0f} min"
+        rows.append([f"ALE/{game}-v5", f"{first['return']:.1f}", f"{last['return']:.1f}", played, time])
+    return [
+        "",
+        "## Atari from pixels\n",
+        "`family/atari-ppo` with 16 envs, one seed, stopped by the clock long before its ten million steps: a sign\n"
+        "that it learns, not what it reaches. Mean scores of whole games: the first and the last while training, and\n"
+        "of further ones with drawn actions. Both games trained at the same time, on 16 cores and one GPU.\n",
+        "```\npython benchmarks/atari.py --game Pong --minutes 8\n```\n",
+        *table(["", "First", "Last", "Evaluated", "Steps"], rows),
+    ]
+
+
 def page(results: Results) -> str:
     """docs/presets.md."""
     parts = [
@@ -232,6 +255,7 @@ def page(results: Results) -> str:
         "",
         "With an extra installed (`box2d`):\n",
         *rows_table(results, given=False),
+        *atari_table(),
         "",
         "## Presets with given numbers\n",
         "Their settings are those of a homework sheet and of a lecture's programs; [lecture.md](lecture.md) says what\n"

@@ -244,7 +244,8 @@ class Learner:
         if metrics.get("ratio_error", 0.0) > RATIO_TOLERANCE:
             raise SurefootError(
                 f"the policy disagrees with itself: the update's first ratio is off by {metrics['ratio_error']:.2g} "
-                "(it must be 1). Something in it changes between rollout and update: dropout, batch statistics, noise"
+                "(it must be 1). Something in it changes between rollout and update: dropout, batch statistics, noise; "
+                "or a GPU rounds its products (torch.set_float32_matmul_precision other than highest)"
             )
         return metrics
 

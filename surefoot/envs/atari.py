@@ -6,10 +6,12 @@ The game itself goes on after a lost life, and its true score is what is reporte
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from surefoot.errors import UsageError
 
@@ -21,9 +23,9 @@ def is_atari(env_id: str) -> bool:
 
 
 def make_kwargs(env_id: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The four frames are taken by the preprocessing, which also needs to see each of them."""
+    """The four frames are taken by the preprocessing, which also needs to see each of them, and looks for itself."""
     wants_pixels = is_atari(env_id) and kwargs.get("obs_type", "rgb") == "rgb"
-    return {"frameskip": 1, **kwargs} if wants_pixels and "frameskip" not in kwargs else kwargs
+    return {**kwargs, "frameskip": 1, "obs_type": "grayscale"} if wants_pixels and "frameskip" not in kwargs else kwargs
 
 
 def preprocess(env: gym.Env[Any, Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
@@ -32,14 +34,91 @@ def preprocess(env: gym.Env[Any, Any], kwargs: dict[str, Any]) -> gym.Env[Any, A
         return env
     if find_spec("cv2") is None:
         raise UsageError('Atari from pixels needs OpenCV: pip install "surefoot[atari]"')
-    env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
+    noop_max = 30 if _meanings(env)[0] == "NOOP" else 0  # a few games lack it
+    env = gym.wrappers.AtariPreprocessing(
+        QuickSeeds(env) if noop_max else env, noop_max=noop_max, frame_skip=4, screen_size=84
+    )
     env = LostLives(FireReset(env) if _waits_for_fire(env) else env)
     return gym.wrappers.FrameStackObservation(env, 4)
 
 
+def _meanings(env: gym.Env[Any, Any]) -> list[str]:
+    meanings: list[str] = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+    return meanings
+
+
 def _waits_for_fire(env: gym.Env[Any, Any]) -> bool:
-    meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
-    return len(meanings) > 1 and meanings[1] == "FIRE"
+    return _meanings(env)[1:2] == ["FIRE"]
+
+
+class QuickSeeds(gym.Wrapper[Any, Any, Any, Any]):
+    """Seeded resets that do not load the game anew, which takes as long as two hundred steps.
+
+    The seed decides nothing of a new game but the generator that repeats actions, a Mersenne Twister. So the state
+    after the first seeded reset, with another generator in it, is the state after any other. Whether that is so is seen
+    at the second one, which still loads the game; where it is not, all of them do.
+
+    A state has no pixels: whoever wants the screen itself has to take a step first, as no-op starts do.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._first: tuple[Any, dict[str, Any]] | None = None  # what the first seeded reset returned
+        self._state = b""  # and where it left the game
+        self._trusted: bool | None = None  # not known yet
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is None or not self._trusted:
+            obs, info = self.env.reset(seed=seed, options=options)
+            if seed is not None and self._trusted is None:
+                self._compare(obs, info)
+            return obs, info
+        assert self._first is not None
+        obs, info = self._first
+        self.env.reset(options=options)
+        seeds = self.unwrapped.seed_game(seed)  # type: ignore[attr-defined]
+        self.unwrapped.ale.restoreState(_state(with_generator(self._state, seeds[1])))  # type: ignore[attr-defined]
+        return obs.copy(), {**info, "seeds": seeds}
+
+    def _compare(self, obs: Any, info: dict[str, Any]) -> None:
+        """What a reset has given with what it would have given."""
+        state = self.unwrapped.ale.cloneState(include_rng=True).serialize()  # type: ignore[attr-defined]
+        generator = info["seeds"][1]
+        if self._first is None:
+            self._first, self._state = (obs.copy(), dict(info)), state
+            if with_generator(state, generator) != state:
+                self._trusted = False
+            return
+        before, said = self._first
+        same = np.array_equal(obs, before) and {**said, "seeds": info["seeds"]} == info
+        self._trusted = same and with_generator(self._state, generator) == state
+
+
+_GENERATOR = re.compile(rb"(?:\d+ ){624}\d+")  # 624 words and the position
+_HEAD, _TAIL = 24, 8  # bytes before the length of a state's main part, and after that part
+
+
+def with_generator(state: bytes, seed: int) -> bytes | None:
+    """A serialised state of ALE whose last generator is freshly seeded; None if it is not built as we know it."""
+    found = list(_GENERATOR.finditer(state))
+    if not found:
+        return None
+    twister: Any = np.random.RandomState(int(seed) % 2**32).get_state(legacy=False)  # std::mt19937 of the same seed
+    words = twister["state"]["key"].tolist()
+    text = " ".join(map(str, [*words, len(words)])).encode()
+    begin, end = found[-1].span()
+    grown, body = len(text) - (end - begin), int.from_bytes(state[_HEAD : _HEAD + 4], "little")
+    if _HEAD + 4 + body + _TAIL != len(state) or int.from_bytes(state[begin - 4 : begin], "little") != end - begin:
+        return None
+    size = (body + grown).to_bytes(4, "little")
+    return state[:_HEAD] + size + state[_HEAD + 4 : begin - 4] + len(text).to_bytes(4, "little") + text + state[end:]
+
+
+def _state(serialized: bytes | None) -> Any:
+    from ale_py import ALEState
+
+    assert serialized is not None, "the first reset's state was understood"
+    return ALEState(serialized)
 
 
 class FireReset(gym.Wrapper[Any, Any, Any, Any]):

@@ -7,11 +7,13 @@ recurrent kernels at once, instead of step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
@@ -53,11 +55,12 @@ class Memory(nn.Module):
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """`[L, n, F]` from the states before; the output is flat, `[L·n, H]`."""
         before = memory[None].contiguous()
-        if self.is_lstm:
-            out, (h, c) = self.net(features, tuple(part.contiguous() for part in before.chunk(2, -1)))
-            return out.flatten(0, 1), torch.cat([h[0], c[0]], -1)
-        out, h = self.net(features, before)
-        return out.flatten(0, 1), h[0]
+        with without_cudnn():
+            if self.is_lstm:
+                out, (h, c) = self.net(features, tuple(part.contiguous() for part in before.chunk(2, -1)))
+                return out.flatten(0, 1), torch.cat([h[0], c[0]], -1)
+            out, h = self.net(features, before)
+            return out.flatten(0, 1), h[0]
 
     def forward(self, features: Tensor, context: Context) -> Tensor:
         """B = T·n time-major features, with everything that came before them."""
@@ -83,3 +86,18 @@ class Memory(nn.Module):
         before = memory[env] * (first == 0)[:, None]
         out, _ = self._run(features[rows], before)
         return out[(within * len(env) + number).flatten()]
+
+
+@contextmanager
+def without_cudnn() -> Iterator[None]:
+    """PyTorch's own kernels on a GPU.
+
+    cuDNN's recurrent ones cannot be differentiated twice (NPG, TRPO), have no gradient after `eval()`, and want the
+    weights in an order of their own, while ours are views of one vector.
+    """
+    before = cudnn.enabled
+    cudnn.enabled = False
+    try:
+        yield
+    finally:
+        cudnn.enabled = before

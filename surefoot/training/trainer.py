@@ -17,6 +17,7 @@ from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.fast import choose_engine, compile_parts
 from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.engine.optimize import Learner
+from surefoot.engine.precision import full_precision
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
@@ -225,7 +226,7 @@ class Trainer:
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
         threads = 1 if self.engine == "native" else self.config.run.torch_threads
-        with torch_threads(threads), ExitStack() as leaving:
+        with torch_threads(threads), full_precision(), ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # each is told of the end, also when another one raises
                 leaving.callback(callback.on_end, self)

@@ -5,12 +5,15 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
+from torch.backends import cudnn
 
 from surefoot.errors import UsageError
 from surefoot.math.trust_region import flat_gradient
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
+from surefoot.policies.memory import Memory
 from surefoot.policies.mlp import MLP
+from surefoot.types import Context
 
 OBS = spaces.Box(-np.inf, np.inf, (5,), np.float32)
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(np.array([-1.0, 0.0]), np.array([3.0, 1.0]), dtype=np.float64)
@@ -271,3 +274,14 @@ def test_normalised_policy_saves_its_statistics():
 def test_without_normalisation_float32_observations_pass_untouched():
     obs = torch.randn(4, 5) * 100
     assert torch.equal(build().normalize(obs), obs)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_a_memory_never_runs_on_cudnn_which_cannot_be_differentiated_twice(kind):
+    memory, seen = Memory(kind, 3, 4), []
+    memory.net.register_forward_hook(lambda *_: seen.append(cudnn.enabled))
+    memory.step(torch.zeros(2, 3), torch.zeros(2, memory.size), torch.ones(2, dtype=torch.bool))
+    start = torch.tensor([[True, False], [False, True]])
+    memory(torch.zeros(4, 3), Context(start, torch.zeros(2, memory.size)))
+    assert seen == [False, False]
+    assert cudnn.enabled

@@ -1,0 +1,54 @@
+import pytest
+from torch.backends import cudnn
+
+import surefoot
+from surefoot.engine.precision import full_precision
+from tests.helpers import ScriptedEnv
+
+
+def now():
+    return cudnn.allow_tf32, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+
+
+@pytest.fixture(autouse=True)
+def _as_pytorch_begins():
+    before = now()
+    yield
+    assert now() == before
+
+
+def test_no_tensorfloat_inside_and_everything_as_before_outside():
+    assert now() == (True, "tf32", "tf32")
+    with full_precision():
+        assert now() == (False, "ieee", "ieee")
+    assert now() == (True, "tf32", "tf32")
+
+
+def test_it_is_undone_after_an_error():
+    with pytest.raises(KeyError), full_precision():
+        raise KeyError
+    assert now() == (True, "tf32", "tf32")
+
+
+def test_a_user_who_wants_full_precision_keeps_it():
+    cudnn.allow_tf32 = False
+    try:
+        with full_precision():
+            assert now() == (False, "ieee", "ieee")
+        assert not cudnn.allow_tf32
+        assert "tf32" not in now()
+    finally:
+        cudnn.allow_tf32 = True
+
+
+def test_training_has_it():
+    seen = []
+
+    class Look(surefoot.Callback):
+        def on_rollout(self, trainer, rollout):
+            seen.append(now())
+
+    surefoot.train(
+        ScriptedEnv, preset="none", progress=False, num_envs=2, rollout_length=4, total_steps=16, callbacks=[Look()]
+    )
+    assert set(seen) == {(False, "ieee", "ieee")}

@@ -88,10 +88,10 @@ static inline void log_softmax(const vec* z, int n, vec* logp, vec* p) {
 }
 
 struct HeadScratch {
-  std::vector<vec> param, slope, logp, p, old, old_logp, old_p, action, noise, mask, d_param, d_out;
+  std::vector<vec> param, slope, logp, p, old, old_logp, old_p, action, noise, mask, d_out;
   void prepare(const Head& head) {
     int n = head.params > head.outputs ? head.params : head.outputs;
-    for (auto* rows : {&param, &slope, &logp, &p, &old, &old_logp, &old_p, &d_param, &d_out}) rows->resize(n + 1);
+    for (auto* rows : {&param, &slope, &logp, &p, &old, &old_logp, &old_p, &d_out}) rows->resize(n + 1);
     action.resize(head.actions + 1), noise.resize(head.noises + 1), mask.resize(head.masks + 1);
   }
 };

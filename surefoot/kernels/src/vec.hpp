@@ -62,6 +62,17 @@ static inline void transpose(const vec* from, vec* to) {
   for (int i = 0; i < LANES; i++) to[i] = a[i];
 }
 
+// e^r − 1 for what is left of a number when its powers of two are taken out.
+static inline vec exp_less_one(vec r) {
+  vec p = all(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return p * (r * r) + r;
+}
+
 // e^x. A NaN stays one; beyond the range of a float: 0 and infinity.
 static inline vec vexp(vec x) {
   vec kept = clamp(x, -87.33f, 88.72f);  // 2^n below stays a normal number
@@ -69,13 +80,7 @@ static inline vec vexp(vec x) {
   vec k = __builtin_convertvector(n, vec);
   vec r = kept - k * 0.693359375f;
   r = r - k * -2.12194440e-4f;
-  vec p = all(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  vec y = p * (r * r) + r + 1.0f;
+  vec y = exp_less_one(r) + 1.0f;
   ivec half = n >> 1;  // in two factors: 2^128 itself is no float
   y = y * of_bits((half + 127) << 23) * of_bits((n - half + 127) << 23);
   y = x < -87.33f ? vec{} : y;
@@ -132,13 +137,7 @@ static inline void vtanh(vec x, vec& y, vec& slope) {
   vec k = __builtin_convertvector(n, vec);
   vec r = a - k * 0.693359375f;
   r = r - k * -2.12194440e-4f;
-  vec p = all(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r;  // e^r − 1
+  vec p = exp_less_one(r);
   vec power = of_bits((n + 127) << 23);
   vec e = power * p + power, m = power * p + (power - 1.0f);
   vec inverse = 1.0f / (2.0f + m);

@@ -1,20 +1,22 @@
-"""What worker processes gain: env steps per second in one process and in K, for envs of different cost.
+"""What worker processes gain: rollouts of envs of different cost, in one process and in K.
 
     python benchmarks/workers.py [--rounds 5] [--seconds 2] [--num-envs 8] [--workers K]
 
-The envs are ones whose step keeps a core busy for so many milliseconds (no sleep: that would cost no core), and
-LunarLander-v3 where it is installed. Both ways are measured with random actions, in turn within each round, because the
-machine's speed drifts; the ratio is taken round by round. Only the time inside `envs.step` counts. K: the usable cores,
-or as many as there are envs.
+The envs are ones whose step keeps a core busy for so many milliseconds (no sleep: that would cost no core), one whose
+episodes also begin slowly, and LunarLander-v3 where it is installed. A policy of two 64-64 networks acts on the
+compiled kernels. Three ways, in turn within each round, because the machine drifts; ratios are taken round by round:
+
+- one process;
+- K workers in step: all envs have stepped before the policy acts again (as it is on PyTorch, whose sums would otherwise
+  round differently);
+- K workers apart: each goes on as soon as its own envs have stepped. The bytes are those of the other two.
+
+Whole rollouts are timed. K: the usable cores, or as many as there are envs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import statistics
 from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
@@ -23,72 +25,100 @@ from time import perf_counter
 from typing import Any
 
 import gymnasium as gym
+import machine
 import numpy as np
+import torch
 
+from surefoot.engine.config import GradientConfig
+from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
-from surefoot.envs.random_play import Player
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.auto import usable_cores
+from surefoot.policies.actor_critic import ActorCritic
+from surefoot.policies.config import PolicyConfig
 
-RESULTS = Path(__file__).parent / "results" / "workers.json"
-MILLISECONDS = (0.0, 0.1, 1.0, 5.0)
 SEED = 0
+LENGTH = 64  # of a rollout
+WAYS = ("one process", "in step", "apart")
 
 
 class Busy(gym.Env[Any, Any]):
-    """Eight numbers, 200 steps an episode, and `milliseconds` of work in each."""
+    """Eight numbers, 50 steps an episode, and `milliseconds` of work in each; `reset` for a reset."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = gym.spaces.Discrete(4)
 
-    def __init__(self, milliseconds: float = 0.0) -> None:
-        self._seconds, self._obs, self._time = milliseconds / 1000, np.zeros(8, np.float32), 0
+    def __init__(self, milliseconds: float = 0.0, reset: float = 0.0) -> None:
+        self._step, self._reset, self._obs, self._time = milliseconds / 1000, reset / 1000, np.zeros(8, np.float32), 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._time = 0
+        self._work(self._reset)
+        # Episodes of different envs end at different times.
+        self._time = int(self.np_random.integers(50))
         return self._obs, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        until = perf_counter() + self._seconds
+        self._work(self._step)
         self._time += 1
+        return self._obs, 1.0, self._time >= 50, False, {}
+
+    @staticmethod
+    def _work(seconds: float) -> None:
+        until = perf_counter() + seconds
         while perf_counter() < until:
             pass
-        return self._obs, 1.0, self._time == 200, False, {}
+
+
+class InStep(NativeCollector):
+    rows_alone = False
 
 
 def cases() -> Iterator[tuple[str, EnvConfig]]:
-    for milliseconds in MILLISECONDS:
-        kwargs = {"milliseconds": milliseconds}
-        yield f"{milliseconds:g} ms", EnvConfig(env=f"{Path(__file__).resolve()}:Busy", env_kwargs=kwargs)
+    def busy(**kwargs: float) -> EnvConfig:
+        return EnvConfig(env=f"{Path(__file__).resolve()}:Busy", env_kwargs=kwargs)
+
+    yield "a step takes no time", busy()
+    yield "0.03 ms a step", busy(milliseconds=0.03)
+    yield "0.1 ms a step", busy(milliseconds=0.1)
+    yield "0.1 ms a step, 5 ms a reset", busy(milliseconds=0.1, reset=5.0)
+    yield "1 ms a step", busy(milliseconds=1.0)
     if find_spec("Box2D"):
         yield "LunarLander-v3", EnvConfig(env="LunarLander-v3")
 
 
+def collector(envs: Any, kind: type[NativeCollector] = NativeCollector) -> NativeCollector:
+    torch.manual_seed(SEED)
+    policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig())
+    learner = NativeLearner(policy, GradientConfig(), torch.Generator(), threads=1)
+    made = kind(envs, policy, LENGTH, torch.Generator().manual_seed(SEED), learner=learner)
+    made.collect()
+    return made
+
+
+def rate(made: NativeCollector, seconds: float) -> float:
+    """Env steps per second."""
+    start, steps = perf_counter(), 0
+    while (passed := perf_counter() - start) < seconds:
+        made.collect()
+        steps += LENGTH * made.envs.num_envs
+    return steps / passed
+
+
 def measure(config: EnvConfig, num_envs: int, workers: int, seconds: float, rounds: int) -> list[dict[str, float]]:
-    here = GymEnvs(lambda: make_env(config), num_envs, SEED)
-    with closing(here), closing(WorkerEnvs(config, num_envs, SEED, workers)) as there:
-        players = {"in_process": Player(here, SEED), "workers": Player(there, SEED)}
+    with (
+        closing(GymEnvs(lambda: make_env(config), num_envs, SEED)) as here,
+        closing(WorkerEnvs(config, num_envs, SEED, workers)) as there,
+        closing(WorkerEnvs(config, num_envs, SEED, workers)) as apart,
+    ):
+        ways = dict(zip(WAYS, (collector(here), collector(there, InStep), collector(apart)), strict=True))
         found = []
         for number in range(rounds):
-            names = sorted(players, reverse=bool(number % 2))  # neither is always the first
-            speeds = {name: players[name].rate(seconds) for name in names}
-            found.append(speeds | {"ratio": speeds["workers"] / speeds["in_process"]})
+            names = WAYS if number % 2 == 0 else WAYS[::-1]  # none is always the first
+            found.append({name: rate(ways[name], seconds) for name in names})
     return found
-
-
-def summarize(rounds: list[dict[str, float]]) -> dict[str, Any]:
-    ratios = [found["ratio"] for found in rounds]
-    return {
-        "in_process": statistics.median(found["in_process"] for found in rounds),
-        "workers": statistics.median(found["workers"] for found in rounds),
-        "median_ratio": statistics.median(ratios),
-        "lowest_ratio": min(ratios),
-        "highest_ratio": max(ratios),
-        "rounds": rounds,
-    }
 
 
 def main() -> None:
@@ -97,25 +127,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement [2]")
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--workers", type=int, help="[as many as usable cores, or envs]")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE.json")
+    parser.add_argument("--out", type=Path, default=machine.RESULTS / "workers.json", metavar="FILE.json")
     arguments = parser.parse_args()
     workers = arguments.workers or min(usable_cores(), arguments.num_envs)
-    result: dict[str, Any] = {
-        "setting": f"{arguments.num_envs} envs, {workers} workers, random actions, time inside envs.step",
-        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-        "envs": {},
-    }
+    setting = f"{arguments.num_envs} envs, {workers} workers, rollouts of {LENGTH} steps"
+    result: dict[str, Any] = {"machine": machine.describe(), "setting": setting, "envs": {}}
+    titles = ("one process, steps/s", f"{workers} workers in step", "apart", "apart / one process", "apart / in step")
+    table = machine.head(f"{arguments.num_envs} envs", *titles)
     for name, config in cases():
-        found = summarize(measure(config, arguments.num_envs, workers, arguments.seconds, arguments.rounds))
-        result["envs"][name] = found
-        print(
-            f"{name:<15} in one process {found['in_process']:>9,.0f} steps/s, {workers} workers "
-            f"{found['workers']:>9,.0f}, ratio {found['median_ratio']:.2f} "
-            f"({found['lowest_ratio']:.2f} to {found['highest_ratio']:.2f})",
-            flush=True,
-        )
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
-    print(f"written to {arguments.out}")
+        rounds = measure(config, arguments.num_envs, workers, arguments.seconds, arguments.rounds)
+        speeds = {way: machine.spread([found[way] for found in rounds]) for way in WAYS}
+        ratios = {way: machine.spread([found["apart"] / found[way] for found in rounds]) for way in WAYS[:2]}
+        result["envs"][name] = {"steps_per_second": speeds, "apart_over": ratios, "rounds": rounds}
+        cells = [f"{speeds[way]['median']:,.0f}" for way in WAYS]
+        table.append(machine.row(name, *cells, *(machine.ratio(ratios[way]) for way in WAYS[:2])))
+        print(table[-1], flush=True)
+    machine.write(result, table, arguments.out)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,25 @@ class Envs(Protocol):
 
 
 @runtime_checkable
+class Parted(Protocol):
+    """Envs in parts that may each go at their own pace: while some step, the policy acts for others."""
+
+    parts: list[slice]  # of the envs
+
+    def send(self, part: int, action: Any) -> None:
+        """Begin a step of this part."""
+        ...
+
+    def answered(self) -> list[int]:
+        """The parts whose steps have ended; waits for one."""
+        ...
+
+    def take(self, part: int) -> Step:
+        """What the step of this part returned; of its envs alone, whose indices count from 0."""
+        ...
+
+
+@runtime_checkable
 class Restorable(Protocol):
     """Envs that can be brought back to where they stood."""
 

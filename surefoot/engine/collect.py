@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,12 +13,14 @@ from torch import Tensor
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.timing import PhaseTimer
 from surefoot.errors import EnvError
-from surefoot.types import Context, Restorable, Rollout
+from surefoot.types import Context, Parted, Restorable, Rollout
 
 if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.policies.actor_critic import ActorCritic, Noise
-    from surefoot.types import Array, Envs
+    from surefoot.types import Array, Envs, Step
+
+Item = TypeVar("Item")
 
 
 class Collector:
@@ -28,6 +30,9 @@ class Collector:
     episodes (`episodes_per_env` of them from every env, which then stands idle: a fixed budget of steps would keep
     short episodes and drop long ones).
     """
+
+    # What is drawn for an env does not depend on those beside it, to the bit: they need not act together.
+    rows_alone = False
 
     def __init__(
         self,
@@ -73,46 +78,13 @@ class Collector:
 
     def collect(self, remaining: float = 1.0) -> Rollout:
         """One rollout with the policy as it is now. `remaining` is passed on to the batch, for schedules."""
-        obs, reward = self._obs.numpy(), self._reward
-        terminated, truncated, valid = self._terminated.numpy(), self._truncated.numpy(), self._valid.numpy()
-        actions = self.policy.actions
-        self._begin(obs)
+        self._begin(self._obs.numpy())
         memory = None if self._memory is None else self._memory.clone()
-        wanted = self.episodes_per_env
-        episodes = np.zeros(self.envs.num_envs, np.int64)
-        active = None if wanted is None else np.ones(self.envs.num_envs, np.bool_)
-        to_env = actions.to_vector_env if self.envs.batched_actions else actions.to_env
         noise = self.policy.noise(self.length, self.envs.num_envs, self.generator)
-        used = self.length
-        for t in range(self.length):
-            start = perf_counter()
-            memory = self._act(t, noise[t], memory)
-            sent = to_env(self._action[t].numpy())
-            acted = perf_counter()
-            step = self.envs.step(sent, active)
-            stepped = perf_counter()
-            obs[t + 1], reward[t], valid[t] = step.obs, step.reward, step.valid
-            terminated[t], truncated[t] = step.terminated, step.truncated
-            if step.life_lost is not None:
-                terminated[t] |= step.life_lost
-            self.tracker.add(step)
-            for index, final in step.final_obs.items():
-                if truncated[t, index] and not terminated[t, index]:
-                    self._final.append((t * self.envs.num_envs + index, final))
-                    if memory is not None:
-                        self._final_memory.append(memory[index])
-            if memory is not None:
-                self._start[t + 1] = torch.from_numpy(step.start)
-            if wanted is not None:
-                episodes += (step.terminated | step.truncated) & step.valid
-                active = episodes < wanted
-            self.timer.add("act", acted - start + perf_counter() - stepped)
-            self.timer.add("env", stepped - acted)
-            if active is not None and not active.any():
-                used = t + 1
-                break
-        if active is not None and active.any():
-            raise EnvError(past_limit(self.rollout_length))
+        if self.rows_alone and self.episodes_per_env is None and isinstance(self.envs, Parted):
+            used = self._step_parts(self.envs, noise, memory)
+        else:
+            used = self._step_all(noise, memory)
         if self.reset_each_rollout:
             self._end_open_episodes(used, memory)
         with self.timer.phase("act"):
@@ -120,14 +92,94 @@ class Collector:
         self._memory = memory
         return rollout
 
-    def _act(self, t: int, noise: Noise, memory: Tensor | None) -> Tensor | None:
-        """Fill in the actions of step t and what they were drawn from; returns what is remembered now."""
+    def _step_all(self, noise: Sequence[Noise], memory: Tensor | None) -> int:
+        """All envs step together; returns how often. `memory` is changed in place."""
+        everyone, wanted = slice(0, self.envs.num_envs), self.episodes_per_env
+        episodes = np.zeros(self.envs.num_envs, np.int64)
+        active = None if wanted is None else np.ones(self.envs.num_envs, np.bool_)
+        for t in range(self.length):
+            start = perf_counter()
+            sent = self._choose(t, everyone, noise[t], memory)
+            acted = perf_counter()
+            step = self.envs.step(sent, active)
+            stepped = perf_counter()
+            self._store(t, everyone, step, memory)
+            if wanted is not None:
+                episodes += (step.terminated | step.truncated) & step.valid
+                active = episodes < wanted
+            self.timer.add("act", acted - start + perf_counter() - stepped)
+            self.timer.add("env", stepped - acted)
+            if active is not None and not active.any():
+                return t + 1
+        if active is not None:
+            raise EnvError(past_limit(self.rollout_length))
+        return self.length
+
+    def _step_parts(self, envs: Parted, noise: Sequence[Noise], memory: Tensor | None) -> int:
+        """As `_step_all`, but every part goes on as soon as it has stepped: it does not wait for slower ones, and
+        acting for it costs nothing while they step. The same bytes, in another order of time.
+        """
+        times, ended = [0] * len(envs.parts), list[tuple[int, int]]()
+
+        def send(part: int) -> None:
+            own = envs.parts[part]
+            envs.send(part, self._choose(times[part], own, noise[times[part]].of(own), memory))
+
+        finished, before = self.tracker.finished, len(self.tracker.finished)
+        with self.timer.phase("act"):
+            for part in range(len(times)):
+                send(part)
+        while min(times) < self.length:
+            start = perf_counter()
+            answered = envs.answered()
+            stepped = perf_counter()
+            for part in answered:
+                self._store(times[part], envs.parts[part], envs.take(part), memory)
+                ended += [(times[part], episode.env) for episode in finished[before + len(ended) :]]
+                times[part] += 1
+                if times[part] < self.length:
+                    send(part)
+            self.timer.add("env", stepped - start)
+            self.timer.add("act", perf_counter() - stepped)
+        finished[before:] = in_order(finished[before:], ended)
+        places = [place for place, _ in self._final]
+        self._final, self._final_memory = in_order(self._final, places), in_order(self._final_memory, places)
+        return self.length
+
+    def _choose(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> Any:
+        """The actions of envs `own` in step t, as those take them."""
+        self._act(t, own, noise, None if memory is None else memory[own])
+        actions = self.policy.actions
+        to_env = actions.to_vector_env if self.envs.batched_actions else actions.to_env
+        return to_env(self._action[t, own].numpy())
+
+    def _store(self, t: int, own: slice, step: Step, memory: Tensor | None) -> None:
+        """What envs `own` returned for it. `memory`: of all envs."""
+        obs, terminated, truncated = self._obs.numpy(), self._terminated.numpy(), self._truncated.numpy()
+        obs[t + 1, own], self._reward[t, own], self._valid.numpy()[t, own] = step.obs, step.reward, step.valid
+        terminated[t, own], truncated[t, own] = step.terminated, step.truncated
+        if step.life_lost is not None:
+            terminated[t, own] |= step.life_lost
+        self.tracker.add(step, own.start)
+        for index, final in step.final_obs.items():
+            env = own.start + index
+            if truncated[t, env] and not terminated[t, env]:
+                self._final.append((t * self.envs.num_envs + env, final))
+                if memory is not None:
+                    self._final_memory.append(memory[env].clone())
+        if memory is not None:
+            self._start[t + 1, own] = torch.from_numpy(step.start)
+
+    def _act(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> None:
+        """Fill in the actions of envs `own` in step t and what they were drawn from; their memory moves on in place."""
         policy = self.policy
         with torch.no_grad():
-            inputs = policy.normalize(self._obs[t].to(self.device))
-            begins = None if memory is None else self._start[t].to(self.device)
-            self._params[t], self._action[t], memory = policy.act(inputs, noise, memory, begins)
-        return memory
+            inputs = policy.normalize(self._obs[t, own].to(self.device))
+            begins = None if memory is None else self._start[t, own].to(self.device)
+            self._params[t, own], self._action[t, own], after = policy.act(inputs, noise, memory, begins)
+            if memory is not None:
+                assert after is not None
+                memory.copy_(after)
 
     def _log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """Of the actions of a whole rollout, `[T, N]`."""
@@ -250,6 +302,11 @@ class Collector:
         index, obs = zip(*self._final, strict=True)
         final = torch.from_numpy(np.stack(obs)).to(self.device, self._obs.dtype)
         return torch.tensor(index, dtype=torch.int64, device=self.device), self.policy.normalize(final)
+
+
+def in_order(items: list[Item], keys: Sequence[Any]) -> list[Item]:
+    """`items` (all, or none) in the order of their keys."""
+    return [items[at] for at in sorted(range(len(items)), key=keys.__getitem__)]
 
 
 def past_limit(limit: int) -> str:

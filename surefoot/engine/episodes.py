@@ -33,14 +33,16 @@ class EpisodeTracker:
         self.info_keys = tuple(info_keys)
         self.finished: list[Episode] = []
 
-    def add(self, step: Step) -> None:
-        self.ret += np.where(step.valid, step.reward, 0.0)
-        self.length += step.valid
+    def add(self, step: Step, first: int = 0) -> None:
+        """A step of the envs from `first` on."""
+        own = slice(first, first + len(step.valid))
+        self.ret[own] += np.where(step.valid, step.reward, 0.0)
+        self.length[own] += step.valid
         for index, info in step.final_info.items():
             if step.valid[index]:
-                self.finish(index, {k: self._number(k, info[k]) for k in self.info_keys if k in info})
+                self.finish(first + index, {k: self._number(k, info[k]) for k in self.info_keys if k in info})
             else:  # cut short by a worker that died
-                self.forget(index)
+                self.forget(first + index)
 
     @staticmethod
     def _number(key: str, value: Any) -> float:

@@ -198,6 +198,8 @@ class NativeLearner(Learner):
 class NativeCollector(Collector):
     """A `Collector` that acts through the learner's kernels; native envs are stepped in there with it."""
 
+    rows_alone = True
+
     def __init__(self, *args: Any, learner: NativeLearner, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.learner = learner
@@ -250,11 +252,11 @@ class NativeCollector(Collector):
         ends = (self._terminated[:used] | self._truncated[:used]) & self._valid[:used]
         return bool((ends.sum(0) >= (self.episodes_per_env or 0)).all())
 
-    def _act(self, t: int, noise: Noise, memory: Tensor | None) -> Tensor | None:
-        inputs = rows_of(self.policy, self.policy.normalize(self._obs[t]))
-        self.learner.net.act(self.learner.theta, inputs, noise.rows, self._params[t], self._rows, self._chosen[t])
-        self._action[t].view(self._rows.shape).copy_(self._rows)
-        return None
+    def _act(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> None:
+        inputs, rows = rows_of(self.policy, self.policy.normalize(self._obs[t, own])), self._rows[own]
+        params, chosen = self._params[t, own], self._chosen[t, own]
+        self.learner.net.act(self.learner.theta, inputs, noise.rows, params, rows, chosen)
+        self._action[t, own].view(rows.shape).copy_(rows)
 
     def _log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         return self._chosen[: len(action)].clone()

@@ -39,6 +39,10 @@ class Noise:
     rows: Tensor  # [n, num_noise]
     matrix: Tensor | None = None  # [n, F + 1, num_gaussian] of state-dependent exploration, in the Gaussians' place
 
+    def of(self, own: slice) -> Noise:
+        """For these envs alone."""
+        return Noise(self.rows[own], None if self.matrix is None else self.matrix[own])
+
 
 class ActorCritic(nn.Module):
     """π(a|s) and V(s). `critic=False` (REINFORCE) builds no critic: V ≡ 0.

@@ -25,7 +25,7 @@ from surefoot.envs.workers.auto import choose_workers, usable_cores
 from surefoot.envs.workers.messages import decode, encode
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.spaces.as_json import space_to_json
-from surefoot.types import Restorable, Step
+from surefoot.types import Parted, Restorable, Step
 
 FILE = str(Path(__file__).parents[1] / "worker_envs.py")
 
@@ -165,6 +165,84 @@ def test_the_number_of_workers_does_not_matter(start, workers):
     for _ in range(20):
         same_step(one.step(zeros(one)), many.step(zeros(many)))
     one.close()
+
+
+@pytest.mark.parametrize("name", ["Nested", "Lives", "Image"])
+def test_every_part_goes_at_its_own_pace(start, name):
+    one, many = pair(start, own(name), num_envs=5)
+    assert isinstance(many, Parted)
+    same(one.reset(), many.reset())
+    one.action_space.seed(0)
+    actions = [draw(one.action_space, 5) for _ in range(30)]
+    steps, times = [one.step(action) for action in actions], [0, 0]
+    for part, step_at in enumerate(many.parts):
+        many.send(part, actions[0][step_at])
+    while many.crew.workers[0].awaited or many.crew.workers[1].awaited:
+        for part in many.answered():
+            step_at, whole = many.parts[part], steps[times[part]]
+            step = many.take(part)
+            for field in ("obs", "reward", "terminated", "truncated", "valid"):
+                same(getattr(step, field), getattr(whole, field)[step_at])
+            for field in ("final_obs", "final_info"):
+                mine = {i + step_at.start: x for i, x in getattr(step, field).items()}
+                same(mine, {i: x for i, x in getattr(whole, field).items() if step_at.start <= i < step_at.stop})
+            lost = np.zeros(5, np.bool_) if whole.life_lost is None else whole.life_lost
+            assert np.array_equal(
+                lost[step_at], np.zeros_like(step.valid) if step.life_lost is None else step.life_lost
+            )
+            times[part] += 1
+            if times[part] < len(actions):
+                many.send(part, actions[times[part]][step_at])
+    assert times == [30, 30]
+    assert many.answered() == []  # nobody is waited for
+    same(one.state_dict(), many.state_dict())
+    one.close()
+
+
+def test_a_part_does_not_wait_for_a_slower_one(start, tmp_path):
+    """The worker of env 1 hangs; that of env 0 is asked again and again until the other one's time is up."""
+    config = fatal("hang", at=3, mark=str(tmp_path / "mark"))
+    envs = start(config, num_envs=2, workers=2, timeout=0.5)
+    envs.reset()
+    times, action = [0, 0], np.zeros(1, np.int64)
+    for part in (0, 1):
+        envs.send(part, action)
+
+    def go_on():
+        while sum(times) < 1_000_000:
+            for part in envs.answered():
+                envs.take(part)
+                times[part] += 1
+                envs.send(part, action)
+
+    with pytest.raises(EnvError, match=r"did not answer within 0.5 s \(--env-timeout\) in step of env \d"):
+        go_on()
+    assert min(times) == 2  # the first to come to its third step hangs
+    assert max(times) > 20
+
+
+@pytest.mark.parametrize("how", ["kill", "hang"])
+def test_a_lost_part_is_cut_while_the_others_go_on(start, how, tmp_path):
+    notices = []
+    config = fatal(how, at=3, mark=str(tmp_path / "mark"))
+    envs = start(config, num_envs=4, workers=2, timeout=0.5, restarts=1, notice=notices.append)
+    envs.reset()
+    times, cut, last, action = [0, 0], [], {}, np.zeros(2, np.int64)
+    for part in (0, 1):
+        envs.send(part, action)
+    while min(times) < 8:
+        for part in envs.answered():
+            step = envs.take(part)
+            if not step.valid.any():
+                cut.append((part, times[part]))
+                assert step.truncated.all()
+                assert step.reward.tolist() == [0.0, 0.0]
+                assert np.array_equal(np.stack([step.final_obs[i] for i in (0, 1)]), last[part])
+            last[part] = step.obs
+            times[part] += 1
+            envs.send(part, action)
+    assert len(cut) == len(notices) == 1
+    assert cut[0][1] == 2
 
 
 def test_what_fits_no_row_still_arrives(start):

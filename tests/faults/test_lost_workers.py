@@ -106,7 +106,7 @@ def kill_in(phase, number, words, mark):
     owner, name, when = {
         "start": (Crew, "_meet", lambda *_: True),
         "reset": (WorkerEnvs, "reset", lambda *_: True),
-        "step": (WorkerEnvs, "step", late),
+        "step": (WorkerEnvs, "send", late),
         "evaluation": (NativeEpisodes, "step", lambda *_: inside and late()),
         "save": (WorkerEnvs, "state_dict", late),
         "shutdown": (WorkerEnvs, "close", lambda *_: True),

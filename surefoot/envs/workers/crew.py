@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -46,6 +47,8 @@ class Crew:
     ) -> None:
         self.config, self.run_seed = config, run_seed
         self.timeout, self.restarts, self.notice, self.restarted = timeout, restarts, notice, 0
+        # Between two looks at whether those that are awaited still live.
+        self._patience, self._next_look = min(0.25, timeout / 4), 0.0
         self._settings = config.as_dict()
         try:
             encode(self._settings, strict=True)
@@ -133,10 +136,7 @@ class Crew:
 
     def ask(self, messages: Sequence[bytes]) -> tuple[list[Any], dict[Worker, Lost]]:
         """The replies of all workers, and the workers that were lost over it. The first env's error, if one raised."""
-        if self._error is not None:
-            raise self._error
-        if not self.kill.alive:
-            raise UsageError("the envs are closed")
+        self._check()
         lost: dict[Worker, Lost] = {}
         for worker, message in zip(self.workers, messages, strict=True):
             try:
@@ -158,6 +158,43 @@ class Crew:
         if problem is not None:
             raise problem
         return replies, lost
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if not self.kill.alive:
+            raise UsageError("the envs are closed")
+
+    def send(self, worker: Worker, message: bytes) -> None:
+        """Ask one of them; what becomes of it, `take` says."""
+        self._check()
+        with suppress(Lost):
+            worker.send(message)
+
+    def answered(self) -> list[Worker]:
+        """Those that were asked and have answered, or never will; waits for one."""
+        while True:
+            asked = [worker for worker in self.workers if worker.awaited]
+            waiting = {worker.sock.fileno(): worker for worker in asked if worker.process is not None}
+            found = [worker for worker in asked if worker.process is None or worker.buffer]
+            poll = select.poll()
+            for file in waiting:
+                poll.register(file, select.POLLIN)
+            found += [waiting[file] for file, _ in poll.poll(0 if found else 1000 * self._patience)]
+            if not found or time.monotonic() > self._next_look:  # not only then: others may never be silent
+                self._next_look = time.monotonic() + self._patience
+                for worker in set(asked) - set(found):
+                    with suppress(Lost):  # it is found on the next round
+                        worker.still_there()
+            if found or not asked:
+                return found
+
+    def take(self, worker: Worker) -> tuple[Any, Lost | None]:
+        """Its reply, or how it was lost; the env's error, if it raised."""
+        try:
+            return self._reply(worker), None
+        except Lost as error:
+            return None, error
 
     def ask_all(self, order: dict[str, Any]) -> tuple[list[Any], dict[Worker, Lost]]:
         return self.ask([frame(b"x", order)] * len(self.workers))

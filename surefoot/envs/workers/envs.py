@@ -1,4 +1,4 @@
-"""`WorkerEnvs`: a crew of workers behind the protocols of `Envs` and `Restorable`."""
+"""`WorkerEnvs`: a crew of workers behind the protocols of `Envs`, `Parted` and `Restorable`."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ class WorkerEnvs:
             (path, self._block[f"action{k}"]) for k, (path, _) in enumerate(action_parts(self.action_space))
         ]
         self._seen = self._block["obs"].copy()  # what was last handed out
+        self.parts = [slice(worker.envs.start, worker.envs.stop) for worker in self.crew.workers]
         self.crew.attach(fields)
 
     def close(self) -> None:
@@ -87,16 +88,36 @@ class WorkerEnvs:
         for worker, error in lost.items():
             self._cut(worker, error, active)
             valid[worker.envs.start : worker.envs.stop] = False
+        return self._step(slice(0, self.num_envs), valid, replies)
+
+    def send(self, part: int, action: Any) -> None:
+        own = self.parts[part]
+        write_actions([(path, array[own]) for path, array in self._actions], action)
+        self.crew.send(self.crew.workers[part], b"s")
+
+    def answered(self) -> list[int]:
+        return [worker.number for worker in self.crew.answered()]
+
+    def take(self, part: int) -> Step:
+        worker = self.crew.workers[part]
+        reply, lost = self.crew.take(worker)
+        if lost is not None:
+            self._cut(worker, lost, None)
+        return self._step(self.parts[part], np.full(len(worker.envs), lost is None), [reply])
+
+    def _step(self, own: slice, valid: Array, replies: list[Any]) -> Step:
+        """What envs `own` returned."""
+        block = {name: array[own] for name, array in self._block.items()}
         ended = np.flatnonzero(block["has_final"]).tolist()
         final_obs: dict[int, Array] = {index: block["final"][index, ...].copy() for index in ended}
         final_info: dict[int, dict[str, Any]] = {index: {} for index in ended}
         for reply in replies:
             if reply is not None:
-                final_obs |= reply["finals"]
-                final_info |= reply["infos"]
+                final_obs |= {index - own.start: row for index, row in reply["finals"].items()}
+                final_info |= {index - own.start: info for index, info in reply["infos"].items()}
         reward, terminated, truncated = (block[name].copy() for name in ("reward", "terminated", "truncated"))
         life_lost = block["life_lost"].copy() if block["life_lost"].any() else None
-        return Step(self._handed_out(), reward, terminated, truncated, valid, final_obs, final_info, life_lost)
+        return Step(self._handed_out(own), reward, terminated, truncated, valid, final_obs, final_info, life_lost)
 
     def _cut(self, worker: Worker, error: Lost, active: Array | None) -> None:
         """Its envs stand at new episodes; those that were in one saw it truncated."""
@@ -108,10 +129,10 @@ class WorkerEnvs:
         block["truncated"][own] = block["has_final"][own] = ~idle
         block["final"][own] = self._seen[own]
 
-    def _handed_out(self) -> Array:
-        obs = self.observations
+    def _handed_out(self, own: slice = slice(None)) -> Array:
+        obs: Array = self._block["obs"][own].copy()
         if self.crew.restarts:
-            self._seen[...] = obs
+            self._seen[own] = obs
         return obs
 
     @property

@@ -88,7 +88,7 @@ class Worker:
             try:
                 view = view[self.sock.send(view) :]
             except TimeoutError:
-                self._still_there()
+                self.still_there()
             except (BrokenPipeError, ConnectionResetError):
                 raise self._died() from None
 
@@ -113,7 +113,7 @@ class Worker:
             try:
                 chunk = self.sock.recv(4096 if size < 4096 else 1 << 20)
             except TimeoutError:
-                self._still_there()
+                self.still_there()
                 continue
             except ConnectionResetError:
                 chunk = b""
@@ -121,7 +121,8 @@ class Worker:
                 raise self._died()
             self.buffer += chunk
 
-    def _still_there(self) -> None:
+    def still_there(self) -> None:
+        """Lost if it is not, or has been silent for too long."""
         if self._exited():  # and something that it left behind holds its socket open
             raise self._died()
         now, progress = time.monotonic(), self.counts.tobytes()

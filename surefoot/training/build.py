@@ -33,6 +33,7 @@ from surefoot.kernels.classic import classic_library
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.training.checks import check_memory
 from surefoot.training.config import check_together
+from surefoot.training.inert import check_ready
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -74,6 +75,7 @@ def build_envs(
     """`ready`: a vector env that somebody made. `factory`: makes one env; none: the config's. `notice`: of workers."""
     if ready is not None:
         check_together(config, ready.num_envs)
+        check_ready(config, algorithm)
         return ready_envs(ready, seed)
     env, num_envs = config.env, config.algorithm.num_envs
     check_memory(config.algorithm.rollout_length, num_envs)

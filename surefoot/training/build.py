@@ -16,6 +16,7 @@ from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.fast import choose_engine, compile_parts
 from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.engine.optimize import Learner
+from surefoot.envs.checks import blamed
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
@@ -102,8 +103,9 @@ def build_envs(
 def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
     """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
     declared_mode(envs)
-    begun = envs.reset(seed=vector_seed(seed))
-    return TensorEnvs(envs, begun) if holds_tensors(begun[0]) else VectorEnvs(envs, seed, begun)
+    with blamed("reset", envs):
+        obs, info = envs.reset(seed=vector_seed(seed))
+    return TensorEnvs(envs, (obs, info)) if holds_tensors(obs) else VectorEnvs(envs, seed, (obs, info))
 
 
 def envs_by_prefix(config: TrainConfig, seed: int) -> Envs | None:

@@ -25,7 +25,7 @@ import torch
 import surefoot
 from surefoot.engine.optimize import Learner
 from surefoot.envs import gym_envs
-from surefoot.training import trainer
+from surefoot.training import saving as saving_module
 
 RESULTS = Path(__file__).parent / "results" / "safety.json"
 ROUNDS = 5
@@ -68,7 +68,7 @@ def finite_parameters_seconds() -> float:
 
 def default_run(seed: int, folder: Path) -> dict[str, float]:
     saving, checking, updates = Stopwatch(), Stopwatch(), Stopwatch()
-    saving.watch(trainer, "save_checkpoint")
+    saving.watch(saving_module, "save_checkpoint")
     checking.watch(gym_envs, "require_finite")
     updates.watch(Learner, "summarize")
     try:
@@ -114,7 +114,7 @@ class Vitals(surefoot.Callback):
 
 def long_run(minutes: float, folder: Path) -> dict[str, Any]:
     vitals, saving = Vitals(), Stopwatch()
-    saving.watch(trainer, "save_checkpoint")
+    saving.watch(saving_module, "save_checkpoint")
     try:
         run = surefoot.train(
             "CartPole-v1",

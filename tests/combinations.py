@@ -124,11 +124,14 @@ def settings(case):
         "eval_episodes": 2,
         "hidden_sizes": (8,),
         "memory": case["memory"],
-        "memory_size": 8,
         "normalize_observations": True,
         "env_kwargs": {name: case[name] for name in ("observation", "action", "masked")},
     }
     length = {"reinforce": 12, "a2c": 5}.get(case["algo"], 16)
     per_update = length * 4
     more = {"num_minibatches": 2, "num_epochs": 2} if case["algo"] in ("ppo", "ppo-penalty") else {}
-    return {**common, **more, "rollout_length": length, "total_steps": 4 * per_update, "log_every": per_update}
+    if case["memory"] != "none":
+        more["memory_size"] = 8
+    if case["algo"] != "reinforce":
+        more["rollout_length"] = length
+    return {**common, **more, "total_steps": 4 * per_update, "log_every": per_update}

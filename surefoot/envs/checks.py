@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.errors import EnvError, NonFiniteError, UsageError
+from surefoot.errors import EnvError, NonFiniteError, SurefootError, UsageError
 
 if TYPE_CHECKING:
     from surefoot.types import Array
+
+
+@contextmanager
+def blamed(call: str, env: object) -> Iterator[None]:
+    """An error that comes out of the user's env is an EnvError naming the call and the env; ours go through."""
+    try:
+        yield
+    except SurefootError:
+        raise
+    except Exception as error:
+        raise EnvError(f"{call} of {env} raised {type(error).__name__}: {error}") from error
 
 
 def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:

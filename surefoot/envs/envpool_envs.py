@@ -121,6 +121,9 @@ class Pool(VectorEnv[Any, Any, Any]):
         self.spec = EnvSpec(id=task, max_episode_steps=self.limit)
         self._lives = np.zeros(self.num_envs, np.int64)
 
+    def __repr__(self) -> str:
+        return f"{PREFIX}{self.spec.id}" if self.spec else PREFIX
+
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """The seed was given when the pool was made."""
         obs, info = self.pool.reset()
@@ -178,7 +181,14 @@ class PoolEnvs(VectorEnvs):
         self.observations: Array = np.zeros((num_envs, *self.layout.shape), self.layout.dtype)
 
     def _pool(self, num_envs: int) -> Pool:
-        return make_pool(self._config, num_envs, derive_seed(self._run_seed, "envpool", self._starts))
+        return make_pool(self._config, num_envs, self._pool_seed)
+
+    @property
+    def _pool_seed(self) -> int:
+        return derive_seed(self._run_seed, "envpool", self._starts)
+
+    def __str__(self) -> str:
+        return f"{self.envs} (seed {self._pool_seed}, step {self._steps})"
 
     def state_dict(self) -> dict[str, Any]:
         return {"starts": self._starts}
@@ -224,8 +234,6 @@ class PoolEnv(gym.Env[Any, Any]):
         empty: Any = gym.vector.utils.create_empty_array(self.action_space, 1)
         batch = gym.vector.utils.concatenate(self.action_space, [action], empty)
         obs, reward, terminated, truncated, info = self._pool.step(batch)
-        if LIFE_LOST in info and not info[LIFE_LOST][0]:
-            del info[LIFE_LOST]
         return _only(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _only(info)
 
     def render(self) -> Any:

@@ -162,7 +162,7 @@ class GymEnvs:
                 require_finite(reward[index : index + 1], "reward", [env])
                 require_finite(final_obs[index][None], "final observation", [env])
                 obs, info = self._reset(env)
-            elif LIFE_LOST in info:
+            elif info.get(LIFE_LOST, False):
                 life_lost = np.zeros(size, np.bool_) if life_lost is None else life_lost
                 life_lost[index] = True
             self._store(index, obs, info)

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from surefoot.envs.atari import LIFE_LOST
-from surefoot.envs.checks import check_action_space
+from surefoot.envs.checks import blamed, check_action_space
 from surefoot.envs.vector_envs import declared_mode
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
@@ -59,6 +59,7 @@ class TensorEnvs:
         self._mask_source = self._find_masks(begun[1])
         self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
         self._begun: tuple[Any, dict[str, Any]] | None = begun
+        self._steps = 0
         self.device = self._device(begun[0])
         self._offsets = [torch.as_tensor(leaf.start, device=self.device).reshape(-1) for leaf in self.layout.leaves]
         self._none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
@@ -67,6 +68,9 @@ class TensorEnvs:
             "note: a ready-made vector env has one seed for all its episodes",
             f"note: the envs' tensors stay on {self.device}; faults of theirs are looked for once per rollout",
         )
+
+    def __str__(self) -> str:
+        return f"{self.envs} (step {self._steps})"
 
     @property
     def separate_final(self) -> bool:
@@ -91,14 +95,21 @@ class TensorEnvs:
 
     def reset(self) -> Any:
         """`[N, ...]` rows on the env's device."""
-        obs, info = self._begun or self.envs.reset()
+        obs, info = self._begun or self._reset()
         self._begun = None
         self._ended = self._none
         return self._rows(obs, info)
 
+    def _reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        with blamed("reset", self):
+            obs, info = self.envs.reset(**how)
+        return obs, info
+
     def step(self, action: Any, active: Any = None) -> Any:
         """A vector env steps all or none: inactive envs (a mask on the device) are stepped, their step is invalid."""
-        raw, reward, terminated, truncated, info = self.envs.step(action)
+        self._steps += 1
+        with blamed("step", self):
+            raw, reward, terminated, truncated, info = self.envs.step(action)
         # Copies: a simulator may write into its own buffers at the reset that follows here.
         reward = self._column(reward, "rewards").clone()
         terminated = self._column(terminated, "terminated").bool().clone()
@@ -112,7 +123,7 @@ class TensorEnvs:
             final = None if given is None else self._rows(given, {}, ~self._none)
         elif not next_step:
             final, info = obs.clone(), {name: _copied(value) for name, value in info.items()}
-            fresh, fresh_info = self.envs.reset(options={"reset_mask": done})
+            fresh, fresh_info = self._reset(options={"reset_mask": done})
             obs = torch.where(_beside(done, obs), self._rows(fresh, fresh_info, ~done), final)
         valid = ~self._ended if next_step else ~self._none
         first = self._ended if next_step else done
@@ -168,7 +179,8 @@ class TensorEnvs:
         return isinstance(value, Tensor) and tuple(value.shape) == (self.num_envs,)
 
     def close(self) -> None:
-        self.envs.close()
+        with blamed("close", self):
+            self.envs.close()
 
 
 def _beside(mask: Tensor, rows: Tensor) -> Tensor:

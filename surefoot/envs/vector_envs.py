@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from surefoot.envs.atari import LIFE_LOST
-from surefoot.envs.checks import check_action_space, require_finite
+from surefoot.envs.checks import blamed, check_action_space, require_finite
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
@@ -72,13 +72,16 @@ class VectorEnvs:
         check_action_space(self.action_space)
         self.time_limit = envs.spec.max_episode_steps if envs.spec else None
         self._seed, self._begun = vector_seed(run_seed), begun
-        self._fresh = begun is not None
+        self._fresh, self._steps = begun is not None, 0
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._names = [f"vector env, index {i}" for i in range(self.num_envs)]
         self.masks = ActionMasks(self.action_space)
         self._method = mask_method(envs)
         self._mask_source = self._find_masks()
         self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+
+    def __str__(self) -> str:
+        return f"{self.envs} (seed {self._seed}, step {self._steps})"
 
     def _find_masks(self) -> str | None:
         """As for envs of our own: a Dict observation, an `action_masks()` method, else the first reset's info."""
@@ -91,10 +94,11 @@ class VectorEnvs:
         self._begun = self._begun or self._reset()
         return "info" if MASK in self._begun[1] else None
 
-    def _reset(self) -> Any:
-        begun = self.envs.reset(seed=None if self._fresh else self._seed)
+    def _reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        with blamed("reset", self):
+            obs, info = self.envs.reset(seed=None if self._fresh else self._seed, **how)
         self._fresh = True  # later resets go on with the env's own generator
-        return begun
+        return obs, info
 
     def reset(self) -> Array:
         obs, info = self._begun or self._reset()
@@ -115,19 +119,29 @@ class VectorEnvs:
                     mask[index] = self.masks.flat(None if given is None else given[index])
                 except (ValueError, TypeError) as error:
                     raise EnvError(f"{self._names[index]}: {error}") from error
-        return np.array(self.layout.pack_batch(obs, self.num_envs, mask))
+        wanted = (self.num_envs, *self.layout.shape)
+        try:
+            rows: Array = np.array(self.layout.pack_batch(obs, self.num_envs, mask))
+            if rows.shape != wanted:
+                raise ValueError(f"they have the shape {rows.shape}, not {wanted}")
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise EnvError(f"{self} returned observations that are not in its space: {error}") from error
+        return rows
 
     def _given_masks(self, obs: Any, info: dict[str, Any]) -> Any:
         if self._mask_source == "method":
             assert self._method is not None
-            return self._method()
+            with blamed("action_masks", self):
+                return self._method()
         return obs[MASK] if self._mask_source == "observation" else info.get(MASK)
 
     def step(self, action: Any, active: Array | None = None) -> Step:
         """A vector env steps all or none: inactive envs are stepped too and their step is marked invalid."""
-        raw, reward, terminated, truncated, info = self.envs.step(action)
-        reward = np.array(reward, np.float64)
-        terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        self._steps += 1
+        with blamed("step", self):
+            raw, pay, ended, cut, info = self.envs.step(action)
+        reward = self._column(pay, "rewards", np.float64)
+        terminated, truncated = self._column(ended, "terminated", np.bool_), self._column(cut, "truncated", np.bool_)
         valid = ~self._ended if self.mode is AutoresetMode.NEXT_STEP else np.ones(self.num_envs, np.bool_)
         done = terminated | truncated
         same_step = self.mode is AutoresetMode.SAME_STEP
@@ -135,7 +149,7 @@ class VectorEnvs:
         final_obs = {int(i): self._final_obs(obs, info, int(i)) for i in np.flatnonzero(done)}
         final_info = {i: self._final_info(info, i) for i in final_obs}
         if self.mode is AutoresetMode.DISABLED and done.any():
-            fresh, fresh_info = self.envs.reset(options={"reset_mask": done})
+            fresh, fresh_info = self._reset(options={"reset_mask": done})
             obs[done] = self._rows(fresh, fresh_info, ~done)[done]
         first = self._ended if self.mode is AutoresetMode.NEXT_STEP else done
         self._ended = done
@@ -148,6 +162,16 @@ class VectorEnvs:
         lost = info.get(LIFE_LOST)
         life_lost = None if lost is None else np.asarray(lost, np.bool_) & valid & ~done
         return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, life_lost, first)
+
+    def _column(self, values: Any, what: str, kind: type) -> Array:
+        """`[N]`, a copy. (Another shape might be broadcast somewhere, silently.)"""
+        try:
+            column: Array = np.array(values, kind)
+        except (ValueError, TypeError) as error:
+            raise EnvError(f"{self} returned {what} that are no numbers: {error}") from error
+        if column.shape != (self.num_envs,):
+            raise EnvError(f"{self} returned {what} of the shape {column.shape}; it must be {(self.num_envs,)}")
+        return column
 
     def _final_obs(self, obs: Array, info: dict[str, Any], index: int) -> Array:
         if self.mode is not AutoresetMode.SAME_STEP:
@@ -167,4 +191,5 @@ class VectorEnvs:
         }
 
     def close(self) -> None:
-        self.envs.close()
+        with blamed("close", self):
+            self.envs.close()

@@ -56,6 +56,11 @@ class PolicyConfig(Settings):
         self._check_encoder()
         if self.shared_trunk and self.critic_hidden_sizes is not None:
             raise UsageError("critic_hidden_sizes has no effect with shared_trunk; drop one of the two")
+        if self.memory == "none" and self.memory_size != (usual := type(self).memory_size):
+            raise UsageError(
+                f"memory_size={self.memory_size} has no effect with memory=none; set memory=gru or lstm, "
+                f"or leave it at {usual}"
+            )
         if self.tanh_mean and self.action_bounds != "clip":
             raise UsageError(f"tanh_mean has no effect with action_bounds={self.action_bounds}; drop one of the two")
         if self.action_bounds == "beta":

@@ -1,38 +1,51 @@
-"""The parts that a trainer is made of, each checked before the first env step."""
+"""The parts that a trainer is made of: envs, policy, device, learner, collector."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import torch
-from gymnasium import spaces
 
+from surefoot.engine.collect import Collector
+from surefoot.engine.collect_tensors import TensorCollector
+from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.fast import choose_engine, compile_parts
+from surefoot.engine.native import NativeCollector, NativeLearner
+from surefoot.engine.optimize import Learner
+from surefoot.envs.checks import blamed
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
+from surefoot.envs.gym_envs import GymEnvs
+from surefoot.envs.make import make_env
+from surefoot.envs.native_envs import NativeEnvs, serves_natively
 from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
 from surefoot.envs.parallel_envs import ParallelEnvs
+from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
 from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
+from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.auto import choose_workers
 from surefoot.errors import UsageError
+from surefoot.kernels.classic import classic_library
 from surefoot.policies.actor_critic import ActorCritic
-from surefoot.settings import options
+from surefoot.training.checks import check_memory
 from surefoot.training.config import check_together
+from surefoot.training.inert import check_ready
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
     from surefoot.algorithms import Algorithm
+    from surefoot.engine.timing import PhaseTimer
     from surefoot.policies.config import PolicyConfig
     from surefoot.policies.user_encoder import EncoderClass
     from surefoot.training.config import TrainConfig
     from surefoot.types import Envs
 
-BOX_ONLY = ("std", "sde_resample", "log_std_init", "tanh_mean", "action_bounds")
 LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
 
 
@@ -52,32 +65,47 @@ def initial_policy(
         return ActorCritic(observation_space, action_space, config, critic=critic, masked=masked, encoder=encoder)
 
 
-def check_spaces(config: TrainConfig, envs: Envs) -> None:
-    """A setting for continuous actions on a discrete env, or for images where there are none, would be inert."""
-    name, policy = config.env.env or "this env", config.policy
-    if not _has_box(envs.action_space):
-        for option in options(type(policy)):
-            if option.name in BOX_ONLY and getattr(policy, option.name) != option.default:
-                raise UsageError(
-                    f"{option.name} is for continuous actions, but {name} has "
-                    f"{envs.action_space}; drop it (the preset may be meant for another env)"
-                )
-    images = any(leaf.kind == "image" for leaf in envs.layout.leaves)
-    if not images and policy.encoder != "auto" and not policy.own_encoder:
-        raise UsageError(f"encoder={policy.encoder} is for images, but {name} shows {envs.observation_space}; drop it")
-
-
-def _has_box(space: Any) -> bool:
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return any(_has_box(part) for part in (space.values() if isinstance(space, spaces.Dict) else space))
-    return isinstance(space, spaces.Box)
+def build_envs(
+    config: TrainConfig,
+    seed: int,
+    algorithm: Algorithm,
+    ready: VectorEnv[Any, Any, Any] | None,
+    factory: Callable[..., gym.Env[Any, Any]] | None,
+    notice: Callable[[str], None],
+) -> Envs:
+    """`ready`: a vector env that somebody made. `factory`: makes one env; none: the config's. `notice`: of workers."""
+    if ready is not None:
+        check_together(config, ready.num_envs)
+        check_ready(config, algorithm)
+        return ready_envs(ready, seed)
+    env, num_envs = config.env, config.algorithm.num_envs
+    check_memory(config.algorithm.rollout_length, num_envs)
+    if factory is None and (own := envs_by_prefix(config, seed)) is not None:
+        return own
+    if not env.num_workers:
+        if config.run.engine != "torch" and serves_natively(env, factory):
+            return NativeEnvs(env, num_envs, seed, classic_library())
+        return GymEnvs(lambda: make_env(env, factory), num_envs, seed)
+    if env.restart_workers and algorithm.episodes_per_env is not None:
+        raise UsageError(f"restart_workers cuts episodes short, but {config.run.algo} learns from whole ones; drop it")
+    return WorkerEnvs(
+        env,
+        num_envs,
+        seed,
+        env.num_workers,
+        timeout=env.env_timeout,
+        restarts=env.restart_workers,
+        factory=factory,
+        notice=notice,
+    )
 
 
 def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
     """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
     declared_mode(envs)
-    begun = envs.reset(seed=vector_seed(seed))
-    return TensorEnvs(envs, begun) if holds_tensors(begun[0]) else VectorEnvs(envs, seed, begun)
+    with blamed("reset", envs):
+        obs, info = envs.reset(seed=vector_seed(seed))
+    return TensorEnvs(envs, (obs, info)) if holds_tensors(obs) else VectorEnvs(envs, seed, (obs, info))
 
 
 def envs_by_prefix(config: TrainConfig, seed: int) -> Envs | None:
@@ -94,25 +122,6 @@ def envs_by_prefix(config: TrainConfig, seed: int) -> Envs | None:
             raise
         return envs
     return None
-
-
-def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:
-    """As set, or for whole episodes the longest that one may be."""
-    if algorithm.episodes_per_env is None:
-        return int(config.algorithm.rollout_length)
-    limit = config.env.max_episode_steps or envs.time_limit
-    if limit is None:
-        raise UsageError(
-            f"{config.run.algo} learns from whole episodes, but the env has no time limit; set --max-episode-steps"
-        )
-    most = limit * algorithm.episodes_per_env * envs.num_envs
-    if most > config.run.total_steps:
-        raise UsageError(
-            f"total_steps={config.run.total_steps} may not hold one rollout of {envs.num_envs} envs "
-            f"× {algorithm.episodes_per_env} episodes of up to {limit} steps; "
-            "raise --total-steps or lower --num-envs"
-        )
-    return limit
 
 
 def choose_device(wanted: str, policy: ActorCritic, home: torch.device | None = None) -> tuple[torch.device, str]:
@@ -133,6 +142,71 @@ def choose_device(wanted: str, policy: ActorCritic, home: torch.device | None = 
     return torch.device("cuda"), f"{size:,} parameters"
 
 
+def build_learner(
+    config: TrainConfig, seed: int, algorithm: Algorithm, policy: ActorCritic, *, samples: int, tensors: bool
+) -> tuple[Learner, str]:
+    """(the learner, why this engine's). `samples` of a rollout; `tensors`: the envs are of tensors."""
+    native, reason = choose_engine(config.run.engine, policy, tensors=tensors)
+    build: Any = Learner
+    if native:
+        threads = None if config.run.threads == "auto" else config.run.threads
+        build = partial(NativeLearner, threads=threads, samples=_minibatch(config.algorithm, samples))
+    learner: Learner = build(
+        policy,
+        config.algorithm,
+        _generator(seed, "shuffle"),
+        train_actor=algorithm.train_actor,
+        critic_learning_rate=getattr(config.algorithm, "critic_learning_rate", None),
+        adaptive_kl=getattr(config.algorithm, "adaptive_kl", None),
+    )
+    if not native and config.run.engine == "auto" and not tensors:
+        compiled = compile_parts(policy, learner.flat, config.run.torch_threads)
+        reason += f"; {compiled}" if compiled else ""
+    return learner, reason
+
+
+def _minibatch(config: Any, samples: int) -> int:
+    """Samples of a gradient step, about."""
+    parts: int = getattr(config, "num_minibatches", 0) or getattr(config, "value_minibatches", 1)
+    return max(1, samples // parts)
+
+
+def build_collector(
+    config: TrainConfig,
+    seed: int,
+    algorithm: Algorithm,
+    envs: Envs,
+    learner: Learner,
+    length: int,
+    timer: PhaseTimer,
+) -> Collector | TensorCollector:
+    """What plays the learner's policy in the envs, `length` steps (or episodes of at most so many) at a time."""
+    build: Any = TensorCollector if isinstance(envs, TensorEnvs) else Collector
+    if isinstance(learner, NativeLearner):
+        build = partial(NativeCollector, learner=learner)
+    normalizer = None
+    if config.env.normalize_rewards:
+        normalizer = RewardNormalizer(envs.num_envs, config.algorithm.gamma)
+    collector: Collector | TensorCollector = build(
+        envs,
+        learner.policy,
+        length,
+        _generator(seed, "actions"),
+        episodes_per_env=algorithm.episodes_per_env,
+        reset_each_rollout=config.algorithm.reset_each_rollout,
+        reward_scale=config.env.reward_scale,
+        sign_rewards=config.env.sign_rewards,
+        reward_normalizer=normalizer,
+        tracker=EpisodeTracker(envs.num_envs, config.run.log_info),
+        timer=timer,
+    )
+    return collector
+
+
+def _generator(seed: int, purpose: str) -> torch.Generator:
+    return torch.Generator().manual_seed(derive_seed(seed, purpose))
+
+
 def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, list[str]]:
     """(with a number of workers in the place of `auto`, what to say of it). `env`: one that was made in Python."""
     wanted, vector = config.env.workers, isinstance(env, gym.vector.VectorEnv)
@@ -149,26 +223,3 @@ def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, l
     else:
         number, why = choose_workers(config.env, num_envs)
     return replace(config, env=replace(config.env, workers=number)), [f"workers {number} ({why})"]
-
-
-def check_memory(length: int, num_envs: int, numbers: int = 1) -> None:
-    """Refuse rollouts that cannot fit, before they (or so many envs) are made. `numbers`: in an observation, and A."""
-    needed = 3 * length * num_envs * (4 * numbers + 48)  # stored, normalised, in minibatches
-    _require(needed, f"a rollout of {num_envs} envs × {length} steps", "Lower --num-envs or --rollout-length")
-
-
-def check_policy(config: PolicyConfig) -> None:
-    """Refuse networks that cannot fit."""
-    widths = [sizes for sizes in (config.hidden_sizes, config.critic_hidden_sizes or config.hidden_sizes) if sizes]
-    parameters = sum(a * b for sizes in widths for a, b in pairwise((1, *sizes)))
-    needed = 4 * 5 * parameters  # gradient, two moments of Adam, a copy to fall back on
-    _require(needed, f"networks of hidden_sizes={config.hidden_sizes}", "Lower --hidden-sizes")
-
-
-def _require(needed: int, what: str, advice: str) -> None:
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
-    if available is not None and needed > 0.8 * available:
-        raise UsageError(
-            f"{what} need{'' if what.startswith('networks') else 's'} about {needed / 2**30:.1f} GiB; "
-            f"this machine has {available / 2**30:.1f}. {advice}"
-        )

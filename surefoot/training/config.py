@@ -21,6 +21,7 @@ from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
 from surefoot.runs.files import read_regular
 from surefoot.settings import Option, Seconds, Settings, options, setting
+from surefoot.training.inert import check_inert
 from surefoot.training.presets import automatic_preset, load_preset
 
 DEFAULT_ALGO = "ppo"
@@ -239,6 +240,7 @@ def _build(
         preset=preset,
         preset_env=preset_env,
     )
+    check_inert(config, get_algorithm(algo)(config.algorithm))
     if not config.env.env.startswith("pettingzoo:"):  # how many agents there are is not known before it is made
         check_together(config)
     return config

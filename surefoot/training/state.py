@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
-import torch
 
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
@@ -192,7 +191,3 @@ def _load_weights(policy: ActorCritic, folder: Path, files: dict[str, bytes], *,
         policy.load_state_dict(safetensors.torch.load(files["policy.safetensors"]), strict=strict)
     except (*WRONG_CONTENT, safetensors.SafetensorError) as error:
         raise CheckpointError(f"the weights of {folder} do not fit their description: {error}") from None
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)

@@ -126,7 +126,8 @@ def test_the_value_of_a_truncation_is_that_of_its_final_observation(mode):
 def test_the_host_reads_nothing_while_a_rollout_is_collected(mode, memory, normalize, monkeypatch):
     guard = Guard(6, monkeypatch)
     envs = adapted(Drift(mode, guard=guard))
-    policy = {"memory": memory, "memory_size": 4, "normalize_observations": normalize}
+    width = {} if memory == "none" else {"memory_size": 4}
+    policy = {"memory": memory, "normalize_observations": normalize, **width}
     made = collector(TensorCollector, envs, 6, policy=policy, info_keys=("height",))
     for _ in range(3):
         made.collect()

@@ -289,3 +289,11 @@ def test_the_real_one_on_the_command_line(capsys):
     words = ["--total-steps", "2048", "--seed", "0", "--eval-episodes", "2", "--json"]
     assert main(["train", "envpool:CartPole-v1", *words]) == 0
     assert main(["doctor", "envpool:CartPole-v1", "--episodes", "2", "--json"]) == 0
+
+
+def test_an_error_of_a_pool_names_its_task_and_its_step(fake, monkeypatch):
+    envs = PoolEnvs(config(), 2, 0)
+    envs.reset()
+    monkeypatch.setattr(FakePool, "state", lambda self: 1 / 0)
+    with pytest.raises(EnvError, match=r"step of envpool:Count-v1 \(seed \d+, step 1\) raised ZeroDivisionError"):
+        envs.step(np.zeros(2, np.int64))

@@ -281,3 +281,15 @@ def test_an_episode_that_does_not_come_back_is_started_afresh():
     assert again.envs[1].steps == 0
     assert again.envs[1].episode == first.envs[1].episode + 1
     np.testing.assert_array_equal(again.observations[0], obs[0])
+
+
+def test_a_life_is_lost_where_info_says_so_and_not_where_it_denies_it():
+    class Lives(ScriptedEnv):
+        def step(self, action):
+            *rest, info = super().step(action)
+            return *rest, {**info, "life_lost": np.bool_(self.time == 2)}
+
+    envs = GymEnvs(lambda: Lives(rewards=(1.0,) * 4), 2, 0)
+    envs.reset()
+    lost = [envs.step(np.zeros(2, np.int64)).life_lost for _ in range(3)]
+    assert [None if x is None else x.tolist() for x in lost] == [None, [True, True], None]

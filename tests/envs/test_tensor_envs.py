@@ -17,7 +17,7 @@ from tests.helpers import ScriptedEnv
 from tests.tensor_vector_envs import AsTensors, Drift
 
 
-def test_the_first_reset_tells_which_adapter_it_is():
+def tescounte_first_reset_tells_which_adapter_it_is():
     plain = SyncVectorEnv([ScriptedEnv] * 2)
     assert isinstance(ready_envs(plain, 0), VectorEnvs)
     assert isinstance(ready_envs(AsTensors(SyncVectorEnv([ScriptedEnv] * 2)), 0), TensorEnvs)
@@ -99,6 +99,46 @@ def test_a_wrong_shape_is_an_error_and_does_not_broadcast(name, wrong):
         made.step(torch.zeros(4, 1))
 
 
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_an_error_of_the_simulator_says_what_was_going_on(method):
+    mine = RuntimeError("mine")
+
+    class Raising(Drift):
+        count = 0
+
+        def reset(self, **kwargs):
+            return self.third(method == "reset", super().reset, **kwargs)
+
+        def step(self, action):
+            return self.third(method == "step", super().step, action)
+
+        def third(self, counts, call, *args, **kwargs):
+            self.count += counts
+            if self.count == 3:
+                raise mine
+            return call(*args, **kwargs)
+
+    envs = Raising(AutoresetMode.DISABLED)
+    made = ready_envs(envs, 0)
+    made.reset()
+    made.step(torch.zeros(4, 1))
+    if method == "step":  # of resets there was one before the first step, and there is one after each
+        made.step(torch.zeros(4, 1))
+    step = 2 if method == "reset" else 3
+    with pytest.raises(EnvError, match=rf"{method} of Raising.* \(step {step}\) raised RuntimeError: mine") as caught:
+        made.step(torch.zeros(4, 1))
+    assert caught.value.__cause__ is mine
+
+
+def test_an_error_of_the_very_first_reset():
+    class Raising(Drift):
+        def reset(self, **kwargs):
+            raise KeyError("mine")
+
+    with pytest.raises(EnvError, match=r"reset of Raising.* raised KeyError: 'mine'"):
+        ready_envs(Raising(), 0)
+
+
 def test_tensors_and_arrays_in_one_observation_are_refused():
     envs = Drift()
     envs.single_observation_space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2))
@@ -114,7 +154,7 @@ def test_an_undeclared_mode_is_refused_before_anything_is_reset():
         ready_envs(envs, 0)
 
 
-def test_the_policy_goes_where_the_tensors_are_unless_told_otherwise():
+def tescounte_policy_goes_where_the_tensors_are_unless_told_otherwise():
     policy, there = make_policy(), torch.device("cuda:1")
     assert choose_device("auto", policy, there)[0] == there
     assert choose_device("cuda", policy, there)[0] == there
@@ -133,7 +173,7 @@ def test_lost_lives_are_learned_from_as_ends():
     assert [bool(made.step(torch.zeros(1, 1)).life_lost) for _ in range(5)] == [False, True, False, False, False]
 
 
-def test_buffers_that_the_reset_overwrites_do_not_reach_the_step():
+def test_buffers_thacounte_reset_overwrites_do_not_reach_the_step():
     envs = Drift(AutoresetMode.DISABLED, num_envs=2, length=3)
     made = TensorEnvs(envs, envs.reset())
     made.reset()

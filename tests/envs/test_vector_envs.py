@@ -6,7 +6,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.vector_envs import VectorEnvs
-from surefoot.errors import NonFiniteError, UsageError
+from surefoot.errors import EnvError, NonFiniteError, SurefootError, UsageError
 from tests.helpers import BadEnv, NoiseEnv, ScriptedEnv
 
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -167,6 +167,81 @@ def test_the_first_reset_is_seeded_and_later_ones_go_on():
     envs.reset()
     seed = derive_seed(4, "vector")
     assert [env.seeds for env in envs.envs.envs] == [[seed, None], [seed + 1, None]]
+
+
+class Raising(SyncVectorEnv):
+    """A vector env of somebody's, one of whose methods raises when it is called for the nth time."""
+
+    def __init__(self, method, at, error):
+        super().__init__([ScriptedEnv] * 2, autoreset_mode=AutoresetMode.DISABLED)
+        self.calls = {"reset": 0, "step": 0, "close": 0}
+        self.fault = (method, at, error)
+
+    def called(self, name):
+        self.calls[name] += 1
+        if (name, self.calls[name]) == self.fault[:2]:
+            raise self.fault[2]
+
+    def reset(self, **kwargs):
+        self.called("reset")
+        return super().reset(**kwargs)
+
+    def step(self, actions):
+        self.called("step")
+        return super().step(actions)
+
+    def close(self):
+        self.called("close")
+
+
+def play(envs, steps=6):
+    envs.reset()
+    for _ in range(steps):
+        envs.step(np.zeros(2, np.int64))
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "at", "where"),
+    [("reset", 1, "step 0"), ("step", 2, "step 2"), ("reset", 2, "step 3"), ("close", 1, "step 6")],
+)
+def test_an_error_of_the_vector_env_says_what_was_going_on(method, at, where):
+    mine = KeyError("mine")
+    expected = (
+        rf"{method} of Raising\(num_envs=2\) \(seed {derive_seed(4, 'vector')}, {where}\) raised KeyError: 'mine'"
+    )
+    with pytest.raises(EnvError, match=expected) as caught:
+        play(VectorEnvs(Raising(method, at, mine), 4))
+    assert caught.value.__cause__ is mine
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), UsageError("do this"), SurefootError("ours")])
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_interrupts_and_our_own_errors_go_through(error, method):
+    with pytest.raises(type(error)) as caught:
+        play(VectorEnvs(Raising(method, 1, error), 0))
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda obs, reward, ended, cut, info: (obs, reward, ended, info), "step of .* raised ValueError: not enough"),
+        (lambda obs, *rest: (obs[:, :1], *rest), "returned observations that are not in its space"),
+        (lambda obs, reward, *rest: (obs, reward[:, None], *rest), r"rewards of the shape \(2, 1\); it must be \(2,\)"),
+        (lambda obs, reward, *rest: (obs, ["a", "b"], *rest), "rewards that are no numbers"),
+        (lambda obs, reward, ended, *rest: (obs, reward, ended[:1], *rest), r"terminated of the shape \(1,\)"),
+    ],
+)
+def test_what_a_vector_env_must_not_return(change, message):
+    class Wrong(SyncVectorEnv):
+        def step(self, actions):
+            return change(*super().step(actions))
+
+    envs = VectorEnvs(Wrong([ScriptedEnv] * 2), 0)
+    envs.reset()
+    with pytest.raises(EnvError, match=message):
+        envs.step(np.zeros(2, np.int64))
 
 
 @MODES

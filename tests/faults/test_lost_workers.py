@@ -18,6 +18,7 @@ from surefoot.envs.native_envs import NativeEpisodes
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.crew import Crew
 from surefoot.envs.workers.process import Worker
+from surefoot.training.selection import Selection
 from surefoot.training.trainer import Trainer
 from tests import worker_envs
 from tests.faults.runs import cli, command, opened, same
@@ -89,20 +90,20 @@ def kill_in(phase, number, words, mark):
     """In a child: the command line, the second of whose workers gets a signal in a phase."""
     workers, trainers, inside = {}, [], []
     before_call(Trainer, "train", lambda: None, lambda trainer: trainers.append(trainer) or True)
-    real_start, real_evaluate = Worker.start, Trainer._evaluate
+    real_start, real_evaluate = Worker.start, Selection.run
 
     def start(worker):
         real_start(worker)
         workers[worker.number] = worker.process
 
-    def evaluate(trainer):
+    def evaluate(*args):
         inside.append(True)
-        return real_evaluate(trainer)
+        return real_evaluate(*args)
 
     def late(*_):
         return trainers and trainers[0].step >= 320
 
-    Worker.start, Trainer._evaluate = start, evaluate
+    Worker.start, Selection.run = start, evaluate
     owner, name, when = {
         "start": (Crew, "_meet", lambda *_: True),
         "reset": (WorkerEnvs, "reset", lambda *_: True),

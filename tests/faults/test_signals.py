@@ -19,6 +19,7 @@ from surefoot.envs.native_envs import NativeEpisodes
 from surefoot.kernels.network import Network
 from surefoot.kernels.rollout import NativeRollout
 from surefoot.training.evaluate import EvaluationEpisode
+from surefoot.training.selection import Selection
 from surefoot.training.session import Session
 from surefoot.training.trainer import Trainer
 from tests.faults.runs import cli, command, opened, same
@@ -88,8 +89,8 @@ def in_phase(phase, action):
         mark(Trainer, "save")
         before_call(surefoot.runs.checkpoints, "write_durable", action, lambda *_: arrived() and "save" in inside)
     elif phase == "evaluation":
-        mark(Trainer, "_evaluate")
-        before_any(PLAYS, action, lambda *_: arrived() and "_evaluate" in inside)
+        mark(Selection, "run")
+        before_any(PLAYS, action, lambda *_: arrived() and "run" in inside)
     elif phase == "last update":
         before_any(LEARNS, action, lambda *_: trainers[0].step + 32 >= trainers[0].budget)
     elif phase == "final evaluation":

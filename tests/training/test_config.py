@@ -70,12 +70,48 @@ def test_the_written_config_gives_the_same_run(tmp_path):
         ({"eval_env_kwargs": {"a": 1}}, "no effect without eval_env"),
         ({"action_bounds": "beta", "std": "state"}, "std has no effect with action_bounds=beta"),
         ({"action_bounds": "beta", "log_std_init": -1.0}, "log_std_init has no effect with action_bounds=beta"),
+        ({"memory_size": 32}, "memory_size=32 has no effect with memory=none; set memory=gru or lstm"),
+        ({"env_timeout": 5.0}, "env_timeout has no effect without workers"),
+        ({"selection_episodes": 5}, "selection_episodes has no effect without eval_every"),
+        ({"algo": "reinforce", "critic_hidden_sizes": (8,)}, "critic_hidden_sizes has no effect with reinforce"),
+        ({"algo": "reinforce", "shared_trunk": True}, "shared_trunk has no effect with reinforce"),
+        ({"algo": "reinforce", "rollout_length": 64}, "rollout_length has no effect with reinforce"),
+        (
+            {"algo": "reinforce", "reset_each_rollout": True, "episodes_per_env": 2},
+            "episodes_per_env has no effect with reset_each_rollout",
+        ),
         ({"encoder": "impla"}, "encoder='impla' is not one of: .*; did you mean 'impala'"),
     ],
 )
 def test_bad_settings_are_refused_in_the_users_words(settings, message):
     with pytest.raises(UsageError, match=message):
         resolve("CartPole-v1", preset="none", overrides=settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"memory": "gru", "memory_size": 32},
+        {"workers": 2, "env_timeout": 5.0},
+        {"workers": "auto", "env_timeout": 5.0},  # whether there will be workers is measured
+        {"eval_every": 10_000, "selection_episodes": 5},
+        {"algo": "reinforce", "reset_each_rollout": True, "rollout_length": 64},
+        {"algo": "reinforce", "critic_hidden_sizes": "none"},
+    ],
+)
+def test_the_same_settings_where_they_have_an_effect(settings, tmp_path):
+    config = resolve("CartPole-v1", preset="none", overrides=settings)
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(config))
+    assert resolve(preset=None, config_file=file).flat() == config.flat()
+
+
+def test_a_file_may_name_settings_without_effect(tmp_path):
+    """As a run's own does when something is switched off: `--like RUN --eval-every none`."""
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(resolve("CartPole-v1", overrides={"eval_every": 10_000, "selection_episodes": 5})))
+    config = resolve(preset=None, config_file=file, overrides={"eval_every": "none"})
+    assert (config.run.eval_every, config.run.selection_episodes) == (None, 5)
 
 
 def test_value_minibatches_of_trpo_must_divide_too():

@@ -294,7 +294,12 @@ def test_an_env_itself_is_refused_because_it_cannot_be_copied():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"num_envs": 2}, "num_envs=2, but the vector env has 3"), ({"wrappers": ["TimeLimit"]}, "ready-made vector env")],
+    [
+        ({"num_envs": 2}, "num_envs=2, but the vector env has 3"),
+        ({"wrappers": ["TimeLimit"]}, "wrappers cannot be applied to a ready-made vector env"),
+        ({"frame_stack": 2}, "frame_stack cannot be applied to a ready-made vector env"),
+        ({"max_episode_steps": 9}, "max_episode_steps cannot be applied to a ready-made vector env"),
+    ],
 )
 def test_settings_that_a_ready_vector_env_cannot_follow_are_refused(settings, message):
     envs = SyncVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(3)])
@@ -336,7 +341,7 @@ def test_a_full_disk_while_rescuing_does_not_hide_the_error(monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("surefoot.training.trainer.save_checkpoint", full)
+    monkeypatch.setattr("surefoot.training.saving.save_checkpoint", full)
     with pytest.raises(RuntimeError, match="mine"):
         short_run(callbacks=[Breaks()])
     (run,) = list_runs()

@@ -1,0 +1,93 @@
+"""What is refused before the first env step: settings that would be inert, and what does not fit into memory."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from surefoot.errors import UsageError
+from surefoot.settings import options
+
+if TYPE_CHECKING:
+    from surefoot.algorithms import Algorithm
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.policies.config import PolicyConfig
+    from surefoot.training.config import TrainConfig
+    from surefoot.types import Envs
+
+BOX_ONLY = ("std", "sde_resample", "log_std_init", "tanh_mean", "action_bounds")
+
+
+def check_spaces(config: TrainConfig, envs: Envs) -> None:
+    """A setting for continuous actions on a discrete env, or for images where there are none, would be inert."""
+    name, policy = config.env.env or "this env", config.policy
+    if not _has_box(envs.action_space):
+        for option in options(type(policy)):
+            if option.name in BOX_ONLY and getattr(policy, option.name) != option.default:
+                raise UsageError(
+                    f"{option.name} is for continuous actions, but {name} has "
+                    f"{envs.action_space}; drop it (the preset may be meant for another env)"
+                )
+    images = any(leaf.kind == "image" for leaf in envs.layout.leaves)
+    if not images and policy.encoder != "auto" and not policy.own_encoder:
+        raise UsageError(f"encoder={policy.encoder} is for images, but {name} shows {envs.observation_space}; drop it")
+
+
+def _has_box(space: Any) -> bool:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return any(_has_box(part) for part in (space.values() if isinstance(space, spaces.Dict) else space))
+    return isinstance(space, spaces.Box)
+
+
+def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:
+    """As set, or for whole episodes the longest that one may be."""
+    if algorithm.episodes_per_env is None:
+        return int(config.algorithm.rollout_length)
+    limit = config.env.max_episode_steps or envs.time_limit
+    if limit is None:
+        raise UsageError(
+            f"{config.run.algo} learns from whole episodes, but the env has no time limit; set --max-episode-steps"
+        )
+    most = limit * algorithm.episodes_per_env * envs.num_envs
+    if most > config.run.total_steps:
+        raise UsageError(
+            f"total_steps={config.run.total_steps} may not hold one rollout of {envs.num_envs} envs "
+            f"× {algorithm.episodes_per_env} episodes of up to {limit} steps; "
+            "raise --total-steps or lower --num-envs"
+        )
+    return limit
+
+
+def check_memory(length: int, num_envs: int, numbers: int = 1) -> None:
+    """Refuse rollouts that cannot fit, before they (or so many envs) are made. `numbers`: in an observation, and A."""
+    needed = 3 * length * num_envs * (4 * numbers + 48)  # stored, normalised, in minibatches
+    _require(needed, f"a rollout of {num_envs} envs × {length} steps", "Lower --num-envs or --rollout-length")
+
+
+def numbers_per_step(policy: ActorCritic, length: int) -> int:
+    """What a rollout of this length stores for every step of an env: observation, distribution, exploration."""
+    numbers = int(np.prod(policy.layout.shape)) + policy.actions.num_params
+    if policy.sde:
+        numbers += int(np.prod(policy.matrix_shape)) // (policy.config.sde_resample or length)
+    return numbers
+
+
+def check_policy(config: PolicyConfig) -> None:
+    """Refuse networks that cannot fit."""
+    widths = [sizes for sizes in (config.hidden_sizes, config.critic_hidden_sizes or config.hidden_sizes) if sizes]
+    parameters = sum(a * b for sizes in widths for a, b in pairwise((1, *sizes)))
+    needed = 4 * 5 * parameters  # gradient, two moments of Adam, a copy to fall back on
+    _require(needed, f"networks of hidden_sizes={config.hidden_sizes}", "Lower --hidden-sizes")
+
+
+def _require(needed: int, what: str, advice: str) -> None:
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    if available is not None and needed > 0.8 * available:
+        raise UsageError(
+            f"{what} need{'' if what.startswith('networks') else 's'} about {needed / 2**30:.1f} GiB; "
+            f"this machine has {available / 2**30:.1f}. {advice}"
+        )

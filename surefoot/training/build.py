@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import torch
@@ -16,6 +16,7 @@ from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.fast import choose_engine, compile_parts
 from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.engine.optimize import Learner
+from surefoot.engine.torch_threads import fastest_torch
 from surefoot.envs.checks import blamed
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.gym_envs import GymEnvs
@@ -142,15 +143,26 @@ def choose_device(wanted: str, policy: ActorCritic, home: torch.device | None = 
     return torch.device("cuda"), f"{size:,} parameters"
 
 
+class Threads(NamedTuple):
+    """Of a learner."""
+
+    number: int
+    why: str = ""
+
+    def __str__(self) -> str:
+        why = f" ({self.why})" if self.why and self.number > 1 else ""
+        return f"{self.number} thread{'s' if self.number > 1 else ''}{why}"
+
+
 def build_learner(
     config: TrainConfig, seed: int, algorithm: Algorithm, policy: ActorCritic, *, samples: int, tensors: bool
-) -> tuple[Learner, str]:
-    """(the learner, why this engine's). `samples` of a rollout; `tensors`: the envs are of tensors."""
+) -> tuple[Learner, str, Threads]:
+    """(the learner, why this engine's, its threads). `samples` of a rollout; `tensors`: the envs are of tensors."""
     native, reason = choose_engine(config.run.engine, policy, tensors=tensors)
     build: Any = Learner
+    wanted, samples = config.run.threads, _minibatch(config.algorithm, samples)
     if native:
-        threads = None if config.run.threads == "auto" else config.run.threads
-        build = partial(NativeLearner, threads=threads, samples=_minibatch(config.algorithm, samples))
+        build = partial(NativeLearner, threads=None if wanted == "auto" else wanted, samples=samples)
     learner: Learner = build(
         policy,
         config.algorithm,
@@ -159,10 +171,19 @@ def build_learner(
         critic_learning_rate=getattr(config.algorithm, "critic_learning_rate", None),
         adaptive_kl=getattr(config.algorithm, "adaptive_kl", None),
     )
-    if not native and config.run.engine == "auto" and not tensors:
-        compiled = compile_parts(policy, learner.flat, config.run.torch_threads)
+    if isinstance(learner, NativeLearner):
+        return learner, reason, Threads(learner.net.threads)
+    parts = config.run.engine == "auto" and not tensors
+    if parts:
+        compiled = compile_parts(policy, learner.flat, 1)
         reason += f"; {compiled}" if compiled else ""
-    return learner, reason
+    if wanted != "auto" or learner.flat.vector.device.type != "cpu":
+        threads = Threads(1 if wanted == "auto" else wanted)
+    else:
+        threads = Threads(*fastest_torch(policy, samples))
+    if parts and threads.number > 1:
+        compile_parts(policy, learner.flat, threads.number)
+    return learner, reason, threads
 
 
 def _minibatch(config: Any, samples: int) -> int:

@@ -43,8 +43,8 @@ class RunConfig(Settings):
     )
     threads: int | Literal["auto"] = setting(
         "auto",
-        "Of the learner; auto: as many as are fastest for compiled kernels, whose results do not depend on it, and one "
-        "for PyTorch, whose results do.",
+        "Of the learner; auto: as many as are fastest, measured. PyTorch's rounding depends on the number, so its runs "
+        "keep it in their config.toml.",
         low=1,
         high=1024,
     )
@@ -82,10 +82,6 @@ class RunConfig(Settings):
             raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
         if self.target_return is not None and not self.eval_episodes:
             raise UsageError("target_return is reached in an evaluation, but eval_episodes=0; give it some (100)")
-
-    @property
-    def torch_threads(self) -> int:
-        return 1 if self.threads == "auto" else self.threads
 
     @property
     def log_interval(self) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.checks import as_number, require_finite
 from surefoot.envs.gym_envs import SeededEpisodes, time_limit
 from surefoot.envs.make import make_env
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 
     from surefoot.envs.config import EnvConfig
     from surefoot.types import Array
-
-
-@contextmanager
-def torch_threads(number: int) -> Iterator[None]:
-    """So many PyTorch threads inside; small networks are fastest, and on a busy machine far fastest, with one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 NO_LIMIT = 10_000  # steps of an episode whose env has no time limit of its own

@@ -75,7 +75,7 @@ def train_config(
     try:
         notes = chosen + (start_from(trainer, Path(config.run.init_from)) if config.run.init_from else [])
         envs = other_envs(trainer, factory, ready_made=vector is not None)
-        written = to_toml(config)
+        written = to_toml(trainer.config)  # with what its parts have settled
         directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, config.run.seed)
         directory.lock()
         trainer.run = directory

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
@@ -17,7 +18,6 @@ from surefoot.settings import options
 from surefoot.spaces.as_json import space_from_json, space_to_json
 from surefoot.training.build import initial_policy
 from surefoot.training.encoders import NO_CODE, EncoderCode
-from surefoot.training.evaluate import torch_threads
 from surefoot.training.generators import restore_globals
 from surefoot.training.tree import join, split
 

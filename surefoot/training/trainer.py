@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,13 @@ from surefoot.engine.collect import valid_observations
 from surefoot.engine.native import NativeLearner
 from surefoot.engine.precision import full_precision
 from surefoot.engine.timing import Deadline, PhaseTimer
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.training.agent import Agent
 from surefoot.training.between import evaluate_log_save
 from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
 from surefoot.training.checks import check_memory, check_policy, check_spaces, numbers_per_step, rollout_length
-from surefoot.training.evaluate import torch_threads
 from surefoot.training.generators import capture_globals
 from surefoot.training.journal import Journal
 from surefoot.training.saving import Saving
@@ -94,10 +95,12 @@ class Trainer:
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
         check_memory(length * (algorithm.episodes_per_env or 1), envs.num_envs, numbers_per_step(self.policy, length))
         samples, tensors = length * envs.num_envs, isinstance(envs, TensorEnvs)
-        self.learner, self.engine_reason = build_learner(
+        self.learner, self.engine_reason, self.threads = build_learner(
             config, seed, algorithm, self.policy, samples=samples, tensors=tensors
         )
         self.engine = "native" if isinstance(self.learner, NativeLearner) else "torch"
+        if self.engine == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
+            self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
         self.collector = build_collector(config, seed, algorithm, envs, self.learner, length, self.timer)
 
     def stop(self, reason: str) -> None:
@@ -107,12 +110,6 @@ class Trainer:
     def suspend(self, reason: str) -> None:
         """Leave after the update in progress, to be resumed: no last row, which an uninterrupted run would not have."""
         self.stop_reason, self.suspended = reason, True
-
-    @property
-    def threads(self) -> str:
-        """Of the learner, in words."""
-        count = self.learner.net.threads if isinstance(self.learner, NativeLearner) else self.config.run.torch_threads
-        return f"{count} thread{'s' if count > 1 else ''}"
 
     @property
     def saved_step(self) -> int:
@@ -139,7 +136,7 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
-        threads = 1 if self.engine == "native" else self.config.run.torch_threads
+        threads = 1 if self.engine == "native" else self.threads.number
         with torch_threads(threads), full_precision(), ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # each is told of the end, also when another one raises

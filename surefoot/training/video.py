@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.errors import EnvError, SurefootError, UsageError
 from surefoot.training.agent import Agent
 from surefoot.training.evaluate import (
@@ -24,7 +25,6 @@ from surefoot.training.evaluate import (
     call_env,
     episode_limit,
     evaluation_agent,
-    torch_threads,
 )
 from surefoot.training.mp4 import Mp4, sweep
 

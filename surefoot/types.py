@@ -148,7 +148,7 @@ class Rollout:
     remaining: float = 1.0  # share of the step budget still ahead at the start of this rollout, for schedules
     context: Context | None = None  # of a policy with memory, over the T+1 observations
     final_memory: Tensor | None = None  # [K, M] the memory before each final observation
-    compiled: Any = None  # twins of `reverse_scan` and `advantages` (kernels.scan); None: the functions themselves
+    compiled: Any = None  # twins of what is computed over it (`kernels.scan`); None: the functions themselves
 
     @property
     def done(self) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.timing import PhaseTimer
+from surefoot.envs.rewards import running_returns
 from surefoot.errors import EnvError
 from surefoot.types import Context, Parted, Restorable, Rollout
 
@@ -33,6 +34,7 @@ class Collector:
 
     # What is drawn for an env does not depend on those beside it, to the bit: they need not act together.
     rows_alone = False
+    compiled: Any = None  # twins of what is computed over a rollout (`kernels.scan`); None: the functions themselves
 
     def __init__(
         self,
@@ -264,6 +266,7 @@ class Collector:
             self.reward_scale,
             self.sign_rewards,
             self.reward_normalizer,
+            self.compiled,
         )
         device, policy = self.device, self.policy
         obs = self._obs[: used + 1].to(device)
@@ -292,6 +295,7 @@ class Collector:
                 remaining=remaining,
                 context=context,
                 final_memory=final_memory,
+                compiled=self.compiled,
             )
         return fill_values(rollout, policy, self._value)
 
@@ -320,11 +324,13 @@ def scale_rewards(
     factor: float,
     sign: bool,
     normalizer: RewardNormalizer | None,
+    compiled: Any = None,
 ) -> Array:
     """The rewards of a rollout as they are learned from; `ends`: terminated and truncated. All `[T, N]`."""
     scaled = (np.sign(raw) if sign else raw) * factor
     if normalizer is not None:
-        normalizer.observe(scaled, ends[0] | ends[1], valid)
+        scan = running_returns if compiled is None else compiled.running_returns
+        normalizer.observe(scaled, ends[0] | ends[1], valid, scan)
         scaled = normalizer.scale(scaled)
     return scaled
 

@@ -198,7 +198,7 @@ class NativeLearner(Learner):
 class NativeCollector(Collector):
     """A `Collector` that acts through the learner's kernels; native envs are stepped in there with it."""
 
-    rows_alone = True
+    rows_alone, compiled = True, scan
 
     def __init__(self, *args: Any, learner: NativeLearner, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -227,11 +227,6 @@ class NativeCollector(Collector):
             if self.reset_each_rollout:
                 self._end_open_episodes(used, None)
             return self._finish(used, remaining)
-
-    def _finish(self, used: int, remaining: float) -> Rollout:
-        rollout = super()._finish(used, remaining)
-        rollout.compiled = scan
-        return rollout
 
     def _roll(self, rollout: NativeRollout) -> int:
         envs, tracker, normalizer = self.envs, self.tracker, self.policy.normalizer

@@ -1,4 +1,4 @@
-"""The compiled twins of what is computed over a rollout: the reverse scan, advantages, explained variance."""
+"""The compiled twins of what is computed over a rollout: scans, advantages, explained variance, moments."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ctypes import c_double, c_int64, c_void_p
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from surefoot.kernels.library import load
@@ -14,7 +15,7 @@ from surefoot.kernels.library import load
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surefoot.types import Rollout
+    from surefoot.types import Array, Rollout
 
 
 def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
@@ -49,6 +50,24 @@ def explained_variance(value: Tensor, target: Tensor, weight: Tensor | None = No
     return found
 
 
+def moments(rows: Array) -> tuple[Array, Array]:
+    """(mean, population variance) over the first axis of `[B, ...]` float32, in float64."""
+    rows = np.ascontiguousarray(rows, np.float32)
+    mean, var = np.empty(rows.shape[1:]), np.empty(rows.shape[1:])
+    _library().sf_moments(rows.ctypes.data, len(rows), mean.size, mean.ctypes.data, var.ctypes.data)
+    return mean, var
+
+
+def running_returns(reward: Array, done: Array, valid: Array, gamma: float, running: Array) -> tuple[Array, Array]:
+    """(G_t of every step, G after the last), as `envs.rewards.running_returns`. All `[T, N]`, `running` `[N]`."""
+    reward, running = np.ascontiguousarray(reward, np.float64), np.array(running, np.float64)
+    flags = [np.ascontiguousarray(x, np.bool_) for x in (done, valid)]
+    out = np.empty_like(reward)
+    pointers = [array.ctypes.data for array in (reward, *flags)]
+    _library().sf_running_returns(*pointers, *reward.shape, gamma, running.ctypes.data, out.ctypes.data)
+    return out, running
+
+
 @cache
 def _library() -> ctypes.CDLL:
     library = load("nn")
@@ -61,6 +80,9 @@ def _library() -> ctypes.CDLL:
         *([c_double] * 3),
         *(c_int64, c_void_p, c_void_p),
     ]
+    library.sf_moments.restype, library.sf_moments.argtypes = None, [c_void_p, c_int64, c_int64, c_void_p, c_void_p]
+    library.sf_running_returns.restype = None
+    library.sf_running_returns.argtypes = [*([c_void_p] * 3), c_int64, c_int64, c_double, c_void_p, c_void_p]
     library.sf_explained_variance.restype = c_double
     library.sf_explained_variance.argtypes = [c_void_p, c_void_p, c_void_p, c_int64]
     return library

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from surefoot.types import Array
+
+
+def moments(rows: Array) -> tuple[Array, Array]:
+    """(mean, population variance) over the first axis, in float64."""
+    rows = rows.astype(np.float64)
+    return rows.mean(0), rows.var(0)
 
 
 class RunningMoments:
@@ -21,13 +28,12 @@ class RunningMoments:
         self.mean = np.zeros(shape, np.float64)
         self.var = np.ones(shape, np.float64)
 
-    def merge(self, rows: Array) -> None:
-        """Take in `rows`, `[B, *shape]`."""
+    def merge(self, rows: Array, moments: Callable[[Array], tuple[Array, Array]] = moments) -> None:
+        """Take in `rows`, `[B, *shape]`. `moments`: that, or its compiled twin (`kernels.scan`)."""
         assert rows.shape[1:] == self.mean.shape, f"rows {rows.shape} do not fit moments of {self.mean.shape}"
         if len(rows) == 0:
             return
-        rows = rows.astype(np.float64)
-        size, mean, var = float(len(rows)), rows.mean(0), rows.var(0)
+        size, (mean, var) = float(len(rows)), moments(rows)
         total = self.count + size
         delta = mean - self.mean
         spread = self.var * self.count + var * size + delta**2 * (self.count * size / total)

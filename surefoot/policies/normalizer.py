@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.math.moments import RunningMoments
+from surefoot.math.moments import RunningMoments, moments
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
+    from surefoot.types import Array
 
 CLIP = 10.0
 
@@ -45,14 +47,14 @@ class ObservationNormalizer(nn.Module):
         normalized = ((obs - self._shift) * self._scale).clamp_(-CLIP, CLIP)
         return normalized if self._active is None else torch.where(self._active, normalized, obs)
 
-    def merge(self, rows: Tensor) -> None:
-        """Take in `[B, *shape]` observations."""
-        moments = RunningMoments(tuple(self.mean.shape))
-        moments.load_state_dict(
+    def merge(self, rows: Tensor, compute: Callable[[Array], tuple[Array, Array]] = moments) -> None:
+        """Take in `[B, *shape]` observations. `compute`: `moments` or its compiled twin."""
+        running = RunningMoments(tuple(self.mean.shape))
+        running.load_state_dict(
             {"count": self.count.item(), "mean": self.mean.cpu().numpy(), "var": self.var.cpu().numpy()}
         )
-        moments.merge(rows.cpu().numpy())
-        for name, value in moments.state_dict().items():
+        running.merge(rows.cpu().numpy(), compute)
+        for name, value in running.state_dict().items():
             getattr(self, name).copy_(torch.from_numpy(np.asarray(value)))
         self.refresh()
 

@@ -18,6 +18,7 @@ from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
+from surefoot.math.moments import moments
 from surefoot.training.agent import Agent
 from surefoot.training.between import evaluate_log_save
 from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
@@ -206,7 +207,8 @@ class Trainer:
         if clipped is not None:
             metrics["action_clip_fraction"] = float(weighted_mean(clipped, rollout.valid.float()))
         if self.policy.normalizer is not None:
-            self.policy.normalizer.merge(valid_observations(rollout))
+            compute = moments if rollout.compiled is None else rollout.compiled.moments
+            self.policy.normalizer.merge(valid_observations(rollout), compute)
         return metrics
 
     @property

@@ -1,11 +1,14 @@
 """Compiled scan and explained variance against their oracles."""
 
+import numpy as np
 import pytest
 import torch
 
 from surefoot.algorithms.parts import AdvantageConfig, advantages
+from surefoot.envs.rewards import running_returns
 from surefoot.kernels import library, scan
 from surefoot.math import returns, statistics
+from surefoot.math.moments import moments
 from tests.building import make_policy, make_rollout
 
 
@@ -42,3 +45,37 @@ def test_advantages_and_targets(config):
     found = advantages(rollout, AdvantageConfig(**config))
     for ours, theirs in zip(found, exact, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1000, 17), (4096, 1), (50, 4, 5)])
+def test_moments_are_the_oracle_s(shape):
+    rows = (np.random.default_rng(0).normal(size=shape) * 0.1 + 1000.0).astype(np.float32)
+    for mine, expected in zip(scan.moments(rows), moments(rows), strict=True):
+        assert mine.shape == shape[1:]
+        np.testing.assert_allclose(mine, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_moments_by_hand():
+    mean, var = scan.moments(np.array([[1.0, 2.0], [3.0, 2.0], [8.0, 2.0]], np.float32))
+    assert mean.tolist() == [4.0, 2.0]
+    assert var.tolist() == pytest.approx([26 / 3, 0.0], rel=1e-15)
+
+
+def test_running_returns_by_hand():
+    """γ = ½; env 0 ends at its second step, env 1 has a step that is none."""
+    reward = np.array([[1.0, 4.0], [2.0, 9.0], [4.0, 8.0]])
+    done = np.array([[False, False], [True, False], [False, False]])
+    valid = np.array([[True, True], [True, False], [True, True]])
+    for function in (running_returns, scan.running_returns):
+        running = np.array([8.0, 0.0])
+        seen, after = function(reward, done, valid, 0.5, running)
+        assert seen.tolist() == [[5.0, 4.0], [4.5, 4.0], [4.0, 10.0]]
+        assert after.tolist() == [4.0, 10.0]
+        assert running.tolist() == [8.0, 0.0]
+
+
+def test_running_returns_are_the_oracle_s():
+    rng = np.random.default_rng(1)
+    args = (rng.normal(size=(300, 5)), rng.random((300, 5)) < 0.1, rng.random((300, 5)) < 0.9, 0.99, rng.normal(size=5))
+    for mine, expected in zip(scan.running_returns(*args), running_returns(*args), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-12)

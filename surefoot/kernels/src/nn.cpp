@@ -156,6 +156,33 @@ EXPORT double sf_explained_variance(const float* value, const float* target, con
   return spread > 1e-12 || spread != spread ? 1.0 - squares[1] / squares[0] : 0.0;
 }
 
+// Mean and population variance of each column of [rows, columns]; the second pass is about the mean.
+EXPORT void sf_moments(const float* x, int64_t rows, int64_t columns, double* mean, double* var) {
+  for (int64_t j = 0; j < columns; j++) mean[j] = var[j] = 0.0;
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) mean[j] += x[i * columns + j];
+  for (int64_t j = 0; j < columns; j++) mean[j] /= rows;
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) {
+      const double d = x[i * columns + j] - mean[j];
+      var[j] += d * d;
+    }
+  for (int64_t j = 0; j < columns; j++) var[j] /= rows;
+}
+
+// G_t = γ·G_{t−1} + r_t of each env over [T, N], anew after an end, standing still where a step is not valid; `running`
+// is G before and after.
+EXPORT void sf_running_returns(const double* reward, const uint8_t* done, const uint8_t* valid, int64_t steps,
+                               int64_t envs, double gamma, double* running, double* out) {
+  for (int64_t t = 0; t < steps; t++)
+    for (int64_t n = 0; n < envs; n++) {
+      const int64_t i = t * envs + n;
+      if (valid[i]) running[n] = gamma * running[n] + reward[i];
+      out[i] = running[n];
+      if (done[i]) running[n] = 0.0;
+    }
+}
+
 // Numbers that a `kept` buffer of sf_recur must hold; it must begin at a multiple of 64 bytes.
 EXPORT int64_t sf_recur_kept(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences) {
   return kept_vectors({lstm != 0, (int)hidden, steps, sequences, nullptr, nullptr, nullptr}) * LANES;

@@ -162,8 +162,10 @@ def describe_try(trainer: Trainer, evaluation: Evaluation) -> str:
     wanted, found = trainer.config.run.target_return, evaluation.mean_return
     assert wanted is not None
     missing = wanted - found
-    outcome = "reached" if missing <= 0 else f"{missing:,.1f} to go" if missing >= 0.05 else f"{missing:.1g} to go"
-    played = f"greedy return {found:.1f} over {evaluation.episodes} episode{'s' if evaluation.episodes > 1 else ''}"
+    near = f"{missing:.1g}" if missing < 0.01 else as_return(missing)
+    outcome = "reached" if missing <= 0 else f"{near} to go"
+    episodes = f"{evaluation.episodes} episode{'s' if evaluation.episodes > 1 else ''}"
+    played = f"greedy return {as_return(found, wanted)} over {episodes}"
     return f"{_step(trainer, trainer.step)}  {played}  target {wanted:g}: {outcome}"
 
 
@@ -171,8 +173,14 @@ def _step(trainer: Trainer, step: int) -> str:
     return f"step {step:>9,}/{trainer.config.run.total_steps:,}"
 
 
+def as_return(value: float, *beside: float) -> str:
+    """One decimal, or two where it and the numbers `beside` it are all small: 0.15 of FrozenLake is not 0.2."""
+    digits = 1 if max(abs(number) for number in (value, *beside)) >= 10.0 else 2
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # never -0.0
+
+
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+    return "–" if value is None else as_return(value)
 
 
 def _clock(seconds: float) -> str:

@@ -180,7 +180,7 @@ def test_every_try_is_a_line(terminal, capsys, monkeypatch):
     lines = tries(capsys.readouterr().out)
     assert [line[1:] for line in lines] == [
         ("20.0", "10", "60", "40.0 to go"),
-        ("58.5", "10", "60", "1.5 to go"),
+        ("58.5", "10", "60", "1.50 to go"),
         ("60.0", "10", "60", "0.02 to go"),
         ("61.0", "12", "60", "reached"),
     ]

@@ -99,3 +99,13 @@ def test_links_point_at_files_that_exist():
 def test_the_algorithms_table_of_the_readme_is_the_registry():
     rows = re.findall(r"^\| `([a-z0-9-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert rows == list(ALGORITHMS)
+
+
+def test_ci_installs_whatever_tests_are_skipped_without():
+    script = (ROOT / ".ci" / "run").read_text()
+    brought_by = {"ale_py": "atari", "cv2": "atari", "pymunk": "pettingzoo", "matplotlib": "dev"}
+    tests = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    needed = {name for text in tests for name in re.findall(r'importorskip\("(\w+)"\)', text)}
+    assert {"envpool", "pettingzoo"} <= needed
+    installed = set(re.findall(r"\w+", " ".join(line for line in script.splitlines() if "pip install" in line)))
+    assert {brought_by.get(name, name) for name in needed} <= installed

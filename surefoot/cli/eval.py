@@ -10,6 +10,7 @@ from typing import Any
 from surefoot.cli.flags import Parser, add_run, trusting
 from surefoot.errors import UsageError
 from surefoot.settings import coerce
+from surefoot.training.progress import as_return
 
 
 def run(words: Sequence[str]) -> int:
@@ -63,10 +64,15 @@ def playing_options(arguments: Any) -> dict[str, Any]:
 def describe(found: dict[str, Any]) -> str:
     """An evaluation's summary in two lines."""
     cut = f", {found['cut']} cut at the step budget" if found["cut"] else ""
+
+    def show(name: str) -> str:
+        return as_return(found[name], found["min_return"], found["max_return"])
+
+    length = f"{found['mean_length']:.{0 if found['mean_length'] >= 10 else 1}f}"
     return (
-        f"return {found['mean_return']:.1f} ± {found['std_return']:.1f} over {found['episodes']} episodes, "
-        f"95 % interval of the mean {found['mean_return_low']:.1f} to {found['mean_return_high']:.1f}\n"
-        f"median {found['median_return']:.1f}, IQM {found['iqm_return']:.1f}, "
-        f"range {found['min_return']:.1f} to {found['max_return']:.1f}, "
-        f"mean length {found['mean_length']:.0f} ({found['min_length']} to {found['max_length']}){cut}"
+        f"return {show('mean_return')} ± {show('std_return')} over {found['episodes']} episodes, "
+        f"95 % interval of the mean {show('mean_return_low')} to {show('mean_return_high')}\n"
+        f"median {show('median_return')}, IQM {show('iqm_return')}, "
+        f"range {show('min_return')} to {show('max_return')}, "
+        f"mean length {length} ({found['min_length']} to {found['max_length']}){cut}"
     )

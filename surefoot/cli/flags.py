@@ -12,6 +12,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Option, Seconds, unwrap_optional
 
+EXAMPLES = {  # of arguments that must not be left out
+    "RUN": ("run", "latest"),
+    "ALGO": ("algorithm", "ppo"),
+    "ENV": ("environment", "CartPole-v1"),
+    "{algos,envs,presets,runs}": ("kind", "runs (or algos, envs, presets)"),
+}
+
 
 class Parser(argparse.ArgumentParser):
     """Errors as UsageError with a suggestion; flags must be written out in full.
@@ -39,6 +46,10 @@ class Parser(argparse.ArgumentParser):
             known = self._explain_unknown(wrong) if self._explain_unknown else None
             flags = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
             message = known or f"unknown flag {wrong}{did_you_mean(wrong, flags)}"
+        missing = message.removeprefix("the following arguments are required: ")
+        if missing in EXAMPLES:
+            what, example = EXAMPLES[missing]
+            message = f"no {what} given; name one: {self.prog} {example}"
         raise UsageError(f"{message} (`{self.prog} --help` shows the flags)")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser
 from surefoot.errors import UsageError, did_you_mean
+from surefoot.training.progress import as_return
 
 
 def run(words: Sequence[str]) -> int:
@@ -71,5 +72,5 @@ def _cell(name: str, value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.1f}"
+        return as_return(value)
     return f"{value:,}" if name in ("steps", "total_steps") else str(value)

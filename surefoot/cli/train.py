@@ -18,6 +18,7 @@ from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
 from surefoot.training.presets import load_preset
+from surefoot.training.progress import as_return
 
 ELSEWHERE = {  # what other libraries call it
     "lr": "learning_rate",
@@ -184,7 +185,7 @@ def say_result(result: dict[str, Any], out: Any) -> None:
         print(f"greedy {describe_evaluation(result['eval'])}", file=out)
     if result["best"]:
         step, found = result["best"]["step"], result["best"]["selection_return"]
-        print(f"best by evaluation during training: step {step:,} ({found:.1f}); --checkpoint best", file=out)
+        print(f"best by evaluation during training: step {step:,} ({as_return(found)}); --checkpoint best", file=out)
     next_command = f"surefoot video {shell_path(where)} --untrained"
     if result["env"].startswith("pettingzoo:"):  # several agents: there is no film of them
         next_command = f"surefoot eval {shell_path(where)} --stochastic --trust"

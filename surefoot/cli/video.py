@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from surefoot.cli.eval import add_playing, playing_options
 from surefoot.cli.flags import Parser
+from surefoot.training.progress import as_return
 
 EXAMPLES = """examples:
   surefoot video latest                            one greedy episode, into the run's videos/
@@ -35,7 +36,7 @@ def run(words: Sequence[str]) -> int:
     out = sys.stderr if arguments.json else sys.stdout
     print(f"{found.path}: {found.frames} frames of {found.width}×{found.height} at {found.fps:g}/s", file=out)
     for label, returns in found.returns.items():
-        print(f"{label}: return {', '.join(f'{x:.1f}' for x in returns)}", file=out)
+        print(f"{label}: return {', '.join(as_return(x, *returns) for x in returns)}", file=out)
     if arguments.json:
         print(json.dumps({**asdict(found), "path": str(found.path)}))
     return 0

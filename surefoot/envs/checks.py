@@ -13,6 +13,7 @@ from gymnasium import spaces
 from surefoot.errors import EnvError, NonFiniteError, SurefootError, UsageError
 
 if TYPE_CHECKING:
+    from surefoot.spaces.layout import Layout
     from surefoot.types import Array
 
 
@@ -37,6 +38,14 @@ def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:
     rows = np.isfinite(values.reshape(len(values), -1)).all(1)
     index = int(np.argmin(rows))
     raise NonFiniteError(f"{what} of {envs[index]} is not finite: {values[index]}")
+
+
+def pack_row(env: object, obs: Any, layout: Layout, mask: Array | None = None) -> Array:
+    """An observation as a row of the layout; EnvError naming the env where it does not fit."""
+    try:
+        return layout.pack(obs, mask)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise EnvError(f"{env} returned an observation that is not in its space: {error}") from error
 
 
 def as_number(value: Any, what: str, env: object) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
 from surefoot.envs.atari import LIFE_LOST
-from surefoot.envs.checks import as_number, check_action_space, check_first_observation, require_finite
+from surefoot.envs.checks import as_number, check_action_space, check_first_observation, pack_row, require_finite
+from surefoot.envs.open_episodes import LONGEST_REPLAY, OpenEpisodes, close_all, kept
 from surefoot.envs.seeds import episode_seed
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
@@ -19,9 +19,6 @@ from surefoot.types import Step
 
 if TYPE_CHECKING:
     from surefoot.types import Array
-
-
-LONGEST_REPLAY = 200_000  # steps of an open episode that are remembered for a resume
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
@@ -41,7 +38,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         self.steps += 1
         if self.steps <= LONGEST_REPLAY:
-            self.actions.append(action.copy() if isinstance(action, (np.ndarray, np.generic)) else deepcopy(action))
+            self.actions.append(kept(action))
         return self.env.step(action)
 
     def replay(self, episode: int, actions: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
@@ -113,7 +110,7 @@ class GymEnvs:
         self.observation_space, self.action_space = first.observation_space, first.action_space
         check_action_space(self.action_space)
         self.time_limit = time_limit(first)
-        self._checked = False
+        self._checked, self._open = False, OpenEpisodes(self.action_space)
         self.masks = ActionMasks(self.action_space)
         self._mask_source, self._begun = self._find_masks(first)
         self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
@@ -180,21 +177,15 @@ class GymEnvs:
             self._checked = True
         return obs, info
 
-    def _row(self, env: SeededEpisodes, obs: Any, mask: Any = None) -> Array:
-        try:
-            return self.layout.pack(obs, mask)
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise EnvError(f"{env} returned an observation that is not in its space: {error}") from error
-
     def _final_row(self, env: SeededEpisodes, obs: Any) -> Array:
         """Nobody acts there, so a mask does not matter."""
         free = np.ones(self.masks.size, np.bool_) if self._mask_source else None
-        return self._row(env, obs, free).copy()
+        return pack_row(env, obs, self.layout, free).copy()
 
     def _store(self, index: int, obs: Any, info: dict[str, Any]) -> None:
         env = self.envs[index]
         mask = self._mask(env, obs, info) if self._mask_source else None
-        self._obs[index] = self._row(env, obs, mask)
+        self._obs[index] = pack_row(env, obs, self.layout, mask)
 
     def _mask(self, env: SeededEpisodes, obs: Any, info: dict[str, Any]) -> Array:
         try:
@@ -203,20 +194,7 @@ class GymEnvs:
             raise EnvError(f"{env}: {error}") from error
 
     def state_dict(self) -> dict[str, Any]:
-        """The open episodes: number, steps and actions so far. (An episode too long to remember has fewer actions.)"""
-        return {
-            "episode": [env.episode for env in self.envs],
-            "steps": [env.steps for env in self.envs],
-            "actions": [self._pack_actions(env.actions) if env.actions else None for env in self.envs],
-        }
-
-    def _pack_actions(self, actions: list[Any]) -> Array:
-        nested = isinstance(self.action_space, (gym.spaces.Dict, gym.spaces.Tuple))
-        return np.stack([Layout(self.action_space).pack(action) for action in actions] if nested else actions)
-
-    def _unpack_actions(self, rows: Array) -> Sequence[Any]:
-        nested = isinstance(self.action_space, (gym.spaces.Dict, gym.spaces.Tuple))
-        return [Layout(self.action_space).unpack(row) if nested else row for row in rows]
+        return self._open.state_dict(self.envs)
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """Replay the open episodes; returns the envs that did not come back as `last_obs` says.
@@ -225,11 +203,10 @@ class GymEnvs:
         """
         lost = []
         for index, env in enumerate(self.envs):
-            episode, steps, actions = (state[name][index] for name in ("episode", "steps", "actions"))
-            known = () if actions is None else self._unpack_actions(np.asarray(actions))
-            if len(known) == steps:
-                self._store(index, *env.replay(episode, known))
-            if len(known) != steps or not np.array_equal(np.asarray(self._obs[index], last_obs.dtype), last_obs[index]):
+            episode, actions = self._open.read(state, index)
+            if actions is not None:
+                self._store(index, *env.replay(episode, actions))
+            if actions is None or not np.array_equal(np.asarray(self._obs[index], last_obs.dtype), last_obs[index]):
                 lost.append(index)
                 env.episode = episode
                 self._store(index, *self._reset(env))
@@ -242,13 +219,4 @@ class GymEnvs:
         return self._obs.copy()
 
     def close(self) -> None:
-        """Every env, also after one that raises; its error comes when all are closed."""
-        broken: EnvError | None = None
-        for env in self.envs:
-            try:
-                env.close()
-            except Exception as error:
-                broken = EnvError(f"close of {env} raised {type(error).__name__}: {error}")
-                broken.__cause__ = error
-        if broken is not None:
-            raise broken
+        close_all(self.envs)

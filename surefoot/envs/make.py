@@ -80,14 +80,16 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
     if not config.env:
         raise UsageError("no environment given; name one, before the flags: surefoot train CartPole-v1 --seed 0")
     _import_plugins(config.env)
+    if _versions(config.env):  # Gymnasium would take the newest, which is another one some day, and has other presets
+        raise UsageError(_unknown_env(config.env))
     try:
         # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.
         kwargs = make_kwargs(config.env, kwargs)
         return gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
     except UsageError:  # of an env of our own: a wrong env_kwargs
         raise
-    except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv) as error:
-        raise UsageError(_unknown_env(config.env, error)) from None
+    except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv):
+        raise UsageError(_unknown_env(config.env)) from None
     except DependencyNotInstalled as error:
         raise UsageError(
             f"{config.env} needs a package that is not installed: {_install_hint(config.env, error)}"
@@ -119,12 +121,18 @@ def _install_hint(env_id: str, error: Exception) -> str:
     return f'pip install "surefoot[{extra}]"' if extra else str(error)
 
 
-def _unknown_env(env_id: str, error: Exception) -> str:
-    """Newest version of the same name, else the nearest name, else Gymnasium's own words."""
-    known = known_envs()
-    name = env_id.rsplit("-v", 1)[0]
-    versions = [known_id for known_id in known if known_id.rsplit("-v", 1)[0].lower() == name.lower()]
-    hint = f"; did you mean '{versions[-1]}'?" if versions else did_you_mean(env_id, known)
+def _versions(env_id: str) -> list[str]:
+    """What an id that is not registered may have meant: the versions of its name, the newest last."""
+    if ":" in env_id or env_id in gym.envs.registration.registry:
+        return []
+    name = env_id.rsplit("-v", 1)[0].lower()
+    return [known for known in known_envs() if known.rsplit("-v", 1)[0].lower() == name]
+
+
+def _unknown_env(env_id: str) -> str:
+    """Newest version of the same name, else the nearest name, else where to look."""
+    versions = _versions(env_id)
+    hint = f"; did you mean '{versions[-1]}'?" if versions else did_you_mean(env_id, known_envs())
     where = (
         "" if hint else " (`surefoot list envs` shows the registered ones; yours may need module:Id or file.py:Factory)"
     )

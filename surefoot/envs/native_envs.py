@@ -14,8 +14,9 @@ import gymnasium as gym
 import numpy as np
 
 from surefoot.envs.checks import require_finite
-from surefoot.envs.gym_envs import LONGEST_REPLAY, GymEnvs, time_limit
+from surefoot.envs.gym_envs import GymEnvs, time_limit
 from surefoot.envs.make import make_env
+from surefoot.envs.open_episodes import LONGEST_REPLAY
 from surefoot.envs.seeds import derive_seed, episode_seed
 from surefoot.errors import EnvError
 from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply, classic_library

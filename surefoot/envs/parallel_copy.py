@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from surefoot.envs.gym_envs import LONGEST_REPLAY
 from surefoot.envs.make import PARALLEL, load_object
+from surefoot.envs.open_episodes import LONGEST_REPLAY, kept
 from surefoot.envs.seeds import derive_seed, episode_seed
 from surefoot.errors import EnvError, UsageError, did_you_mean
 
@@ -66,7 +63,7 @@ class ParallelMaker:
         try:
             return copy.observation_space, copy.action_space
         finally:
-            copy.env.close()
+            copy.close()
 
 
 def _find(env_id: str) -> Callable[..., Any]:
@@ -171,7 +168,7 @@ class Copy:
         chosen = dict(zip(self.agents, actions, strict=True))
         self.steps += 1
         if self.steps <= LONGEST_REPLAY:
-            self.actions.append([_kept(action) for action in actions])
+            self.actions.append([kept(action) for action in actions])
         try:
             found = self.env.step({agent: chosen[agent] for agent in acting})
             self.observations, self.rewards, terminations, truncations, self.infos = found
@@ -208,6 +205,9 @@ class Copy:
             self.step(each)
         return any(self.alive)
 
+    def close(self) -> None:
+        self.env.close()
+
     def _require_known(self, present: set[str]) -> None:
         if unknown := present - set(self.agents):
             raise EnvError(f"{self} has the agents {sorted(map(str, unknown))}, who are not among its possible_agents")
@@ -235,7 +235,3 @@ class AgentOfCopy:
 
     def __str__(self) -> str:
         return f"{self.agent} of {self.copy}"
-
-
-def _kept(action: Any) -> Any:
-    return action.copy() if isinstance(action, (np.ndarray, np.generic)) else deepcopy(action)

@@ -6,13 +6,14 @@ copy has ended and is reset. Only the `ParallelEnv` interface is used; the packa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
-from surefoot.envs.checks import as_number, check_action_space, check_first_observation, require_finite
+from surefoot.envs.checks import as_number, check_action_space, check_first_observation, pack_row, require_finite
+from surefoot.envs.open_episodes import OpenEpisodes, close_all
 from surefoot.envs.parallel_copy import AgentOfCopy, Copy
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
@@ -54,7 +55,7 @@ class ParallelEnvs:
         check_action_space(self.action_space)
         self._names = [AgentOfCopy(copy, agent) for copy in self.copies for agent in self.agents]
         self.masks = ActionMasks(self.action_space)
-        self._checked = False
+        self._checked, self._open = False, OpenEpisodes(self.action_space, agents=True)
         self._begun = False  # the first copy has been reset already, to be asked for masks
         self._mask_source = self._find_masks(first)
         self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
@@ -148,27 +149,7 @@ class ParallelEnvs:
         return pack_row(self._names[row], obs, self.layout, free).copy()
 
     def state_dict(self) -> dict[str, Any]:
-        """The open episodes: number, steps and actions so far."""
-        return {
-            "episode": [copy.episode for copy in self.copies],
-            "steps": [copy.steps for copy in self.copies],
-            "actions": [self._pack_actions(copy.actions) if copy.actions else None for copy in self.copies],
-        }
-
-    @property
-    def _nested(self) -> bool:
-        return isinstance(self.action_space, (gym.spaces.Dict, gym.spaces.Tuple))
-
-    def _pack_actions(self, actions: list[list[Any]]) -> Array:
-        """`[steps, agents, ...]`."""
-        if not self._nested:
-            return np.array(actions)
-        layout = Layout(self.action_space)
-        return np.stack([np.stack([layout.pack(action) for action in row]) for row in actions])
-
-    def _unpack_actions(self, rows: Array) -> Sequence[Sequence[Any]]:
-        layout = Layout(self.action_space)
-        return [[layout.unpack(action) for action in row] if self._nested else row for row in rows]
+        return self._open.state_dict(self.copies)
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """Replay the open episodes; returns the rows of the copies that did not come back as `last_obs` says.
@@ -177,10 +158,9 @@ class ParallelEnvs:
         """
         lost: list[int] = []
         for index, copy in enumerate(self.copies):
-            episode, steps, actions = (state[name][index] for name in ("episode", "steps", "actions"))
-            known = () if actions is None else self._unpack_actions(np.asarray(actions))
+            episode, actions = self._open.read(state, index)
             rows = slice(index * self.num_agents, (index + 1) * self.num_agents)
-            came_back = len(known) == steps and copy.replay(episode, known)
+            came_back = actions is not None and copy.replay(episode, actions)
             self._obs[rows] = last_obs[rows]  # also of those that are gone, whom no replay shows
             if came_back:
                 self._see(index)
@@ -198,16 +178,7 @@ class ParallelEnvs:
         return self._obs.copy()
 
     def close(self) -> None:
-        """Every copy, also after one that raises; its error comes when all are closed."""
-        broken: EnvError | None = None
-        for copy in self.copies:
-            try:
-                copy.env.close()
-            except Exception as error:
-                broken = EnvError(f"close of {copy} raised {type(error).__name__}: {error}")
-                broken.__cause__ = error
-        if broken is not None:
-            raise broken
+        close_all(self.copies)
 
 
 def agent_row(name: AgentOfCopy, obs: Any, infos: dict[str, Any], layout: Layout, masks: ActionMasks) -> Array:
@@ -222,10 +193,3 @@ def agent_row(name: AgentOfCopy, obs: Any, infos: dict[str, Any], layout: Layout
         except (ValueError, KeyError, TypeError) as error:
             raise EnvError(f"{name}: {error}") from error
     return pack_row(name, obs, layout, mask)
-
-
-def pack_row(name: AgentOfCopy, obs: Any, layout: Layout, mask: Array | None) -> Array:
-    try:
-        return layout.pack(obs, mask)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise EnvError(f"{name} returned an observation that is not in its space: {error}") from error

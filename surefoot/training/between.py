@@ -40,10 +40,12 @@ def _try_target(trainer: Trainer) -> bool:
     if target.due(trainer.step, trainer.recent) and not trainer.over:  # at the end, the final evaluation tells
         with trainer.timer.phase("eval"):
             try:
-                target.run(trainer.agent, trainer.step, trainer.abandon)
+                tried = target.run(trainer.agent, trainer.step, trainer.abandon)
             except Abandoned:
                 return False
         trainer.saving.behind = True
+        for callback in trainer.callbacks:
+            callback.on_try(trainer, tried)
     if target.found is not None and trainer.stop_reason is None:
         trainer.stop("target_return")
     return True

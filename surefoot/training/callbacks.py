@@ -32,6 +32,9 @@ class Callback:
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """The policy was evaluated: during training (`--eval-every`), or at its end (`trainer.over`)."""
 
+    def on_try(self, trainer: Trainer, evaluation: Evaluation) -> None:
+        """`--target-return` was tried for: by the first ten of the final evaluation's episodes, or by all of them."""
+
     def on_warning(self, trainer: Trainer, message: str) -> None:
         """Something around the run went wrong (a full disk, a tracker that is down), and the run goes on."""
 

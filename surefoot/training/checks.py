@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from surefoot.errors import UsageError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from surefoot.training.config import TrainConfig
     from surefoot.types import Envs
 
+CPU = torch.device("cpu")
 BOX_ONLY = ("std", "sde_resample", "log_std_init", "tanh_mean", "action_bounds")
 
 
@@ -62,18 +64,26 @@ def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int
     return limit
 
 
-def check_memory(length: int, num_envs: int, numbers: int = 1) -> None:
-    """Refuse rollouts that cannot fit, before they (or so many envs) are made. `numbers`: in an observation, and A."""
-    needed = 3 * length * num_envs * (4 * numbers + 48)  # stored, normalised, in minibatches
-    _require(needed, f"a rollout of {num_envs} envs × {length} steps", "Lower --num-envs or --rollout-length")
+def check_memory(
+    length: int, num_envs: int, size: int = 4, device: torch.device = CPU, *, on_host: bool = True
+) -> None:
+    """Refuse rollouts that cannot fit, before they (or so many envs) are made.
+
+    `size`: bytes of an observation and what belongs to it. `device`: where is learned; `on_host`: collected here.
+    """
+    what, advice = f"a rollout of {num_envs} envs × {length} steps", "Lower --num-envs or --rollout-length"
+    once = length * num_envs * (size + 48)
+    _require(3 * once, what, advice, device)  # stored, normalised, in minibatches
+    if on_host and device.type != "cpu":
+        _require(once, what, advice)
 
 
-def numbers_per_step(policy: ActorCritic, length: int) -> int:
+def bytes_per_step(policy: ActorCritic, length: int) -> int:
     """What a rollout of this length stores for every step of an env: observation, distribution, exploration."""
-    numbers = int(np.prod(policy.layout.shape)) + policy.actions.num_params
+    numbers = policy.actions.num_params
     if policy.sde:
         numbers += int(np.prod(policy.matrix_shape)) // (policy.config.sde_resample or length)
-    return numbers
+    return 4 * numbers + int(np.prod(policy.layout.shape)) * np.dtype(policy.layout.dtype).itemsize
 
 
 def check_policy(config: PolicyConfig) -> None:
@@ -84,10 +94,20 @@ def check_policy(config: PolicyConfig) -> None:
     _require(needed, f"networks of hidden_sizes={config.hidden_sizes}", "Lower --hidden-sizes")
 
 
-def _require(needed: int, what: str, advice: str) -> None:
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+def _require(needed: int, what: str, advice: str, device: torch.device = CPU) -> None:
+    available = _available(device)
     if available is not None and needed > 0.8 * available:
+        where = "this machine has" if device.type == "cpu" else f"free on {device} are"
         raise UsageError(
             f"{what} need{'' if what.startswith('networks') else 's'} about {needed / 2**30:.1f} GiB; "
-            f"this machine has {available / 2**30:.1f}. {advice}"
+            f"{where} {available / 2**30:.1f}. {advice}"
         )
+
+
+def _available(device: torch.device) -> int | None:
+    """Bytes: all that the machine has, or those of a GPU that nobody holds yet. None: not known."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu" or not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

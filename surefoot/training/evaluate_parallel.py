@@ -92,7 +92,7 @@ def play_parallel(
         tables: dict[int, Table] = {}
         for index in range(num_copies):
             copy = EvaluationCopy(make(), seed, index, make.config.max_episode_steps)
-            leaving.callback(copy.env.close)
+            leaving.callback(copy.close)
             tables[index] = Table(agent, copy, index)
         while tables:
             abandon()

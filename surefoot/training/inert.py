@@ -20,10 +20,11 @@ def check_inert(config: TrainConfig, algorithm: Algorithm) -> None:
 
 
 def _without_effect(config: TrainConfig, algorithm: Algorithm) -> Iterator[tuple[str, str]]:
-    algo = config.run.algo
-    if config.env.workers == 0:
+    algo, typed = config.run.algo, {name for name, origin in config.origins.items() if origin == "given"}
+    # Who switches a thing off in so many words knows that its settings rest.
+    if config.env.workers == 0 and "workers" not in typed:
         yield "env_timeout", "without workers; set --workers as well, or drop it"
-    if config.run.eval_every is None:
+    if config.run.eval_every is None and "eval_every" not in typed:
         yield "selection_episodes", "without eval_every; set --eval-every (the final evaluation has --eval-episodes)"
     if not algorithm.uses_critic:
         for name in ("critic_hidden_sizes", "shared_trunk"):

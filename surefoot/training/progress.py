@@ -14,6 +14,7 @@ from surefoot.training.callbacks import Callback
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from surefoot.training.evaluate import Evaluation
     from surefoot.training.trainer import Trainer
 
 LINE_SECONDS = 2.0  # between plain lines
@@ -66,12 +67,15 @@ class LineProgress(Progress):
         row, timing = self._last_row
         self._last_row = None
         cells = [
-            f"step {row['step']:>9,}/{trainer.config.run.total_steps:,}",
+            _step(trainer, row["step"]),
             f"{timing['steps_per_second']:>8,.0f} steps/s",
             f"return {_number(trainer.recent_return)}",
             *(f"{heading} {form.format(row[name])}" for name, heading, form in COLUMNS if row.get(name) is not None),
         ]
         self._say("  ".join(cells))
+
+    def on_try(self, trainer: Trainer, evaluation: Evaluation) -> None:
+        self._say(describe_try(trainer, evaluation))
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
         self._say(f"warning: {message}")
@@ -110,6 +114,9 @@ class LiveProgress(Progress):
             self._next = now + 0.125
             self._row = {**self._row, **metrics}
             self._live.update(self._table(trainer))
+
+    def on_try(self, trainer: Trainer, evaluation: Evaluation) -> None:
+        self._console.print(describe_try(trainer, evaluation), markup=False, highlight=False)
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
         self._console.print(f"warning: {message}", style="yellow", markup=False, highlight=False)
@@ -150,8 +157,30 @@ class LiveProgress(Progress):
             yield
 
 
+def describe_try(trainer: Trainer, evaluation: Evaluation) -> str:
+    """A try at the target return, in a line."""
+    wanted, found = trainer.config.run.target_return, evaluation.mean_return
+    assert wanted is not None
+    missing = wanted - found
+    near = f"{missing:.1g}" if missing < 0.01 else as_return(missing)
+    outcome = "reached" if missing <= 0 else f"{near} to go"
+    episodes = f"{evaluation.episodes} episode{'s' if evaluation.episodes > 1 else ''}"
+    played = f"greedy return {as_return(found, wanted)} over {episodes}"
+    return f"{_step(trainer, trainer.step)}  {played}  target {wanted:g}: {outcome}"
+
+
+def _step(trainer: Trainer, step: int) -> str:
+    return f"step {step:>9,}/{trainer.config.run.total_steps:,}"
+
+
+def as_return(value: float, *beside: float) -> str:
+    """One decimal, or two where it and the numbers `beside` it are all small: 0.15 of FrozenLake is not 0.2."""
+    digits = 1 if max(abs(number) for number in (value, *beside)) >= 10.0 else 2
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # never -0.0
+
+
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+    return "–" if value is None else as_return(value)
 
 
 def _clock(seconds: float) -> str:

@@ -53,8 +53,8 @@ class Target:
             return True
         return self.first is not None and float(np.mean(recent[-FEW:])) >= (self.first + self.wanted) / 2.0
 
-    def run(self, agent: Agent, step: int, abandon: Callable[[], bool]) -> None:
-        """Try; `Abandoned` leaves everything as it was, so that a resumed run tries here again."""
+    def run(self, agent: Agent, step: int, abandon: Callable[[], bool]) -> Evaluation:
+        """Try, by a few episodes or by all; `Abandoned` leaves everything as it was: a resumed run tries here again."""
         assert self.wanted is not None
         few = self._evaluate(agent, min(FEW, self.episodes), abandon)
         found = few if few.episodes == self.episodes else None
@@ -63,6 +63,7 @@ class Target:
         self.last_step, self.not_before = step, step + sum(few.lengths)
         if found is not None and found.mean_return >= self.wanted:
             self.found = found
+        return found or few
 
     def _evaluate(self, agent: Agent, episodes: int, abandon: Callable[[], bool]) -> Evaluation:
         """The first `episodes` of the final evaluation."""

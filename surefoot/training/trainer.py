@@ -22,7 +22,7 @@ from surefoot.math.moments import moments
 from surefoot.training.agent import Agent
 from surefoot.training.between import evaluate_log_save
 from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
-from surefoot.training.checks import check_memory, check_policy, check_spaces, numbers_per_step, rollout_length
+from surefoot.training.checks import bytes_per_step, check_memory, check_policy, check_spaces, rollout_length
 from surefoot.training.generators import capture_globals
 from surefoot.training.journal import Journal
 from surefoot.training.saving import Saving
@@ -94,8 +94,9 @@ class Trainer:
         )
         self.device, self.device_reason = choose_device(config.run.device, policy, getattr(envs, "device", None))
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
-        check_memory(length * (algorithm.episodes_per_env or 1), envs.num_envs, numbers_per_step(self.policy, length))
         samples, tensors = length * envs.num_envs, isinstance(envs, TensorEnvs)
+        most, size = length * (algorithm.episodes_per_env or 1), bytes_per_step(self.policy, length)
+        check_memory(most, envs.num_envs, size, self.device, on_host=not tensors)
         self.learner, self.engine_reason, self.threads = build_learner(
             config, seed, algorithm, self.policy, samples=samples, tensors=tensors
         )

@@ -27,6 +27,7 @@ from surefoot.training.evaluate import (
     evaluation_agent,
 )
 from surefoot.training.mp4 import Mp4, sweep
+from surefoot.training.progress import as_return
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -183,7 +184,7 @@ def _caption(panel: _Panel) -> list[Array]:
     font, left = pygame.font.Font(None, size), size // 2
     strip = pygame.Surface((width, size // 2 * 3))
     strip.fill(PAPER)
-    for text in (panel.label, f"return {panel.returns[-1]:.1f}"):
+    for text in (panel.label, f"return {as_return(panel.returns[-1])}"):
         drawn = font.render(text, True, FAINT if panel.held else INK, PAPER)
         strip.blit(drawn, (left, (strip.get_height() - drawn.get_height() + size // 5) // 2))
         left += drawn.get_width() + size

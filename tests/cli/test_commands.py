@@ -11,6 +11,7 @@ import pytest
 
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
+from surefoot.training.progress import as_return
 
 SHORT = ["--preset", "none", "--total-steps", "1k", "--num-envs", "4", "--rollout-length", "64", "--eval-episodes", "3"]
 
@@ -46,6 +47,38 @@ def test_eval_repeats_the_runs_own_evaluation(capsys):
     assert evaluated["mean_return"] == trained["eval"]["mean_return"]
     run("eval", trained["run_dir"], "--episodes", "2", "--stochastic", "--seed", "1")
     assert "stochastic return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("eval", "no run given; name one: surefoot eval latest"),
+        ("video", "no run given; name one: surefoot video latest"),
+        ("resume", "no run given; name one: surefoot resume latest"),
+        ("explain", "no algorithm given; name one: surefoot explain ppo"),
+        ("doctor", "no environment given; name one: surefoot doctor CartPole-v1"),
+        ("list", "no kind given; name one: surefoot list runs (or algos, envs, presets)"),
+    ],
+)
+def test_what_is_left_out_is_shown_by_example(command, message, capsys):
+    assert main([command]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((0.15,), "0.15"),
+        ((-0.001,), "0.00"),
+        ((0.0, -1.0, 1.0), "0.00"),
+        ((-1.0, 12.0), "-1.0"),
+        ((487.31,), "487.3"),
+        ((-0.04, 100.0), "0.0"),
+        ((float("nan"),), "nan"),
+    ],
+)
+def test_small_returns_have_more_digits_and_none_is_minus_zero(values, shown):
+    assert as_return(*values) == shown
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)

@@ -12,6 +12,7 @@ import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
 from surefoot.envs.config import EnvConfig
+from surefoot.envs.doctor import examine
 from surefoot.envs.envpool_envs import PoolEnv, PoolEnvs, make_pool, told_apart
 from surefoot.envs.make import make_env
 from surefoot.errors import EnvError, UsageError
@@ -234,6 +235,15 @@ def test_it_trains_evaluates_and_resumes_with_every_algorithm(fake, capsys):
         assert again.result["total_steps"] > run.metrics[0]["step"]
         assert "not exact" in (run.path / "log.txt").read_text()
         assert "could not be restored" in (run.path / "log.txt").read_text()
+
+
+def test_the_doctor_promises_no_exact_resume(fake):
+    """Though a pool of one env, made anew with its seed, does play an episode again."""
+    report = examine(config(), episodes=2)
+    assert (report.numbers["deterministic"], report.numbers["exact_resume"]) == (True, False)
+    assert [f.what for f in report.findings if "exact resume" in f.what] == [
+        "exact resume: no (EnvPool seeds its episodes itself; a resumed run begins fresh ones)"
+    ]
 
 
 def test_presets_and_trust_of_pool_ids():

@@ -54,11 +54,11 @@ def test_a_registered_id():
         ("cartpole-v1", "CartPole-v1"),
         ("CartPole-v9", "CartPole-v1"),
         ("Pendulum-v0", "Pendulum-v1"),
+        ("CartPole", "CartPole-v1"),
         ("SurefootTest-v99", "SurefootTest-v10"),
         ("SurefootTest-v1", "SurefootTest-v10"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
 @pytest.mark.usefixtures("registered")
 def test_an_unknown_id_suggests_the_nearest_and_the_newest(wrong, right):
     with pytest.raises(UsageError, match=f"unknown environment '{wrong}'; did you mean '{right}'"):

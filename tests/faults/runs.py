@@ -36,6 +36,8 @@ TINY = {
 def command(run_dir=None, **changes):
     """TINY as a command line: the words after `surefoot`."""
     settings = {**TINY, **changes}
+    if settings["eval_every"] is None:
+        del settings["selection_episodes"]
     words = ["train", *([settings.pop("env")] if settings.get("env") else [])]
     settings.pop("env", None)
     settings.pop("progress")

@@ -95,6 +95,7 @@ def test_bad_settings_are_refused_in_the_users_words(settings, message):
         {"workers": 2, "env_timeout": 5.0},
         {"workers": "auto", "env_timeout": 5.0},  # whether there will be workers is measured
         {"eval_every": 10_000, "selection_episodes": 5},
+        {"eval_every": None, "selection_episodes": 5, "workers": 0, "env_timeout": 5.0},  # switched off, not forgotten
         {"algo": "reinforce", "reset_each_rollout": True, "rollout_length": 64},
         {"algo": "reinforce", "critic_hidden_sizes": "none"},
     ],

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -18,6 +20,7 @@ from surefoot.training import session, target
 from surefoot.training.api import Run, evaluate_run, resume
 from surefoot.training.config import RunConfig
 from surefoot.training.evaluate import Abandoned, Evaluation
+from surefoot.training.progress import LiveProgress
 from surefoot.training.session import Interrupted
 from surefoot.training.target import Target
 
@@ -159,6 +162,52 @@ def test_a_budget_that_ends_before_it_is_said(capsys):
     result = json.loads(out.out.splitlines()[-1])
     assert (result["stopped"], result["target_reached"], result["total_steps"]) == (None, False, 4096)
     assert "target return 501: NOT reached" in out.err
+
+
+def tries(text):
+    pattern = (
+        r"^step +([\d,]+)/4,096  greedy return ([\d.]+) over (\d+) episodes  target (\d+): (reached|[\d.]+ to go)$"
+    )
+    return [found.groups() for line in text.splitlines() if (found := re.match(pattern, line))]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_every_try_is_a_line(terminal, capsys, monkeypatch):
+    evaluations(monkeypatch, 20.0, 58.5, 59.98, 60.0, 61.0, length=1)
+    if terminal:
+        monkeypatch.setattr(session, "make_progress", lambda **_: LiveProgress(sys.stdout))
+    run = surefoot.train("CartPole-v1", target_return=60, **{**PPO, "progress": True})
+    lines = tries(capsys.readouterr().out)
+    assert [line[1:] for line in lines] == [
+        ("20.0", "10", "60", "40.0 to go"),
+        ("58.5", "10", "60", "1.50 to go"),
+        ("60.0", "10", "60", "0.02 to go"),
+        ("61.0", "12", "60", "reached"),
+    ]
+    steps = [int(line[0].replace(",", "")) for line in lines]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == run.result["total_steps"]
+
+
+def test_tries_do_not_disturb_a_machine_that_reads(capsys):
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in PPO.items() if name != "progress"]
+    assert main(["train", "CartPole-v1", "--target-return=60", "--json", *words]) == 0
+    out = capsys.readouterr()
+    assert len(out.out.splitlines()) == 1
+    assert json.loads(out.out)["target_reached"] is True
+    assert tries(out.err)[-1][-1] == "reached"
+
+
+def test_a_callback_hears_of_every_try():
+    heard = []
+
+    class Listens(surefoot.Callback):
+        def on_try(self, trainer, evaluation):
+            heard.append((trainer.step, evaluation.episodes, evaluation.mean_return >= 60))
+
+    run = surefoot.train("CartPole-v1", target_return=60, callbacks=[Listens()], **PPO)
+    assert heard[-1] == (run.result["total_steps"], 12, True)
+    assert not any(reached for _, _, reached in heard[:-1])
 
 
 def test_the_last_evaluation_may_reach_it(monkeypatch):

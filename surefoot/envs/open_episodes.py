@@ -1,0 +1,80 @@
+"""Open episodes in a checkpoint: with its seed, the actions so far are an episode's whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+
+from surefoot.errors import EnvError
+from surefoot.spaces.layout import Layout
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+LONGEST_REPLAY = 200_000  # steps of an open episode that are remembered for a resume
+
+
+class Episodic(Protocol):
+    """Plays one episode after the other and remembers the actions of the open one."""
+
+    episode: int
+    steps: int
+    actions: list[Any]
+
+    def close(self) -> Any: ...
+
+
+def kept(action: Any) -> Any:
+    """A copy, as the env may change what it was given."""
+    return action.copy() if isinstance(action, (np.ndarray, np.generic)) else deepcopy(action)
+
+
+class OpenEpisodes:
+    """Writes and reads them. `agents`: a step's action is a list with one for every agent."""
+
+    def __init__(self, space: spaces.Space[Any], *, agents: bool = False) -> None:
+        self._layout = Layout(space) if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
+        self._agents = agents
+
+    def state_dict(self, envs: Sequence[Episodic]) -> dict[str, Any]:
+        """Number, steps and actions so far. (An episode too long to remember has fewer actions.)"""
+        return {
+            "episode": [env.episode for env in envs],
+            "steps": [env.steps for env in envs],
+            "actions": [np.stack(list(map(self._pack, env.actions))) if env.actions else None for env in envs],
+        }
+
+    def read(self, state: dict[str, Any], index: int) -> tuple[int, list[Any] | None]:
+        """(number, actions) of an env's open episode; None: they are not all known."""
+        episode, steps, rows = (state[name][index] for name in ("episode", "steps", "actions"))
+        actions = [] if rows is None else [self._unpack(row) for row in np.asarray(rows)]
+        return episode, actions if len(actions) == steps else None
+
+    def _pack(self, action: Any) -> Array:
+        layout = self._layout
+        if layout is None:
+            return np.asarray(action)
+        return np.stack([layout.pack(each) for each in action]) if self._agents else layout.pack(action)
+
+    def _unpack(self, row: Array) -> Any:
+        layout = self._layout
+        if layout is None:
+            return row
+        return [layout.unpack(each) for each in row] if self._agents else layout.unpack(row)
+
+
+def close_all(envs: Iterable[Episodic]) -> None:
+    """Every env, also after one that raises; its error comes when all are closed."""
+    broken: EnvError | None = None
+    for env in envs:
+        try:
+            env.close()
+        except Exception as error:
+            broken = EnvError(f"close of {env} raised {type(error).__name__}: {error}")
+            broken.__cause__ = error
+    if broken is not None:
+        raise broken

@@ -119,9 +119,11 @@ class NativeLearner(Learner):
 
     def _packed(self, batch: Batch) -> Any:
         numbers = (batch.log_prob, batch.dist_params, batch.advantage, batch.value_target, batch.value, batch.weight)
-        tensors = [None if tensor is None else tensor.contiguous() for tensor in numbers]
-        rows = rows_of(self.policy, batch.obs)
-        return self.net.batch(rows, as_rows(batch.action), *tensors, context=before(batch.context))
+        tensors = (None if tensor is None else tensor.contiguous() for tensor in numbers)
+        log_prob, params, advantage, target, value, weight = tensors
+        rows, action = rows_of(self.policy, batch.obs), as_rows(batch.action)
+        context = before(batch.context)
+        return self.net.batch(rows, action, log_prob, params, advantage, target, value, weight, context)
 
     def _loss_metrics(self, spec: LossSpec, means: dict[str, float]) -> dict[str, float]:
         metrics = {"policy_loss": spec.kl_coef * means["kl"] - means["surrogate"], "entropy": means["entropy"]}

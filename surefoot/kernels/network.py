@@ -1,7 +1,7 @@
-"""An actor-critic of linear layers in C++, a GRU or LSTM before them or not: acting, values, losses with gradients, whole
-epochs, Fisher products.
+"""An actor-critic of linear layers in C++, with a GRU or LSTM before them or without: acting, values, losses with their
+gradients, whole epochs, Fisher products.
 
-Everything works on one flat float32 parameter vector and on rows of inputs and masks, `[B, width]`; nothing is copied or
+Everything works on one flat float32 parameter vector and on rows `[B, width]` of inputs and masks; nothing is copied or
 kept. Arrays must be C-contiguous and of the named types; `address` checks it. With a memory the rows are T·n time-major
 ones, and `context` is (where episodes begin `[T, n]` bool, the memory before the first row `[n, M]`).
 """
@@ -194,8 +194,9 @@ class Network:
         context: Before = None,
         after: Numbers | None = None,
     ) -> None:
-        """Draw for each row of x; without noise, the mode. Fills params, action (as float32 rows), log_prob, and with
-        what is remembered now `after` `[n, M]`.
+        """Draw for each row of x; without noise, the mode.
+
+        Fills params, action (as float32 rows), log_prob, and with what is remembered now `after` `[n, M]`.
         """
         samples = len(x)
         assert x.shape[1] == self.width, x.shape
@@ -317,8 +318,9 @@ class Network:
         *,
         normalize: bool,
     ) -> tuple[int, dict[str, float], float]:
-        """Gradient steps over `order` `[epochs, B]` (with a memory `[epochs, n]`): (steps so far, sums of the metrics,
-        the first ratio's error).
+        """Gradient steps over `order` `[epochs, B]`; with a memory, `[epochs, n]`.
+
+        Returns (steps so far, sums of the metrics, the first ratio's error).
         """
         for at in range(len(HISTORY)):
             self._history[at] = 0.0

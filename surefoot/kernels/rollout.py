@@ -78,8 +78,9 @@ class NativeRollout:
         length: Array,
         memory: Tensor | None = None,
     ) -> int:
-        """Steps used; −1 − (t·N + n) where env n was at fault in step t. Of open episodes: `ret` and `length` `[N]`, and
-        `memory` `[N, M]`; all are brought up to date.
+        """Steps used; −1 − (t·N + n) where env n was at fault in step t.
+
+        Of open episodes, and brought up to date: `ret` and `length` `[N]`, `memory` `[N, M]`.
         """
         args = self._args
         args.memory = address(memory)

@@ -61,8 +61,8 @@ class Engine {
   float* d_inputs[2] = {};
 
   virtual ~Engine() {}
-  // Before gradients of `units` samples (or sequences) of a batch at a time.
-  virtual void prepare(const Batch&, int64_t /* units */) {}
+  // Before gradients of `units` samples (or sequences) of a batch at a time; `all`: also of what is not trained.
+  virtual void prepare(const float* /* theta */, const Batch&, int64_t /* units */, bool /* all */) {}
   // This rank's part of a minibatch's gradient; every rank gets its sums and, where it is asked for, its norm's square.
   virtual Sums learn(int rank, const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index,
                      int64_t units, bool normalize, float* g, double* square) {
@@ -267,7 +267,7 @@ class Engine {
   Sums gradient(const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index, int64_t samples,
                 bool normalize, float* g) {
     Sums total{};
-    prepare(batch, samples);
+    prepare(theta, batch, samples, true);
     pool->run([&](int rank) {
       const Sums found = learn(rank, theta, spec, batch, index, samples, normalize, g, nullptr);
       if (rank == 0) total = found;
@@ -280,7 +280,7 @@ class Engine {
               const OptimizerSpec& optimizer, const Batch& batch, const int64_t* order, int64_t num_epochs,
               int64_t minibatches, bool normalize, double* history, double* first_ratio_error) {
     const int64_t samples = (batch.start ? batch.sequences : batch.size) / minibatches;
-    prepare(batch, samples);
+    prepare(theta, batch, samples, false);
     pool->run([&](int rank) {
       int64_t step = *steps;
       for (int64_t at = 0; at < num_epochs * minibatches; at++) {

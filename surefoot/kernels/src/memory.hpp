@@ -38,7 +38,8 @@ static inline std::vector<Group> groups_of(const Recurrence& r, int64_t* kept = 
   int64_t at = 0;
   for (int64_t begin = 0; begin < r.sequences;) {
     const int64_t left = r.sequences - begin;
-    const bool lanes = 4 * left >= 3 * LANES;  // worth it where most of the lanes are used
+    // By lanes where most of them are used, and where units would not fill them or there is enough for all threads.
+    const bool lanes = 4 * left >= 3 * LANES && (r.hidden < LANES || r.sequences >= 4 * LANES);
     const int count = lanes ? (int)std::min<int64_t>(LANES, left) : left >= 4 ? 4 : left >= 2 ? 2 : 1;
     found.push_back({begin, count, lanes, at});
     at += r.steps * r.kept() * (lanes ? r.hidden : count * r.vectors());

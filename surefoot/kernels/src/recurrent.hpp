@@ -73,7 +73,7 @@ class Recurrent : public Engine {
 
   void fisher_product(const float* theta, const float* direction, const Batch& batch, float* product) {
     if (!has_memory()) return Engine::fisher_product(theta, direction, batch, product);
-    prepare(batch, batch.sequences);
+    prepare(theta, batch, batch.sequences, true);
     const Recurrence r = over(theta, batch);
     Batch seen = batch;
     seen.x = features_.data();
@@ -88,9 +88,16 @@ class Recurrent : public Engine {
     Engine::fisher_product(theta, direction, seen, product, tangents_.data(), &back);
   }
 
-  void prepare(const Batch& batch, int64_t units) override {
+  void prepare(const float* theta, const Batch& batch, int64_t units, bool all) override {
     if (!has_memory()) return;
     const int64_t steps = batch.size / batch.sequences, samples = steps * units;
+    through_time_ = all || of_hidden().weight >= first_trained;
+    if (!through_time_) {  // a critic by itself: what it sees stays as it is
+      fixed_ = remembered(theta, batch);
+      d_inputs[0] = d_inputs[1] = nullptr;
+      rows_.assign(pool->size(), std::vector<int64_t>(samples));
+      return;
+    }
     const Recurrence r = over(nullptr, steps, units, nullptr);
     int64_t kept = 0;
     groups_ = groups_of(r, &kept);
@@ -109,22 +116,24 @@ class Recurrent : public Engine {
   Sums learn(int rank, const float* theta, const LossSpec& spec, const Batch& whole, const int64_t* index, int64_t units,
              bool normalize, float* g, double* square) override {
     if (!has_memory()) return Engine::learn(rank, theta, spec, whole, index, units, normalize, g, square);
+    if (!through_time_) {
+      std::vector<int64_t>& rows = rows_[rank];
+      for (size_t i = 0; index && i < rows.size(); i++) rows[i] = i / units * whole.sequences + index[i % units];
+      return Engine::learn(rank, theta, spec, fixed_, index ? rows.data() : nullptr, rows.size(), normalize, g, square);
+    }
     Batch batch = whole;
     if (index) {
       batch = take(rank, whole, index, units);
       pool->barrier().wait();
     }
     const Recurrence r = over(theta, batch);
-    const bool wanted = !square || of_hidden().weight >= first_trained;  // a critic by itself may leave memory as it is
-    forward(rank, theta, r, batch, wanted);
+    forward(rank, theta, r, batch, true);
     pool->barrier().wait();
     Batch seen = batch;
     seen.x = features_.data();
     const Sums found = minibatch(rank, theta, spec, seen, nullptr, batch.size, normalize);
-    if (wanted) {
-      backward(rank, theta, r, batch, in_two(spec));
-      pool->barrier().wait();
-    }
+    backward(rank, theta, r, batch, in_two(spec));
+    pool->barrier().wait();
     reduce(rank, g, batch.size, square);
     return found;
   }
@@ -269,6 +278,9 @@ class Recurrent : public Engine {
   static constexpr const float* Batch::*fields[FIELDS] = {&Batch::x,         &Batch::action, &Batch::log_prob,
                                                           &Batch::params,    &Batch::advantage, &Batch::target,
                                                           &Batch::value,     &Batch::weight};
+  bool through_time_ = true;                   // what is learned now; else the MLPs alone, of `fixed_`
+  Batch fixed_{};
+  std::vector<std::vector<int64_t>> rows_;     // of each rank
   std::vector<Group> groups_;
   std::vector<Packed> packed_;                 // of each rank
   std::vector<std::vector<float>> scratch_;    // of each rank

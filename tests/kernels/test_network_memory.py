@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from surefoot.engine.fast import as_rows, describe
 from surefoot.engine.flat import FlatParameters
+from surefoot.kernels import library
 from surefoot.kernels.network import Network, loss_spec, optimizer_spec
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
@@ -261,3 +262,23 @@ def test_a_nan_is_not_hidden_and_does_not_outlive_its_episode():
     expected[3:8, 2] = True
     assert torch.equal(values.isnan(), expected)
     assert sample.gradient("log_prob").isnan().any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_variant_that_this_processor_runs_agrees(kind, monkeypatch):
+    able, found = library.features(), {}
+    for variant, needed in library.VARIANTS.items():
+        if not needed <= able or not list(library.Path(library.__file__).parent.glob(f"_nn_{variant}.*")):
+            continue
+        monkeypatch.setattr(library, "VARIANTS", {variant: needed})
+        library.load.cache_clear()
+        sample = Sample("shared", kind, sequences=11)
+        product = torch.zeros_like(sample.theta)
+        sample.net.fisher_product(sample.theta, torch.ones_like(sample.theta), sample.batch(), product)
+        found[variant] = (sample.gradient("clip", **LOSSES["clip"]), product)
+    library.load.cache_clear()
+    assert found
+    first = next(iter(found.values()))
+    for variant, other in found.items():
+        for ours, theirs in zip(other, first, strict=True):
+            assert relative(ours, theirs) < 1e-5, variant

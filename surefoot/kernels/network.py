@@ -9,6 +9,7 @@ ones, and `context` is (where episodes begin `[T, n]` bool, the memory before th
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, byref, c_double, c_int64, c_void_p
 from dataclasses import dataclass
@@ -229,7 +230,7 @@ class Network:
         start, memory = context
         size = (2 if cell.lstm else 1) * cell.of_hidden.inputs
         assert memory.shape == (start.shape[-1], size), memory.shape
-        assert np.prod(start.shape) == samples, (start.shape, samples)
+        assert math.prod(start.shape) == samples > 0, (start.shape, samples)
         return start, memory
 
     def outputs(self, theta: Numbers, x: Numbers) -> Tensor:

@@ -152,11 +152,11 @@ def test_a_minibatch_is_made_of_whole_sequences():
     """As if the others had never been there."""
     sample = Sample("masked", "lstm", sequences=9, weighted=True)
     spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=True, entropy_coef=0.01)
-    chosen = torch.tensor([7, 0, 3, 8])
-    found, alone = torch.zeros_like(sample.theta), torch.zeros_like(sample.theta)
-    told = sample.net.gradient(sample.theta, spec, sample.batch(), found, index=chosen, normalize=True)
-    assert told == sample.net.gradient(sample.theta, spec, sample.batch(chosen), alone, normalize=True)
-    assert torch.equal(found, alone)
+    for chosen in (torch.tensor([7, 0, 3, 8]), torch.arange(9).flip(0)):
+        found, alone = torch.zeros_like(sample.theta), torch.zeros_like(sample.theta)
+        told = sample.net.gradient(sample.theta, spec, sample.batch(), found, index=chosen, normalize=True)
+        assert told == sample.net.gradient(sample.theta, spec, sample.batch(chosen), alone, normalize=True)
+        assert torch.equal(found, alone)
 
 
 @pytest.mark.parametrize("kind", KINDS)

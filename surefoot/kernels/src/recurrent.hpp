@@ -106,7 +106,6 @@ class Recurrent : public Engine {
     for (int i = 0; i < 2; i++) d_features_[i].resize(samples * inputs), d_inputs[i] = d_features_[i].data();
     packed_.resize(pool->size()), scratch_.resize(pool->size());
     for (auto& rows : scratch_) rows.resize((size_t)LANES * std::max(of_hidden().stride, of_input().stride) + 16);
-    if (units == batch.sequences) return;
     const int columns[] = {row(), head.actions, 1, head.params, 1, 1, 1, 1};
     for (int i = 0; i < FIELDS; i++) taken_[i].resize(batch.*fields[i] ? samples * columns[i] : 0);
     started_.resize(samples), states_.resize(units * state());

@@ -8,7 +8,7 @@ from surefoot.engine.collect import fill_values
 from surefoot.math.distributions import Categorical
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
-from surefoot.types import Batch, Outputs, Rollout
+from surefoot.types import Batch, Context, Outputs, Rollout
 
 BOX4 = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 DISCRETE = spaces.Discrete(3)
@@ -53,14 +53,26 @@ def make_rollout(policy, *, steps=6, num_envs=4, seed=0, done_probability=0.2, r
     generator = torch.Generator().manual_seed(seed)
     shape = (steps, num_envs)
     obs = torch.randn((steps + 1, num_envs, *policy.layout.shape), generator=generator)
-    with torch.no_grad():
-        inputs = policy.normalize(obs)
-        params = policy.action_params(inputs[:-1])
-        action = policy.actions.draw(params, policy.actions.noise(shape, generator))
-        log_prob = policy.actions.distribution(params).log_prob(action)
+    noise = policy.actions.noise(shape, generator)
     terminated = torch.rand(shape, generator=generator) < done_probability / 2
     truncated = torch.rand(shape, generator=generator) < done_probability / 2
     index = (truncated & ~terminated).flatten().nonzero().flatten()
+    context = final_memory = None
+    with torch.no_grad():
+        inputs = policy.normalize(obs)
+        if policy.memory is None:
+            params = policy.action_params(inputs[:-1])
+        else:
+            start = torch.cat([torch.rand(1, num_envs, generator=generator) < 0.5, terminated | truncated])
+            memory = torch.randn(num_envs, policy.memory.size, generator=generator)
+            context, found, after = Context(start, memory), [], []
+            for t in range(steps):
+                step, memory = policy.step(inputs[t], memory, start[t])
+                found.append(step)
+                after.append(memory)
+            params, final_memory = torch.stack(found), torch.cat(after)[index]
+        action = policy.actions.draw(params, noise)
+        log_prob = policy.actions.distribution(params).log_prob(action)
     rollout = Rollout(
         obs=obs,
         inputs=inputs,
@@ -76,5 +88,7 @@ def make_rollout(policy, *, steps=6, num_envs=4, seed=0, done_probability=0.2, r
         final_index=index,
         final_inputs=torch.randn((len(index), *inputs.shape[2:]), generator=generator),
         remaining=remaining,
+        context=context,
+        final_memory=final_memory,
     )
     return fill_values(rollout, policy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.policies.actor_critic import ActorCritic, Noise
     from surefoot.types import Array, Envs, Step
+
+    Value: TypeAlias = Callable[[Tensor, Context | None], Tensor]
 
 Item = TypeVar("Item")
 
@@ -187,8 +189,8 @@ class Collector:
         """Of the actions of a whole rollout, `[T, N]`."""
         return self.policy.actions.distribution(params).log_prob(action)
 
-    def _value(self, inputs: Tensor) -> Tensor:
-        return self.policy.value(inputs)
+    def _value(self, inputs: Tensor, context: Context | None = None) -> Tensor:
+        return self.policy.value(inputs, context)
 
     def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
         """Everything that the next rollout depends on, the policy apart. `mid_rollout`: the envs have moved on."""
@@ -335,11 +337,12 @@ def scale_rewards(
     return scaled
 
 
-def fill_values(rollout: Rollout, policy: ActorCritic, value: Callable[[Tensor], Tensor] | None = None) -> Rollout:
+def fill_values(rollout: Rollout, policy: ActorCritic, value: Value | None = None) -> Rollout:
     """Evaluate V of every state of the rollout, the final observations included, in one batched pass.
 
-    `value`: how, for a policy without memory; None: by the policy itself.
+    `value`: how; None: by the policy itself.
     """
+    value = value or policy.value
     inputs = rollout.inputs
     steps, num_envs = inputs.shape[0] - 1, inputs.shape[1]
     with torch.no_grad():
@@ -347,11 +350,13 @@ def fill_values(rollout: Rollout, policy: ActorCritic, value: Callable[[Tensor],
             states = inputs.flatten(0, 1)
             if len(rollout.final_index):
                 states = torch.cat([states, rollout.final_inputs])
-            values = (value or policy.value)(states)
+            values = value(states, None)
         else:
-            assert rollout.final_memory is not None
-            along = policy.value(inputs.flatten(0, 1), rollout.context)
-            values = torch.cat([along, policy.value_after(rollout.final_inputs, rollout.final_memory)])
+            values, after = value(inputs.flatten(0, 1), rollout.context), rollout.final_memory
+            assert after is not None
+            if len(after):  # each the first of a sequence that goes on from what was remembered there
+                begun = torch.zeros(1, len(after), dtype=torch.bool, device=after.device)
+                values = torch.cat([values, value(rollout.final_inputs, Context(begun, after))])
     table = values[: (steps + 1) * num_envs].view(steps + 1, num_envs)
     next_value = table[1:]
     if len(rollout.final_index):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from surefoot.errors import UsageError
 from surefoot.kernels import network
 from surefoot.kernels.library import NotBuilt, load
-from surefoot.kernels.network import Description, HeadPart, Linear, Network
+from surefoot.kernels.network import Cell, Description, HeadPart, Linear, Network
 from surefoot.kernels.outputs import CompiledMLPs
 from surefoot.kernels.recurrent import recurrence
 from surefoot.policies.actions.box import BoxActions
@@ -22,7 +22,9 @@ from surefoot.policies.actions.discrete import DiscreteActions, MultiBinaryActio
 if TYPE_CHECKING:
     from surefoot.engine.flat import FlatParameters
     from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.policies.memory import Memory
     from surefoot.policies.mlp import MLP
+    from surefoot.types import Context
 
 
 class NotServed(Exception):
@@ -86,20 +88,30 @@ def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Descript
 
 def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
     """The policy as the kernels see it, or NotServed. Parameters stand as in `FlatParameters`."""
-    if policy.memory is not None:
-        raise NotServed("it has a memory")
     if policy.sde:
         raise NotServed("its exploration depends on the state")
     if policy.encoder is not None and any(True for _ in policy.encoder.parameters()):
         raise NotServed("its observations go through an encoder that learns")
     offsets = _offsets([*policy.actor_parameters(), *policy.critic_parameters()])
-    inputs = policy.layout.numbers if policy.encoder is None else policy.encoder.size
+    inputs, memory = policy.layout.numbers if policy.encoder is None else policy.encoder.size, None
+    if policy.memory is not None:
+        inputs, memory = policy.memory.hidden, _cell(policy.memory, offsets)
     return replace(
         _mlps(policy, inputs, offsets),
         masks=policy.layout.mask_size,
         parts=_Parts(policy, offsets).of(policy.actions),
         first_trained=first_trained,
+        memory=memory,
     )
+
+
+def _cell(memory: Memory, offsets: dict[int, int]) -> Cell:
+    of_input, of_hidden, input_bias, hidden_bias = memory.net.parameters()  # in PyTorch's order
+    layers = [
+        Linear(weight.shape[1], weight.shape[0], offsets[id(weight)], offsets[id(bias)], False)
+        for weight, bias in ((of_input, input_bias), (of_hidden, hidden_bias))
+    ]
+    return Cell(memory.is_lstm, *layers)
 
 
 def _offsets(parameters: Sequence[nn.Parameter]) -> dict[int, int]:
@@ -178,6 +190,11 @@ def rows_of(policy: ActorCritic, x: Tensor) -> Tensor:
     seen: Tensor = policy.encoder(x)  # one-hot, say: it has nothing to learn
     mask = policy.layout.mask
     return seen if mask is None else torch.cat([seen, x[..., mask]], -1)
+
+
+def before(context: Context | None) -> tuple[Tensor, Tensor] | None:
+    """The context as the kernels take it."""
+    return None if context is None else (context.start.contiguous(), context.memory.contiguous())
 
 
 def as_rows(action: Tensor) -> Tensor:

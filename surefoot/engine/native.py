@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surefoot.engine.collect import Collector, fill_values, past_limit
 from surefoot.engine.episodes import Episode
-from surefoot.engine.fast import as_rows, describe, rows_of
+from surefoot.engine.fast import as_rows, before, describe, rows_of
 from surefoot.engine.natural import Objective, fisher_samples, natural_step
 from surefoot.engine.optimize import Learner, Loss
 from surefoot.engine.threads import fastest
@@ -27,7 +27,7 @@ from surefoot.types import LossSpec
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig
     from surefoot.policies.actor_critic import Noise
-    from surefoot.types import Array, Batch, Metrics, Rollout
+    from surefoot.types import Array, Batch, Context, Metrics, Rollout
 
 ONLY_KL = loss_spec("none", with_kl=True)
 AT_ONCE = 2**22  # numbers of a shuffled order that one call gets
@@ -85,7 +85,8 @@ class NativeLearner(Learner):
     ) -> tuple[dict[str, float], float]:
         order = None
         if minibatches > 1:
-            rows = [torch.randperm(packed.size, generator=self.generator) for _ in range(epochs)]
+            units = packed.sequences or packed.size  # whole envs where there is a memory
+            rows = [torch.randperm(units, generator=self.generator) for _ in range(epochs)]
             order = torch.stack(rows)
         slices = [(a, b, rate * self.optimizer.rate_factor) for a, b, rate in self.optimizer.ranges]
         optimizer = optimizer_spec(self.config.optimizer, slices, self.config.max_grad_norm)
@@ -118,8 +119,11 @@ class NativeLearner(Learner):
 
     def _packed(self, batch: Batch) -> Any:
         numbers = (batch.log_prob, batch.dist_params, batch.advantage, batch.value_target, batch.value, batch.weight)
-        tensors = [None if tensor is None else tensor.contiguous() for tensor in numbers]
-        return self.net.batch(rows_of(self.policy, batch.obs), as_rows(batch.action), *tensors)
+        tensors = (None if tensor is None else tensor.contiguous() for tensor in numbers)
+        log_prob, params, advantage, target, value, weight = tensors
+        rows, action = rows_of(self.policy, batch.obs), as_rows(batch.action)
+        context = before(batch.context)
+        return self.net.batch(rows, action, log_prob, params, advantage, target, value, weight, context)
 
     def _loss_metrics(self, spec: LossSpec, means: dict[str, float]) -> dict[str, float]:
         metrics = {"policy_loss": spec.kl_coef * means["kl"] - means["surrogate"], "entropy": means["entropy"]}
@@ -179,11 +183,11 @@ class NativeLearner(Learner):
         self.net.evaluate(self.theta, ONLY_KL, self._packed(batch), kl)
         return kl
 
-    def value(self, inputs: Tensor) -> Tensor:
+    def value(self, inputs: Tensor, context: Context | None = None) -> Tensor:
         """V of `[B, width]` inputs; zeros without a critic."""
         if not self.policy.has_critic:
             return inputs.new_zeros(len(inputs))
-        return self.net.values(self.theta, rows_of(self.policy, inputs))
+        return self.net.values(self.theta, rows_of(self.policy, inputs), before(context))
 
     def _report(self, batch: Batch, packed: Any, metrics: dict[str, float]) -> dict[str, float]:
         """With the exact KL(old‖new) of the whole rollout, checked."""
@@ -214,6 +218,7 @@ class NativeCollector(Collector):
     def _prepare(self, envs: NativeEnvs) -> NativeRollout:
         tensors = {"obs": self._obs, "params": self._params, "action": self._action, "log_prob": self._chosen}
         tensors |= {"terminated": self._terminated, "truncated": self._truncated, "valid": self._valid}
+        tensors |= {} if self.policy.memory is None else {"start": self._start}
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()} | {"reward": self._reward}
         low, high = (float(side[0]) if len(side) else 0.0 for side in self.policy.actions.gaussian_bounds())
         return NativeRollout(self.learner.net, envs.envs, arrays, (low, high), self.episodes_per_env or 0)
@@ -223,21 +228,25 @@ class NativeCollector(Collector):
             return super().collect(remaining)
         with self.timer.phase("act"):
             self._begin(self._obs.numpy())
-            used = self._roll(self._rollout)
+            memory = None if self._memory is None else self._memory.clone()
+            used = self._roll(self._rollout, memory)
             if self.reset_each_rollout:
-                self._end_open_episodes(used, None)
-            return self._finish(used, remaining)
+                self._end_open_episodes(used, memory)
+            rollout = self._finish(used, remaining)
+        self._memory = memory
+        return rollout
 
-    def _roll(self, rollout: NativeRollout) -> int:
+    def _roll(self, rollout: NativeRollout, memory: Tensor | None) -> int:
         envs, tracker, normalizer = self.envs, self.tracker, self.policy.normalizer
         assert isinstance(envs, NativeEnvs)
         noise = self.policy.actions.noise((self.length, envs.num_envs), self.generator)
         scaling = None if normalizer is None else (normalizer._shift, normalizer._scale)
-        used = rollout.run(self.learner.theta, noise, scaling, tracker.ret, tracker.length)
+        used = rollout.run(self.learner.theta, noise, scaling, tracker.ret, tracker.length, memory)
         if used < 0:
             envs.fault(*divmod(-1 - used, envs.num_envs), rollout.arrays)
         envs.envs.obs[...] = rollout.arrays["obs"][used]
         self._final = rollout.finals()
+        self._final_memory = [] if memory is None else list(torch.from_numpy(rollout.final_memories()))
         tracker.finished += [Episode(env, ret, length) for env, ret, length in rollout.episodes()]
         if self.episodes_per_env is not None and not self._all_done(used):
             raise EnvError(past_limit(self.rollout_length))
@@ -249,15 +258,16 @@ class NativeCollector(Collector):
 
     def _act(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> None:
         inputs, rows = rows_of(self.policy, self.policy.normalize(self._obs[t, own])), self._rows[own]
-        params, chosen = self._params[t, own], self._chosen[t, own]
-        self.learner.net.act(self.learner.theta, inputs, noise.rows, params, rows, chosen)
+        outputs = (self._params[t, own], rows, self._chosen[t, own])
+        context = None if memory is None else (self._start[t, own], memory)
+        self.learner.net.act(self.learner.theta, inputs, noise.rows, *outputs, context, memory)
         self._action[t, own].view(rows.shape).copy_(rows)
 
     def _log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         return self._chosen[: len(action)].clone()
 
-    def _value(self, inputs: Tensor) -> Tensor:
-        return self.learner.value(inputs)
+    def _value(self, inputs: Tensor, context: Context | None = None) -> Tensor:
+        return self.learner.value(inputs, context)
 
 
 def quantile(ordered: Array, q: float) -> float:

@@ -38,6 +38,7 @@ def fisher_by_autograd(
     policy: ActorCritic, parameters: list[torch.nn.Parameter], batch: Batch, damping: float
 ) -> Product:
     """v ↦ (F + damping·I) v on these samples."""
-    new = policy.actions.distribution(policy.action_params(batch.obs, batch.context))
+    with policy.uncompiled():  # compiled parts have no second derivative
+        new = policy.actions.distribution(policy.action_params(batch.obs, batch.context))
     old = policy.actions.distribution(batch.dist_params)
     return fisher_vector_product(batch.mean(old.kl_to(new)), parameters, damping)

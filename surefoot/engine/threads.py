@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 GAIN = 1.15  # by which more threads must be faster: two that wait for each other are in everybody's way
 ROUNDS, STEPS = 5, 6
+STRETCH = 128  # steps of a rollout that a memory learns from, about
 
 
 def most_threads() -> int:
@@ -46,13 +47,23 @@ def _times(nets: tuple[Network, Network], samples: int) -> list[float]:
     return found
 
 
+def _context(description: Description, samples: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """So many samples as sequences of about `STRETCH` steps, where there is a memory."""
+    cell = description.memory
+    if cell is None:
+        return None
+    sequences = next(n for n in range(max(1, samples // STRETCH), 0, -1) if samples % n == 0)
+    size = (2 if cell.lstm else 1) * cell.of_hidden.inputs
+    return torch.zeros(samples // sequences, sequences, dtype=torch.bool), torch.zeros(sequences, size)
+
+
 def _time(net: Network, samples: int) -> float:
     d = net.description
     theta, gradient = torch.zeros(d.size), torch.zeros(d.size)
     actions = max(part.action + (1 if part.kind == 0 else part.size) for part in d.parts)
     x, action, column = torch.zeros(samples, net.width), torch.zeros(samples, actions), torch.zeros(samples)
-    x[:, d.inputs :] = 1.0  # every choice is legal
-    batch = net.batch(x, action, column, None, column, column, column)
+    x[:, net.width - d.masks :] = 1.0  # every choice is legal
+    batch = net.batch(x, action, column, None, column, column, column, context=_context(d, samples))
     spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=bool(d.critic))
     optimizer = optimizer_spec("adam", [(0, d.size, 0.0)], None)
     moments = (torch.zeros(d.size), torch.zeros(d.size))

@@ -1,12 +1,15 @@
-"""An actor-critic of linear layers in C++: acting, values, losses with gradients, whole epochs, Fisher products.
+"""An actor-critic of linear layers in C++, with a GRU or LSTM before them or without: acting, values, losses with their
+gradients, whole epochs, Fisher products.
 
-Everything works on one flat float32 parameter vector and on rows `[B, inputs + masks]`; nothing is copied or kept.
-Arrays must be C-contiguous and of the named types; `address` checks it.
+Everything works on one flat float32 parameter vector and on rows `[B, width]` of inputs and masks; nothing is copied or
+kept. Arrays must be C-contiguous and of the named types; `address` checks it. With a memory the rows are T·n time-major
+ones, and `context` is (where episodes begin `[T, n]` bool, the memory before the first row `[n, M]`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, byref, c_double, c_int64, c_void_p
 from dataclasses import dataclass
@@ -22,10 +25,12 @@ if TYPE_CHECKING:
     from surefoot.types import Array
 
 Numbers: TypeAlias = "Array | Tensor"
+Before: TypeAlias = "tuple[Numbers, Numbers] | None"  # (start, memory) of a policy with memory
 CATEGORICAL, BERNOULLI, GAUSSIAN = range(3)
 ACTIVATIONS = {"tanh": 0, "relu": 1, "elu": 2, "silu": 3}
 SURROGATES = {"none": 0, "log_prob": 1, "ratio": 2, "clip": 3}
 SUMS = ("surrogate", "value_loss", "entropy", "kl", "approx_kl", "clipped", "weight", "ratio_error")
+TORCH_TYPES = {np.float32: torch.float32, np.int64: torch.int64, np.bool_: torch.bool}
 HISTORY = ("surrogate", "value_loss", "entropy", "approx_kl", "clip_fraction", "kl", "grad_norm")
 
 
@@ -56,10 +61,19 @@ class HeadPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Cell:
+    """A GRU or LSTM: what it sees, and what of it and of its own last output makes its gates (in PyTorch's order)."""
+
+    lstm: bool
+    of_input: Linear
+    of_hidden: Linear
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """A network and its head, as the kernels see them."""
 
-    inputs: int
+    inputs: int  # of the MLPs: what the memory gives, where there is one
     masks: int
     activation: str
     trunk: Sequence[Linear]
@@ -69,6 +83,7 @@ class Description:
     size: int  # of the parameter vector
     actor_size: int
     first_trained: int  # parameters before it have no optimizer
+    memory: Cell | None = None
 
 
 class _LossSpec(Structure):
@@ -93,6 +108,8 @@ class _Batch(Structure):
     _fields_ = (
         ("size", c_int64),
         *((n, c_void_p) for n in ("x", "action", "log_prob", "params", "advantage", "target", "value", "weight")),
+        ("sequences", c_int64),
+        *((n, c_void_p) for n in ("start", "memory")),
     )
 
 
@@ -134,8 +151,11 @@ class Network:
         self.library = declare(load("nn"))
         self.description, self.threads = description, threads
         d = description
-        self.width = d.inputs + d.masks
+        self.width = (d.inputs if d.memory is None else d.memory.of_input.inputs) + d.masks
         numbers: list[int] = [d.inputs, d.masks, ACTIVATIONS[d.activation]]
+        numbers += [0, 0] if d.memory is None else [2, d.memory.lstm]
+        for layer in () if d.memory is None else (d.memory.of_input, d.memory.of_hidden):
+            numbers += [layer.inputs, layer.outputs, layer.weight, layer.bias]
         for chain in (d.trunk, d.actor, d.critic):
             numbers.append(len(chain))
             for layer in chain:
@@ -172,25 +192,46 @@ class Network:
         params: Numbers,
         action: Numbers,
         log_prob: Numbers | None,
+        context: Before = None,
+        after: Numbers | None = None,
     ) -> None:
-        """Draw for each row of x; without noise, the mode. Fills params, action (as float32 rows) and log_prob."""
+        """Draw for each row of x; without noise, the mode.
+
+        Fills params, action (as float32 rows), log_prob, and with what is remembered now `after` `[n, M]`.
+        """
         samples = len(x)
         assert x.shape[1] == self.width, x.shape
+        start, memory = self._checked(context, samples)
         self.library.sf_act(
             self.handle,
             address(theta),
             address(x),
             address(noise),
             samples,
+            address(start, np.bool_),
+            address(memory),
+            address(after),
             address(params),
             address(action),
             address(log_prob),
         )
 
-    def values(self, theta: Numbers, x: Numbers) -> Tensor:
+    def values(self, theta: Numbers, x: Numbers, context: Before = None) -> Tensor:
         out = torch.empty(len(x))
-        self.library.sf_values(self.handle, address(theta), address(x), len(x), address(out))
+        self.library.sf_values(self.handle, address(theta), byref(self.batch(x, context=context)), address(out))
         return out
+
+    def _checked(self, context: Before, samples: int) -> tuple[Numbers | None, Numbers | None]:
+        """The context, if it is one for so many samples of this network."""
+        cell = self.description.memory
+        assert (context is None) == (cell is None), "a context belongs to a memory, and to nothing else"
+        if context is None or cell is None:
+            return None, None
+        start, memory = context
+        size = (2 if cell.lstm else 1) * cell.of_hidden.inputs
+        assert memory.shape == (start.shape[-1], size), memory.shape
+        assert math.prod(start.shape) == samples > 0, (start.shape, samples)
+        return start, memory
 
     def outputs(self, theta: Numbers, x: Numbers) -> Tensor:
         """Of actor and critic side by side, before any distribution is made of them."""
@@ -221,14 +262,18 @@ class Network:
         target: Numbers | None = None,
         value: Numbers | None = None,
         weight: Numbers | None = None,
+        context: Before = None,
     ) -> Any:
         """Samples as the kernels take them. Keeps the arrays alive."""
         arrays = (x, action, log_prob, params, advantage, target, value, weight)
         size = x.shape[0]
         for array in arrays:
             assert array is None or array.shape[0] == size, "arrays of one batch must have one length"
+        start, memory = self._checked(context, size)
         batch = _Batch(size, *(address(array) for array in arrays))
-        batch.arrays = arrays
+        batch.sequences = 0 if memory is None else len(memory)
+        batch.start, batch.memory = address(start, np.bool_), address(memory)
+        batch.arrays = (*arrays, start, memory)
         return batch
 
     def evaluate(self, theta: Numbers, spec: _LossSpec, batch: Any, kl: Numbers | None = None) -> dict[str, float]:
@@ -246,8 +291,8 @@ class Network:
         index: Numbers | None = None,
         normalize: bool = False,
     ) -> dict[str, float]:
-        """The loss's gradient over the samples at `index`, and its terms as means."""
-        samples = batch.size if index is None else len(index)
+        """The loss's gradient over the samples (with a memory: the sequences) at `index`, and its terms as means."""
+        samples = (batch.sequences or batch.size) if index is None else len(index)
         self.library.sf_gradient(
             *(self.handle, address(theta), byref(spec), byref(batch), address(index, np.int64), samples, normalize),
             *(address(gradient), self._sums),
@@ -274,7 +319,10 @@ class Network:
         *,
         normalize: bool,
     ) -> tuple[int, dict[str, float], float]:
-        """Gradient steps over `order` `[epochs, B]`: (steps so far, sums of the metrics, the first ratio's error)."""
+        """Gradient steps over `order` `[epochs, B]`; with a memory, `[epochs, n]`.
+
+        Returns (steps so far, sums of the metrics, the first ratio's error).
+        """
         for at in range(len(HISTORY)):
             self._history[at] = 0.0
         count, error = c_int64(steps), c_double(0.0)
@@ -303,7 +351,7 @@ def address(array: Array | Tensor | None, dtype: Any = np.float32) -> int | None
     if array is None:
         return None
     if isinstance(array, Tensor):
-        assert array.dtype is (torch.float32 if dtype is np.float32 else torch.int64), f"{array.dtype}, not {dtype}"
+        assert array.dtype is TORCH_TYPES[dtype], f"{array.dtype}, not {dtype}"
         assert array.is_contiguous(), "a contiguous tensor is needed"
         return array.data_ptr()
     assert array.dtype == dtype, f"{array.dtype} where {dtype} is needed"
@@ -318,8 +366,9 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.sf_create.argtypes = [pointer, pointer, whole, whole, whole, whole]
     lib.sf_destroy.argtypes = [pointer]
     lib.sf_tasks.restype, lib.sf_tasks.argtypes = whole, [pointer, whole]
-    lib.sf_act.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer, pointer]
-    lib.sf_values.argtypes = lib.sf_outputs.argtypes = [pointer, pointer, pointer, whole, pointer]
+    lib.sf_act.argtypes = [pointer, pointer, pointer, pointer, whole, *[pointer] * 6]
+    lib.sf_values.argtypes = [pointer, pointer, batch, pointer]
+    lib.sf_outputs.argtypes = [pointer, pointer, pointer, whole, pointer]
     lib.sf_outputs_gradient.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer]
     lib.sf_evaluate.argtypes = [pointer, pointer, loss, batch, POINTER(c_double), pointer]
     lib.sf_gradient.argtypes = [pointer, pointer, loss, batch, pointer, whole, whole, pointer, POINTER(c_double)]

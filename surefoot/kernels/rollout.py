@@ -30,12 +30,12 @@ class _Rollout(Structure):
         *((name, c_void_p) for name in ("shift", "scale", "noise", "obs", "params", "action", "log_prob", "reward")),
         *((name, c_void_p) for name in ("terminated", "truncated", "valid", "ret", "length")),
         *((name, c_int64) for name in ("num_final", "num_finished")),
-        *((name, c_void_p) for name in ("final_index", "final_obs", "finished")),
+        *((name, c_void_p) for name in ("final_index", "final_obs", "finished", "start", "memory", "final_memory")),
     )
 
 
 class NativeRollout:
-    """Fills the arrays of a collector, `[T, N, ...]`, allocated once and given here."""
+    """Fills the arrays of a collector, `[T, N, ...]`, allocated once and given here; `start` is one of a memory's."""
 
     def __init__(self, net: Network, envs: ClassicEnvs, arrays: dict[str, Array], bounds: Any, episodes: int) -> None:
         steps, num_envs = arrays["reward"].shape
@@ -44,9 +44,12 @@ class NativeRollout:
         self.final_index = np.zeros(steps * num_envs, np.int64)
         self.final_obs = np.zeros((steps * num_envs, numbers), np.float32)
         self.finished = (_Finished * (steps * num_envs))()
+        cell = net.description.memory
+        remembered = 0 if cell is None else (2 if cell.lstm else 1) * cell.of_hidden.inputs
+        self.final_memory = np.zeros((steps * num_envs if cell else 0, remembered), np.float32)
         low, high = bounds or (0.0, 0.0)
         types: dict[str, Any] = {"action": envs.kind.action_dtype, "reward": np.float64}
-        types |= dict.fromkeys(("terminated", "truncated", "valid"), np.bool_)
+        types |= dict.fromkeys(("terminated", "truncated", "valid", "start"), np.bool_)
         self._args = _Rollout(
             steps=steps,
             envs=num_envs,
@@ -60,16 +63,27 @@ class NativeRollout:
             final_index=address(self.final_index, np.int64),
             final_obs=address(self.final_obs),
             finished=cast(self.finished, c_void_p),
+            final_memory=address(self.final_memory),
             **{name: address(array, types.get(name, np.float32)) for name, array in arrays.items()},
         )
         self._call = net.library.sf_rollout
         self._call.restype, self._call.argtypes = c_int64, [c_void_p, c_void_p, POINTER(_Rollout)]
 
     def run(
-        self, theta: Tensor, noise: Tensor, normalizer: tuple[Tensor, Tensor] | None, ret: Array, length: Array
+        self,
+        theta: Tensor,
+        noise: Tensor,
+        normalizer: tuple[Tensor, Tensor] | None,
+        ret: Array,
+        length: Array,
+        memory: Tensor | None = None,
     ) -> int:
-        """Steps used; −1 − (t·N + n) where env n was at fault in step t. `ret` and `length` `[N]`: of open episodes."""
+        """Steps used; −1 − (t·N + n) where env n was at fault in step t.
+
+        Of open episodes, and brought up to date: `ret` and `length` `[N]`, `memory` `[N, M]`.
+        """
         args = self._args
+        args.memory = address(memory)
         args.noise, args.ret, args.length = address(noise), address(ret, np.float64), address(length, np.int64)
         args.shift, args.scale = (None, None) if normalizer is None else map(address, normalizer)
         used: int = self._call(self.net.handle, address(theta), byref(args))
@@ -79,6 +93,10 @@ class NativeRollout:
         """(t·N + n, last observation) of every truncation of the last run."""
         count = self._args.num_final
         return list(zip(self.final_index[:count].tolist(), self.final_obs[:count].copy(), strict=True))
+
+    def final_memories(self) -> Array:
+        """`[K, M]`, what was remembered before each of those observations."""
+        return self.final_memory[: self._args.num_final].copy()
 
     def episodes(self) -> list[tuple[int, float, int]]:
         """(env, return, length) of the episodes that ended in the last run, in order."""

@@ -309,13 +309,6 @@ class ActorCritic(nn.Module):
         value: Tensor = self.critic(features).squeeze(-1)
         return value
 
-    def value_after(self, x: Tensor, memory: Tensor) -> Tensor:
-        """V of observations that follow these states of memory, each of its own episode."""
-        if not len(x):
-            return memory.new_zeros(0)  # the recurrent kernels take no empty batch
-        begun = torch.zeros(1, len(x), dtype=torch.bool, device=x.device)
-        return self.value(x, Context(begun, memory))
-
     @property
     def input_dims(self) -> int:
         """Axes of one row of inputs."""

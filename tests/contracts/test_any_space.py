@@ -7,6 +7,7 @@ import torch
 
 import surefoot
 from surefoot.runs.checkpoints import find_checkpoint
+from surefoot.types import Context
 from tests.combinations import covering_array, settings
 from tests.contracts.test_exact_resume import Die
 
@@ -92,7 +93,7 @@ def test_the_recurrent_update_equals_a_recomputation_step_by_step(kind, algo):
                 ):
                     t, n = divmod(int(index), envs)
                     torch.testing.assert_close(value[t][n], before, rtol=0, atol=1e-6)
-                    v = policy.value_after(inputs[None], before[None])[0]
+                    v = policy.value(inputs[None], Context(torch.zeros(1, 1, dtype=torch.bool), before[None]))[0]
                     assert float(v) == pytest.approx(float(rollout.next_value[t, n]), abs=1e-6)
                 checked.append(int(rollout.context.start[1:].sum()))
 

@@ -76,6 +76,17 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tm
     same(resumed, whole)
 
 
+@pytest.mark.parametrize(("algo", "memory"), [("ppo", "gru"), ("trpo", "lstm"), ("reinforce", "gru"), ("a2c", "lstm")])
+def test_a_memory_resumes_exactly(algo, memory, tmp_path):
+    own = {"memory": memory, "memory_size": 16, "num_envs": 4}
+    whole = surefoot.train("CartPole-v1", algo, run_dir=tmp_path / "whole", **settings(algo) | own)
+    assert whole.result["engine"] == "native"
+    die = Die(whole.result["updates"] * 2 // 3)
+    with pytest.raises(KeyboardInterrupt):
+        surefoot.train("CartPole-v1", algo, run_dir=tmp_path / "killed", callbacks=[die], **settings(algo) | own)
+    same(resume(tmp_path / "killed", progress=False), whole)
+
+
 @pytest.mark.parametrize("algo", ["ppo", "trpo"])
 def test_the_torch_engine_resumes_exactly_too(algo, tmp_path):
     given = {**settings(algo), "engine": "torch"}

@@ -12,7 +12,9 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.engine.fast import choose_engine, compile_parts
 from surefoot.engine.flat import FlatParameters
 from surefoot.engine.native import NativeLearner
+from surefoot.engine.natural import fisher_by_autograd
 from surefoot.engine.optimize import Learner
+from surefoot.envs import native_envs
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.kernels import library
 from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
@@ -37,12 +39,13 @@ def has(name, settings):
 PAIRS = [(name, key) for name in ALGORITHMS for key, settings in SETTINGS.items() if has(name, settings)]
 
 
-def learners(name, space, **settings):
+def learners(name, space, memory="none", **settings):
     """The same algorithm, policy and optimizer, with either engine."""
     kind = ALGORITHMS[name]
     for learner in (Learner, NativeLearner):
         algorithm = kind(kind.config_type(num_envs=8, **settings))
-        policy = make_policy(space, critic=kind.uses_critic)
+        size = {} if memory == "none" else {"memory_size": 24}
+        policy = make_policy(space, critic=kind.uses_critic, memory=memory, **size)
         yield (
             algorithm,
             learner(
@@ -66,11 +69,15 @@ def test_discrete_observations_are_served(name, tmp_path):
         assert twin[key] == (value if value is None else pytest.approx(value, rel=1e-2, abs=1e-4)), key
 
 
-@pytest.mark.parametrize("space", [DISCRETE, CONTINUOUS], ids=["discrete", "box"])
+KINDS = {"discrete": (DISCRETE, "none"), "box": (CONTINUOUS, "none")}
+KINDS |= {"discrete-gru": (DISCRETE, "gru"), "box-lstm": (CONTINUOUS, "lstm")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "settings"), PAIRS)
-def test_an_update_is_the_same(name, settings, space):
+def test_an_update_is_the_same(name, settings, kind):
     found = []
-    for algorithm, learner in learners(name, space, **SETTINGS[settings]):
+    for algorithm, learner in learners(name, *KINDS[kind], **SETTINGS[settings]):
         for seed in range(2):
             rollout = make_rollout(learner.policy, steps=16, num_envs=8, seed=seed, remaining=0.5)
             if seed:
@@ -112,6 +119,11 @@ def short(env, engine, tmp_path, **settings):
         ("CartPole-v1", {"algo": "reinforce", "max_episode_steps": 60, "total_steps": 4000}),
         ("Acrobot-v1", {"algo": "trpo", "reset_each_rollout": True}),
         ("MountainCarContinuous-v0", {"algo": "a2c", "std": "state"}),
+        ("CartPole-v1", {"memory": "gru", "max_episode_steps": 30, "num_minibatches": 3}),
+        ("CartPole-v1", {"memory": "lstm", "num_envs": 20, "num_minibatches": 4}),
+        ("CartPole-v1", {"memory": "gru", "algo": "reinforce", "max_episode_steps": 60, "total_steps": 4000}),
+        ("Pendulum-v1", {"memory": "lstm", "normalize_observations": True, "num_minibatches": 3}),
+        ("Acrobot-v1", {"memory": "gru", "algo": "trpo", "reset_each_rollout": True, "value_minibatches": 3}),
     ],
     ids=str,
 )
@@ -126,21 +138,44 @@ def test_runs_of_both_engines_tell_the_same_story(env, settings, tmp_path):
         assert twin[key] == (value if value is None else pytest.approx(value, rel=1e-2, abs=1e-4)), key
 
 
-def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(tmp_path):
-    runs = [short("CartPole-v1", "native", tmp_path / str(n), threads=n, num_minibatches=4) for n in (1, 2)]
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(memory, tmp_path):
+    settings = {"num_minibatches": 4, "num_envs": 4, "memory": memory}
+    runs = [short("CartPole-v1", "native", tmp_path / str(n), threads=n, **settings) for n in (1, 2)]
     files = [(run.path / "metrics.jsonl").read_bytes() for run in runs]
     assert files[0] == files[1]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"memory": "gru", "max_episode_steps": 25},
+        {"memory": "lstm", "num_envs": 21, "max_episode_steps": 25},
+        {"memory": "lstm", "algo": "reinforce", "max_episode_steps": 40, "total_steps": 4000},
+        {"memory": "gru", "algo": "a2c", "reset_each_rollout": True},
+    ],
+    ids=str,
+)
+def test_a_memory_rolls_out_in_one_call_as_it_does_step_by_step(settings, tmp_path, monkeypatch):
+    """To the last bit: how many go through the kernels at once changes no number."""
+    more = {"num_minibatches": 3} if "algo" not in settings else {}
+    together = short("CartPole-v1", "native", tmp_path / "together", **settings, **more)
+    monkeypatch.setattr(native_envs, "native_kind", lambda *_: (None, "not here"))
+    apart = short("CartPole-v1", "native", tmp_path / "apart", **settings, **more)
+    assert (together.path / "metrics.jsonl").read_bytes() == (apart.path / "metrics.jsonl").read_bytes()
+    assert together.metrics[0]["ratio_error"] == 0.0
+
+
 class TestChoice:
     def test_a_plain_policy_is_served(self):
-        assert choose_engine("auto", make_policy()) == (True, "the kernels serve this policy")
+        for memory in ("none", "gru", "lstm"):
+            assert choose_engine("auto", make_policy(memory=memory)) == (True, "the kernels serve this policy")
         assert choose_engine("torch", make_policy()) == (False, "as asked")
 
     @pytest.mark.parametrize(
         ("config", "why"),
         [
-            ({"memory": "gru"}, "a memory"),
+            ({"memory": "gru", "std": "gsde", "action_space": CONTINUOUS}, "depends on the state"),
             ({"std": "gsde", "action_space": CONTINUOUS}, "depends on the state"),
             ({"action_bounds": "beta", "action_space": CONTINUOUS}, "BetaBox"),
             ({"observation_space": spaces.Discrete(500)}, "an encoder that learns"),
@@ -191,6 +226,18 @@ def test_compiled_parts_change_nothing_but_rounding(config):
         assert (a - b).norm() < 1e-5 * a.norm()
         assert torch.equal(a, c)
     assert policy.compiled is not None
+
+
+def test_fisher_products_know_nothing_of_compiled_parts():
+    """Their way back is no function that could be differentiated again: products through it would miss the memory."""
+    policy = make_policy(memory="gru")
+    flat = FlatParameters(policy)
+    rollout = make_rollout(policy, num_envs=3)
+    batch = ALGORITHMS["npg"](ALGORITHMS["npg"].config_type()).estimate(rollout)
+    direction = torch.randn(flat.actor_size)
+    plain = fisher_by_autograd(policy, flat.actor_list, batch, 0.1)(direction)
+    assert compile_parts(policy, flat, 1)
+    assert torch.equal(fisher_by_autograd(policy, flat.actor_list, batch, 0.1)(direction), plain)
 
 
 def test_an_env_at_fault_is_named_in_a_compiled_rollout(tmp_path):

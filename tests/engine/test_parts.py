@@ -49,9 +49,10 @@ class Parts(GymEnvs):
             self.envs, self._obs, self.num_envs = whole
 
 
-def collector(envs, length=40, kind=NativeCollector, **settings):
+def collector(envs, length=40, kind=NativeCollector, memory="none", **settings):
     torch.manual_seed(0)
-    policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig(normalize_observations=True))
+    config = PolicyConfig(normalize_observations=True, memory=memory)
+    policy = ActorCritic(envs.observation_space, envs.action_space, config)
     learner = NativeLearner(policy, GradientConfig(), torch.Generator(), threads=1)
     more = {"learner": learner} if kind is NativeCollector else {}
     tracker = EpisodeTracker(envs.num_envs, ["number"])
@@ -63,10 +64,13 @@ def same(one, other):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
         if isinstance(mine, torch.Tensor):
             assert torch.equal(mine, theirs), field.name
+    if one.context is not None:
+        assert torch.equal(one.context.memory, other.context.memory)
+        assert torch.equal(one.context.start, other.context.start)
     assert one.terminated.any() or one.truncated.any()
 
 
-@pytest.mark.parametrize("settings", [{}, {"reset_each_rollout": True}], ids=["running", "reset"])
+@pytest.mark.parametrize("settings", [{}, {"reset_each_rollout": True}, {"memory": "gru"}, {"memory": "lstm"}])
 @pytest.mark.parametrize("hurry", [False, True], ids=["chance", "hurry"])
 @pytest.mark.parametrize(("env", "limit"), [("CartPole-v1", None), ("CartPole-v1", 9), ("Pendulum-v1", 15)])
 def test_their_rollouts_are_the_same(env, limit, hurry, settings):

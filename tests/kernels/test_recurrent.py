@@ -22,7 +22,7 @@ def run(net, lstm, x, state, start):
 
 @pytest.mark.parametrize("lstm", [False, True], ids=["gru", "lstm"])
 @pytest.mark.parametrize(
-    ("steps", "sequences", "hidden"), [(1, 1, 64), (37, 2, 64), (5, 37, 20), (30, 16, 1), (9, 3, 50)]
+    ("steps", "sequences", "hidden"), [(1, 1, 64), (37, 2, 64), (5, 37, 20), (30, 16, 1), (9, 3, 50), (6, 79, 20)]
 )
 def test_outputs_states_and_gradients(lstm, steps, sequences, hidden):
     torch.manual_seed(0)

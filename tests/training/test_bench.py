@@ -62,9 +62,10 @@ def test_nothing_but_training_is_timed():
 
 
 def test_an_engine_that_cannot_be_had_is_left_out_and_said():
-    found = bench(config(memory="gru"), rounds=1, seconds=0.02)
+    config = resolve("Pendulum-v1", preset="none", overrides={**SMALL, "std": "gsde"})
+    found = bench(config, rounds=1, seconds=0.02)
     assert list(found["engines"]) == ["torch"]
-    assert "it has a memory" in found["missing"]["native"]
+    assert "its exploration depends on the state" in found["missing"]["native"]
 
 
 def test_other_errors_are_not_swallowed():
@@ -91,7 +92,7 @@ def test_the_command(capsys):
         (["--rounds=0"], "--rounds must be at least 1"),
         (["--seconds=0"], "--seconds greater than 0"),
         (["--lr=3"], "here it is --learning-rate"),
-        (["--preset=none", "--memory=gru", "--engines=native"], "it has a memory"),
+        (["Pendulum-v1", "--preset=none", "--std=gsde", "--engines=native"], "its exploration depends on the state"),
     ],
 )
 def test_wrong_flags(words, message, capsys):

@@ -24,10 +24,14 @@ struct OptimizerSpec {
   double rate[2], max_grad_norm /* < 0: none */;
 };
 
-// B samples; weight may be null. Rows of x: what the network sees, then the action mask.
+// B samples; weight may be null. Rows of x: what the network sees, then the action mask. For a memory (`Recurrent`) they
+// are B / S steps of S sequences, time-major.
 struct Batch {
   int64_t size;
   const float *x, *action, *log_prob, *params, *advantage, *target, *value, *weight;
+  int64_t sequences;
+  const uint8_t* start;  // [B / S, S]: memory begins anew before this step
+  const float* memory;   // [S, M] before the first step
 };
 
 struct Sums {
@@ -45,13 +49,27 @@ class Engine {
  public:
   int inputs = 0, width = 0;  // of a row of x: inputs, then the mask
   bool has_trunk = false, has_critic = false;
-  Chain trunk, actor, critic;
+  Chain memory, trunk, actor, critic;  // memory: the two layers of a `Recurrent`, or none
   Head head;
   int64_t size = 0, actor_size = 0, shard_size = 0, critic_begin = 0 /* in a shard */;
   std::unique_ptr<Pool> pool;
   std::vector<std::unique_ptr<Workspace>> spaces;
   std::vector<float> shard_storage;
   float* shards = nullptr;
+  // Where a loss's gradient with respect to what the MLPs see goes, [samples, inputs]; null: nowhere. Of actor and critic
+  // that are learned apart: one each.
+  float* d_inputs[2] = {};
+
+  virtual ~Engine() {}
+  // Before gradients of `units` samples (or sequences) of a batch at a time; `all`: also of what is not trained.
+  virtual void prepare(const float* /* theta */, const Batch&, int64_t /* units */, bool /* all */) {}
+  // This rank's part of a minibatch's gradient; every rank gets its sums and, where it is asked for, its norm's square.
+  virtual Sums learn(int rank, const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index,
+                     int64_t units, bool normalize, float* g, double* square) {
+    const Sums found = minibatch(rank, theta, spec, batch, index, units, normalize);
+    reduce(rank, g, units, square);
+    return found;
+  }
 
   static constexpr int MOST_SHARDS = 8;
   // Actor and critic that share nothing are learned apart: each with its own weights and gradient at hand, each perhaps
@@ -75,6 +93,7 @@ class Engine {
         shard_size += (int64_t)(layer.stride + LANES) * layer.out;
       }
     };
+    lay(memory);
     if (has_trunk) lay(trunk);
     lay(actor);
     for (Part& part : head.parts) {
@@ -244,14 +263,14 @@ class Engine {
     return total;
   }
 
-  // The gradient of the loss over the samples at `index` (null: all of them), and its terms.
+  // The gradient of the loss over the samples (or sequences) at `index` (null: all of them), and its terms.
   Sums gradient(const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index, int64_t samples,
                 bool normalize, float* g) {
     Sums total{};
+    prepare(theta, batch, samples, true);
     pool->run([&](int rank) {
-      Sums found = minibatch(rank, theta, spec, batch, index, samples, normalize);
+      const Sums found = learn(rank, theta, spec, batch, index, samples, normalize, g, nullptr);
       if (rank == 0) total = found;
-      reduce(rank, g, samples, nullptr);
     });
     return total;
   }
@@ -260,15 +279,14 @@ class Engine {
   void epochs(float* theta, float* g, float* first, float* second, int64_t* steps, const LossSpec& spec,
               const OptimizerSpec& optimizer, const Batch& batch, const int64_t* order, int64_t num_epochs,
               int64_t minibatches, bool normalize, double* history, double* first_ratio_error) {
-    const int64_t samples = batch.size / minibatches;
-    std::vector<double> norms(pool->size());
+    const int64_t samples = (batch.start ? batch.sequences : batch.size) / minibatches;
+    prepare(theta, batch, samples, false);
     pool->run([&](int rank) {
       int64_t step = *steps;
       for (int64_t at = 0; at < num_epochs * minibatches; at++) {
         const int64_t* index = minibatches == 1 ? nullptr : order + at * samples;
-        Sums found = minibatch(rank, theta, spec, batch, index, samples, normalize);
         double square = 0.0;
-        reduce(rank, g, samples, &square);
+        const Sums found = learn(rank, theta, spec, batch, index, samples, normalize, g, &square);
         step++;
         const double norm = std::sqrt(square);
         descend(rank, theta, g, first, second, step, optimizer, norm);
@@ -286,8 +304,10 @@ class Engine {
     });
   }
 
-  // (F + 0)·direction, F being the mean Fisher matrix of the batch (weights as in a loss).
-  void fisher_product(const float* theta, const float* direction, const Batch& batch, float* product) {
+  // (F + 0)·direction, F being the mean Fisher matrix of the batch (weights as in a loss). Where x itself depends on the
+  // parameters: `along`, [B, inputs], is its tangent, and `after` takes the way back on from `d_inputs`.
+  void fisher_product(const float* theta, const float* direction, const Batch& batch, float* product,
+                      const float* along = nullptr, const std::function<void(int)>* after = nullptr) {
     double total = 0.0;
     for (int64_t i = 0; i < batch.size; i++) total += batch.weight ? batch.weight[i] : 1.0;
     const float scale = (float)(1.0 / (total > 1.0 ? total : 1.0));
@@ -297,7 +317,11 @@ class Engine {
       load(batch.x, width, width, index, count, space.x.data());
       const vec* shared = features(theta, space);
       const vec* tangent = nullptr;
-      if (has_trunk) tangent = forward_tangent(trunk, theta, direction, space.x.data(), nullptr, space.trunk);
+      if (along) {
+        load(along, inputs, inputs, index, count, space.dx.data());
+        tangent = space.dx.data();
+      }
+      if (has_trunk) tangent = forward_tangent(trunk, theta, direction, space.x.data(), tangent, space.trunk);
       distribution(theta, shared, space);
       HeadScratch& h = space.head;
       for (const Part& part : head.parts)
@@ -310,11 +334,12 @@ class Engine {
       if (batch.weight) weight *= load(batch.weight, index, count);
       for (int l = count; l < LANES; l++) weight[l] = 0.0f;
       for (const Part& part : head.parts) fisher(part, direction, h, tangent, weight, g);
-      back(theta, shared, space, g, true, false);
-    });
+      back(theta, shared, space, g, true, false, along != nullptr);
+      if (along) store_inputs(space, d_inputs[0], index, count);
+    }, after);
   }
 
- private:
+ protected:
   static void add(Sums& total, const Sums& s) {
     double* a = (double*)&total;
     const double* b = (const double*)&s;
@@ -331,6 +356,11 @@ class Engine {
     if (with_actor) backward(actor, theta, shared, space.head.d_out.data(), space.actor, g, d_shared);
     if (with_critic) backward(critic, theta, shared, space.d_value.data(), space.critic, g, d_shared);
     if (has_trunk) backward(trunk, theta, space.x.data(), d_shared, space.trunk, g, d_inputs);
+  }
+
+  void store_inputs(const Workspace& space, float* to, const int64_t* index, int count) const {
+    for (int l = 0; l < count; l++)
+      for (int i = 0; i < inputs; i++) to[index[l] * inputs + i] = ((const float*)&space.dx[i])[l];
   }
 
   enum Which { ACTOR = 1, CRITIC = 2, BOTH = 3 };
@@ -397,11 +427,13 @@ class Engine {
       sums.value_loss += sum_of_double(weight * loss);
       if (g) space.d_value[0] = share * (float)spec.value_coef * slope;
     }
-    if (g) back(theta, shared, space, g, with_actor, with_value);
+    if (g) back(theta, shared, space, g, with_actor, with_value, d_inputs[0] != nullptr);
+    if (g && d_inputs[0]) store_inputs(space, d_inputs[which == CRITIC], index, count);
   }
 
   static bool wants_actor(const LossSpec& spec) { return spec.surrogate != NONE || spec.with_kl; }
   bool wants_critic(const LossSpec& spec) const { return has_critic && spec.with_value; }
+  bool in_two(const LossSpec& spec) const { return apart() && wants_actor(spec) && wants_critic(spec); }
 
   static vec distance(vec error, bool huber, vec& slope) {
     if (!huber) {
@@ -448,7 +480,7 @@ class Engine {
       }
       shift = (float)mean, stretch = (float)(1.0 / (std::sqrt(squares / weights) + 1e-8));
     }
-    const bool two = apart() && wants_actor(spec) && wants_critic(spec);
+    const bool two = in_two(spec);
     for (int shard = 0; shard < count; shard++)
       for (int critic = 0; critic <= (two ? 1 : 0); critic++) {
         if (!mine(rank, critic, shard)) continue;
@@ -563,9 +595,9 @@ class Engine {
     }
   }
 
-  // A pass over all tiles in shards whose sum is the result; no optimizer.
+  // A pass over all tiles in shards whose sum, once `after` has added to them, is the result; no optimizer.
   template <typename Body>
-  void sharded(int64_t samples, float* result, const Body& body) {
+  void sharded(int64_t samples, float* result, const Body& body, const std::function<void(int)>* after = nullptr) {
     const int64_t tiles = num_tiles(samples);
     const int count = num_shards(samples);
     pool->run([&](int rank) {
@@ -576,6 +608,10 @@ class Engine {
           body(tile * LANES, (int)std::min<int64_t>(LANES, samples - tile * LANES), *spaces[rank], g);
       }
       pool->barrier().wait();
+      if (after) {
+        (*after)(rank);
+        pool->barrier().wait();
+      }
       reduce(rank, result, samples, nullptr);
     });
   }
@@ -605,6 +641,7 @@ class Engine {
                            layer.bias >= first_trained, of_critic});
       }
     };
+    lay(memory, false);
     if (has_trunk) lay(trunk, false);
     lay(actor, false);
     for (const Part& part : head.parts)

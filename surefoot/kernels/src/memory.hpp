@@ -1,6 +1,6 @@
-// GRU and LSTM over time: the part that must go step by step. What the inputs contribute, W x + b, comes ready-made.
-// Where an episode begins, memory begins anew. As many sequences as there are lanes go side by side; of fewer each goes by
-// itself, its units side by side. Both ways add up in the same order, so a sequence's result is the same in either.
+// GRU and LSTM over time. What the inputs contribute, W x + b, comes ready-made or is made on the way. Where an episode
+// begins, memory begins anew. As many sequences as there are lanes go side by side; fewer go by themselves, two or four at
+// once, their units side by side. Both ways add up in the same order, so a sequence's result is the same in either.
 //
 // GRU:  r = σ(x_r + W_r h + b_r), z = σ(x_z + W_z h + b_z), q = W_n h + b_n, n = tanh(x_n + r q), h' = (1 − z) n + z h
 // LSTM: i, f, o = σ(x + W h + b), g = tanh(…), c' = f c + i g, h' = o tanh c'
@@ -13,16 +13,41 @@ namespace surefoot {
 
 struct Recurrence {
   bool lstm;
-  int hidden;                // H
-  int64_t steps, sequences;  // L, S
+  int hidden;                  // H
+  int64_t steps, sequences;    // L, S
   const float *weight, *bias;  // [G·H, H] and [G·H], G = 3 (r, z, n) or 4 (i, f, g, o)
   const uint8_t* start;        // [L, S]: memory begins anew before this step
   int gates() const { return (lstm ? 4 : 3) * hidden; }
   int state() const { return (lstm ? 2 : 1) * hidden; }
-  // Sequences that go lane by lane: worth it where most of the lanes are used.
-  int64_t by_lanes() const { return sequences / LANES * LANES + (4 * (sequences % LANES) >= 3 * LANES ? sequences % LANES : 0); }
+  int vectors() const { return (hidden + LANES - 1) / LANES; }
   // Kept of each unit and step for the way back: its gates, then q (GRU) or the old c and tanh c (LSTM), and the old h.
+  int kept() const { return lstm ? 7 : 5; }
+  Layer layer() const { return {hidden, gates(), 0, 0, 0, vectors() * LANES, -1}; }
 };
+
+// Sequences that go together: lane by lane, or one, two or four whose units are the lanes.
+struct Group {
+  int64_t begin;
+  int count;
+  bool lanes;
+  int64_t kept;  // where its part of what is kept begins, in vectors
+};
+
+static inline std::vector<Group> groups_of(const Recurrence& r, int64_t* kept = nullptr) {
+  std::vector<Group> found;
+  int64_t at = 0;
+  for (int64_t begin = 0; begin < r.sequences;) {
+    const int64_t left = r.sequences - begin;
+    // By lanes where most of them are used, and where units would not fill them or there is enough for all threads.
+    const bool lanes = 4 * left >= 3 * LANES && (r.hidden < LANES || r.sequences >= 4 * LANES);
+    const int count = lanes ? (int)std::min<int64_t>(LANES, left) : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    found.push_back({begin, count, lanes, at});
+    at += r.steps * r.kept() * (lanes ? r.hidden : count * r.vectors());
+    begin += count;
+  }
+  if (kept) *kept = at;
+  return found;
+}
 
 static inline void load_rows(const float* rows, int64_t stride, int columns, int count, vec* to) {
   int i = 0;
@@ -85,6 +110,21 @@ static inline void lstm_back(const vec* keep, vec d, vec* dx, vec& dc) {
   dc = now * forget;
 }
 
+// After the cell: the tangent of the new h (and c) from those of the gates' arguments, d, and of the old h (and c).
+static inline void gru_tangent(const vec* keep, const vec* d, vec d_xn, vec dq, vec& dh) {
+  const vec reset = keep[0], update = keep[1], n = keep[2], q = keep[3], before = keep[4];
+  const vec d_reset = reset * (1.0f - reset) * d[0], d_update = update * (1.0f - update) * d[1];
+  const vec dn = (1.0f - n * n) * (d_xn + d_reset * q + reset * dq);
+  dh = dn + d_update * (before - n) + update * (dh - dn);
+}
+
+static inline void lstm_tangent(const vec* keep, const vec* d, vec& dh, vec& dc) {
+  const vec in = keep[0], forget = keep[1], cell = keep[2], open = keep[3], old = keep[4], squashed = keep[5];
+  const vec d_in = in * (1.0f - in) * d[0], d_forget = forget * (1.0f - forget) * d[1];
+  dc = d_forget * old + forget * dc + d_in * cell + in * (1.0f - cell * cell) * d[2];
+  dh = open * (1.0f - open) * d[3] * squashed + open * (1.0f - squashed * squashed) * dc;
+}
+
 // What is kept of unit i of a step, gathered from and scattered to rows of `H` units.
 static inline void spread(const vec* kept, int count, int H, int i, vec* rows) {
   for (int k = 0; k < count; k++) rows[k * H + i] = kept[k];
@@ -99,18 +139,80 @@ static inline vec not_started(const Recurrence& r, int64_t t, int64_t begin, int
   return keep;
 }
 
+static inline void load_units(const float* from, int H, vec* to) {
+  const int V = (H + LANES - 1) / LANES;
+  to[V - 1] = vec{};
+  std::memcpy(to, from, sizeof(float) * H);
+}
+static inline void store_units(const vec* from, int H, float* to) { std::memcpy(to, from, sizeof(float) * H); }
+
+// What the inputs contribute, given as rows [L, S, G·H].
+class Given {
+ public:
+  Given(const Recurrence& r, const float* x) : r_(r), x_(x), units_((size_t)4 * r.gates() / r.hidden * r.vectors()) {}
+  void lanes(int64_t t, int64_t begin, int count, vec* to) {
+    load_rows(x_ + (t * r_.sequences + begin) * r_.gates(), r_.gates(), r_.gates(), count, to);
+  }
+  // Of sequence s, the n-th of its group, each gate beginning at a whole vector.
+  const vec* units(int64_t t, int64_t s, int n) {
+    const int H = r_.hidden, G = r_.gates(), V = r_.vectors();
+    vec* to = units_.data() + (size_t)n * G / H * V;
+    for (int k = 0; k < G / H; k++) load_units(x_ + (t * r_.sequences + s) * G + k * H, H, to + k * V);
+    return to;
+  }
+
+ private:
+  const Recurrence& r_;
+  const float* x_;
+  std::vector<vec> units_;
+};
+
+// What the inputs contribute, W x + b, of rows x [L, S, stride] whose first `in` numbers count. Of one sequence a few
+// steps at once, for which the steps are the lanes.
+class Projected {
+ public:
+  Projected(const Recurrence& r, const float* x, int in, int stride, const float* weight, const float* bias)
+      : r_(r), x_(x), weight_(weight), bias_(bias), in_(in), stride_(stride), seen_(in), made_(r.gates()) {}
+  void lanes(int64_t t, int64_t begin, int count, vec* to) {
+    load_rows(x_ + (t * r_.sequences + begin) * stride_, stride_, in_, count, seen_.data());
+    dense(weight_, bias_, in_, r_.gates(), seen_.data(), to);
+  }
+  const vec* units(int64_t t, int64_t s, int n) {
+    const int H = r_.hidden, K = r_.gates() / H, V = r_.vectors();
+    if (ahead_.empty()) ahead_.resize((size_t)4 * LANES * K * V);
+    vec* here = ahead_.data() + (size_t)n * LANES * K * V;
+    if (t % LANES == 0) {
+      const int count = (int)std::min<int64_t>(LANES, r_.steps - t);
+      load_rows(x_ + (t * r_.sequences + s) * stride_, r_.sequences * stride_, in_, count, seen_.data());
+      dense(weight_, bias_, in_, r_.gates(), seen_.data(), made_.data());
+      for (int k = 0; k < K; k++)
+        store_rows(made_.data() + k * H, H, count, (float*)(here + k * V), (int64_t)K * V * LANES);
+    }
+    return here + (size_t)(t % LANES) * K * V;
+  }
+
+ private:
+  const Recurrence& r_;
+  const float *x_, *weight_, *bias_;
+  int in_, stride_;
+  std::vector<vec> seen_, made_, ahead_;
+};
+
 // ---- a sequence in each lane; rows are units -----------------------------------------------------------------
 
-static inline void recur_lanes(const Recurrence& r, int64_t begin, int count, const float* x, const float* state,
-                               float* out, float* after, vec* kept) {
-  const int H = r.hidden, G = r.gates(), M = r.state(), K = r.lstm ? 4 : 3, Q = r.lstm ? 7 : 5;
+// out: rows of `stride` numbers; any of out, after and kept may be null.
+template <typename Input>
+static inline void recur_lanes(const Recurrence& r, Input& from, const Group& group, const float* state, float* out,
+                               int64_t stride, float* after, vec* kept) {
+  const int H = r.hidden, G = r.gates(), M = r.state(), K = G / H, Q = r.kept(), count = group.count;
+  const int64_t begin = group.begin;
   std::vector<vec> input(G), hidden(G), memory(M);
   load_rows(state + begin * M, M, M, count, memory.data());
   vec *h = memory.data(), *c = memory.data() + H;
   for (int64_t t = 0; t < r.steps; t++) {
     const vec same = not_started(r, t, begin, count);
-    for (vec& m : memory) m *= same;
-    load_rows(x + (t * r.sequences + begin) * G, G, G, count, input.data());
+    for (vec& m : memory) m = same > 0.5f ? m : vec{};  // even of what is not finite nothing stays
+    from.lanes(t, begin, count, input.data());
     dense(r.weight, r.bias, H, G, h, hidden.data());
     for (int i = 0; i < H; i++) {
       vec keep[7], a[4], b[4];
@@ -119,16 +221,19 @@ static inline void recur_lanes(const Recurrence& r, int64_t begin, int count, co
       else gru_cell(a[0], a[1], a[2], b[0], b[1], b[2], h[i], keep);
       if (kept) spread(keep, Q, H, i, kept + t * Q * H);
     }
-    store_rows(h, H, count, out + (t * r.sequences + begin) * H, H);
+    if (out) store_rows(h, H, count, out + (t * r.sequences + begin) * stride, stride);
   }
-  store_rows(memory.data(), M, count, after + begin * M, M);
+  if (after) store_rows(memory.data(), M, count, after + begin * M, M);
 }
 
-static inline void back_lanes(const Recurrence& r, int64_t begin, int count, const vec* kept, const float* d_out,
-                              const float* d_after, float* dx, float* d_state, const Layer& layer, float* rows, float* g) {
-  const int H = r.hidden, G = r.gates(), M = r.state(), K = r.lstm ? 4 : 3, Q = r.lstm ? 7 : 5;
+// dx: rows [L, S, G·H]. d_after and d_state may be null. `g`: gradient of the weight and, lane by lane, of the bias.
+static inline void back_lanes(const Recurrence& r, const Group& group, const vec* kept, const float* d_out,
+                              const float* d_after, float* dx, float* d_state, float* rows, float* g) {
+  const int H = r.hidden, G = r.gates(), M = r.state(), K = G / H, Q = r.kept(), count = group.count;
+  const int64_t begin = group.begin;
+  const Layer layer = r.layer();
   std::vector<vec> d_memory(M), from_out(H), d_hidden(G), d_input(G), back(H);
-  load_rows(d_after + begin * M, M, M, count, d_memory.data());
+  if (d_after) load_rows(d_after + begin * M, M, M, count, d_memory.data());
   vec used;
   for (int l = 0; l < LANES; l++) used[l] = l < count ? 1.0f : 0.0f;
   for (vec& d : d_memory) d *= used;
@@ -153,184 +258,188 @@ static inline void back_lanes(const Recurrence& r, int64_t begin, int count, con
     }
     outer(layer, d_hidden.data(), row + (Q - 1) * H, rows, g);
   }
-  store_rows(d_memory.data(), M, count, d_state + begin * M, M);
+  if (d_state) store_rows(d_memory.data(), M, count, d_state + begin * M, M);
 }
 
-// ---- one sequence; lanes are units, H rounded up to whole vectors ----------------------------------------------
+// ---- a few sequences; lanes are units, H rounded up to whole vectors --------------------------------------------
 
-struct Packed {
-  int vectors;                          // of H
-  std::vector<vec> forward, back, bias;  // [H][K·vectors], [K·H][vectors], [K·vectors]
-  explicit Packed(const Recurrence& r) : vectors((r.hidden + LANES - 1) / LANES) {
-    const int H = r.hidden, K = r.gates() / H, V = vectors;
-    forward.resize((size_t)H * K * V), back.resize((size_t)K * H * V), bias.resize((size_t)K * V);
-    for (int k = 0; k < K; k++)
-      for (int o = 0; o < H; o++) {
-        const float* w = r.weight + ((int64_t)k * H + o) * H;
-        bias[k * V + o / LANES][o % LANES] = r.bias[k * H + o];
-        for (int i = 0; i < H; i++) {
-          forward[((size_t)i * K + k) * V + o / LANES][o % LANES] = w[i];
-          back[((size_t)k * H + o) * V + i / LANES][i % LANES] = w[i];
+constexpr int ACCUMULATORS = LANES == 16 ? 16 : 8;
+
+template <int W, typename Body>
+static inline void at_width(int width, const Body& body) {
+  if (width == W) body(std::integral_constant<int, W>());
+  else if constexpr (W > 1) at_width<W - 1>(width, body);
+}
+
+// y[n] = x[n] W + b of N rows x at once; W [in][vectors], y [N][vectors], b may be null.
+template <int N>
+static inline void few_rows(const vec* weight, const vec* bias, int in, int vectors, const float* const* x, vec* y) {
+  constexpr int MOST = ACCUMULATORS / N;
+  for (int column = 0; column < vectors; column += MOST)
+    at_width<MOST>(std::min(MOST, vectors - column), [&](auto width) {
+      constexpr int W = decltype(width)::value;
+      vec sum[N][W];
+      for (int n = 0; n < N; n++)
+        for (int j = 0; j < W; j++) sum[n][j] = bias ? bias[column + j] : vec{};
+      const vec* w = weight + column;
+      for (int i = 0; i < in; i++, w += vectors)
+        for (int j = 0; j < W; j++) {
+          const vec weight_here = w[j];
+          for (int n = 0; n < N; n++) sum[n][j] += x[n][i] * weight_here;
         }
-      }
+      for (int n = 0; n < N; n++)
+        for (int j = 0; j < W; j++) y[n * vectors + column + j] = sum[n][j];
+    });
+}
+
+// The weights turned around for it, and padded for the way back.
+struct Packed {
+  std::vector<vec> forward, back, bias;  // [H][K·V], [K·V·LANES][V], [K·V]
+  void pack(const Recurrence& r) {
+    const int H = r.hidden, K = r.gates() / H, V = r.vectors();
+    forward.resize((size_t)H * K * V), back.resize((size_t)K * V * LANES * V), bias.resize((size_t)K * V);
+    for (int k = 0; k < K; k++) {
+      load_units(r.bias + k * H, H, bias.data() + k * V);
+      for (int o = 0; o < H; o++)
+        load_units(r.weight + ((int64_t)k * H + o) * H, H, back.data() + ((size_t)k * V * LANES + o) * V);
+      for (int v = 0; v < V; v++)
+        for (int i = 0; i < V; i++) {  // a square at a time
+          vec square[LANES], turned[LANES];
+          for (int l = 0; l < LANES; l++) square[l] = back[((size_t)(k * V + v) * LANES + l) * V + i];
+          transpose(square, turned);
+          for (int l = 0; l < LANES && i * LANES + l < H; l++)
+            forward[((size_t)(i * LANES + l) * K + k) * V + v] = turned[l];
+        }
+    }
   }
 };
 
-static inline void load_units(const float* from, int H, vec* to) {
-  const int V = (H + LANES - 1) / LANES;
-  to[V - 1] = vec{};
-  std::memcpy(to, from, sizeof(float) * H);
-}
-static inline void store_units(const vec* from, int H, float* to) { std::memcpy(to, from, sizeof(float) * H); }
-
-static inline void recur_units(const Recurrence& r, const Packed& packed, int64_t s, const float* x, const float* state,
-                               float* out, float* after, vec* kept) {
-  const int H = r.hidden, G = r.gates(), M = r.state(), K = G / H, Q = r.lstm ? 7 : 5, V = packed.vectors;
-  std::vector<vec> h(V), c(V), hidden(K * V), input(K * V);
-  load_units(state + s * M, H, h.data());
-  if (r.lstm) load_units(state + s * M + H, H, c.data());
-  for (int64_t t = 0; t < r.steps; t++) {
-    if (r.start[t * r.sequences + s]) std::fill(h.begin(), h.end(), vec{}), std::fill(c.begin(), c.end(), vec{});
-    for (int k = 0; k < K; k++) load_units(x + (t * r.sequences + s) * G + k * H, H, input.data() + k * V);
-    const float* units = (const float*)h.data();
-    for (int column = 0; column < K * V; column += BLOCK) {
-      const int width = std::min(BLOCK, K * V - column);
-      vec sum[BLOCK];
-      for (int j = 0; j < width; j++) sum[j] = packed.bias[column + j];
-      const vec* w = packed.forward.data() + column;
-      if (width == BLOCK) {
-        for (int i = 0; i < H; i++, w += K * V)
-          for (int j = 0; j < BLOCK; j++) sum[j] += units[i] * w[j];
-      } else {
-        for (int i = 0; i < H; i++, w += K * V)
-          for (int j = 0; j < width; j++) sum[j] += units[i] * w[j];
-      }
-      for (int j = 0; j < width; j++) hidden[column + j] = sum[j];
-    }
-    for (int v = 0; v < V; v++) {
-      vec keep[7], a[4], b[4];
-      for (int k = 0; k < K; k++) a[k] = input[k * V + v], b[k] = hidden[k * V + v];
-      if (r.lstm) lstm_cell(a, b, h[v], c[v], keep);
-      else gru_cell(a[0], a[1], a[2], b[0], b[1], b[2], h[v], keep);
-      if (kept) spread(keep, Q, V, v, kept + t * Q * V);
-    }
-    store_units(h.data(), H, out + (t * r.sequences + s) * H);
+template <int N, typename Input>
+static inline void recur_units(const Recurrence& r, Input& from, const Packed& packed, int64_t begin, const float* state,
+                               float* out, int64_t stride, float* after, vec* kept) {
+  const int H = r.hidden, M = r.state(), K = r.gates() / H, Q = r.kept(), V = r.vectors();
+  std::vector<vec> h((size_t)N * V), c((size_t)N * V), hidden((size_t)N * K * V);
+  const float* units[N];
+  for (int n = 0; n < N; n++) {
+    load_units(state + (begin + n) * M, H, h.data() + n * V);
+    if (r.lstm) load_units(state + (begin + n) * M + H, H, c.data() + n * V);
+    units[n] = (const float*)(h.data() + n * V);
   }
-  store_units(h.data(), H, after + s * M);
-  if (r.lstm) store_units(c.data(), H, after + s * M + H);
+  for (int64_t t = 0; t < r.steps; t++) {
+    const vec* input[N];
+    for (int n = 0; n < N; n++) {
+      input[n] = from.units(t, begin + n, n);
+      if (r.start[t * r.sequences + begin + n])
+        std::fill_n(h.begin() + n * V, V, vec{}), std::fill_n(c.begin() + n * V, V, vec{});
+    }
+    few_rows<N>(packed.forward.data(), packed.bias.data(), H, K * V, units, hidden.data());
+    for (int n = 0; n < N; n++) {
+      for (int v = 0; v < V; v++) {
+        vec keep[7], a[4], b[4];
+        for (int k = 0; k < K; k++) a[k] = input[n][k * V + v], b[k] = hidden[(n * K + k) * V + v];
+        if (r.lstm) lstm_cell(a, b, h[n * V + v], c[n * V + v], keep);
+        else gru_cell(a[0], a[1], a[2], b[0], b[1], b[2], h[n * V + v], keep);
+        if (kept) spread(keep, Q, V, v, kept + (t * N + n) * Q * V);
+      }
+      if (out) store_units(h.data() + n * V, H, out + (t * r.sequences + begin + n) * stride);
+    }
+  }
+  for (int n = 0; after && n < N; n++) {
+    store_units(h.data() + n * V, H, after + (begin + n) * M);
+    if (r.lstm) store_units(c.data() + n * V, H, after + (begin + n) * M + H);
+  }
 }
 
-// `g`: the weight's gradient, [K·V·LANES][V·LANES], and behind it the bias's, lane by lane, of a padded layer.
-static inline void back_units(const Recurrence& r, const Packed& packed, int64_t s, const vec* kept, const float* d_out,
-                              const float* d_after, float* dx, float* d_state, const Layer& layer, float* rows, float* g) {
-  const int H = r.hidden, G = r.gates(), M = r.state(), K = G / H, Q = r.lstm ? 7 : 5, V = packed.vectors;
-  std::vector<vec> dh(V), dc(V), from_out(V), d_input(K * V);
-  std::vector<vec> tile((size_t)LANES * K * V), columns((size_t)LANES * K * V);  // d_hidden of a few steps
-  load_units(d_after + s * M, H, dh.data());
-  if (r.lstm) load_units(d_after + s * M + H, H, dc.data());
+template <int N>
+static inline void back_units(const Recurrence& r, const Packed& packed, int64_t begin, const vec* kept,
+                              const float* d_out, const float* d_after, float* dx, float* d_state, float* rows, float* g) {
+  const int H = r.hidden, G = r.gates(), M = r.state(), K = G / H, Q = r.kept(), V = r.vectors();
+  const Layer layer = r.layer();
+  std::vector<vec> dh((size_t)N * V), dc((size_t)N * V), back((size_t)N * V), d_input(K * V), from_out(V);
+  std::vector<vec> d_hidden((size_t)N * LANES * K * V), before((size_t)N * LANES * V);  // of a few steps, sequence by sequence
+  std::vector<vec> columns((size_t)K * V * LANES);
+  for (int n = 0; d_after && n < N; n++) {
+    load_units(d_after + (begin + n) * M, H, dh.data() + n * V);
+    if (r.lstm) load_units(d_after + (begin + n) * M + H, H, dc.data() + n * V);
+  }
   int filled = 0;
   auto flush = [&] {  // the outer products of a few steps at once: the steps are the lanes
-    for (int l = filled; l < LANES; l++) std::fill_n(tile.begin() + (size_t)l * K * V, K * V, vec{});
-    for (int v = 0; v < K * V; v++) {
-      vec square[LANES], turned[LANES];
-      for (int l = 0; l < LANES; l++) square[l] = tile[(size_t)l * K * V + v];
-      transpose(square, turned);
-      std::copy(turned, turned + LANES, columns.begin() + (size_t)v * LANES);
+    for (int n = 0; n < N; n++) {
+      vec *tile = d_hidden.data() + (size_t)n * LANES * K * V, *old = before.data() + (size_t)n * LANES * V;
+      std::fill(tile + (size_t)filled * K * V, tile + (size_t)LANES * K * V, vec{});
+      std::fill(old + (size_t)filled * V, old + (size_t)LANES * V, vec{});
+      for (int k = 0; k < K; k++)
+        for (int v = 0; v < V; v++) {
+          vec square[LANES], turned[LANES];
+          for (int l = 0; l < LANES; l++) square[l] = tile[((size_t)l * K + k) * V + v];
+          transpose(square, turned);
+          std::copy(turned, turned + std::min(LANES, H - v * LANES), columns.begin() + k * H + v * LANES);
+        }
+      std::memcpy(rows, old, sizeof(vec) * LANES * V);
+      outer_given_rows(layer, columns.data(), rows, g);
     }
-    outer_given_rows(layer, columns.data(), rows, g);
     filled = 0;
   };
   for (int64_t t = r.steps - 1; t >= 0; t--) {
-    const vec* row = kept + t * Q * V;
-    load_units(d_out + (t * r.sequences + s) * H, H, from_out.data());
-    vec* d_hidden = tile.data() + (size_t)filled * K * V;
-    for (int v = 0; v < V; v++) {
-      vec keep[7], a[4], b[4];
-      collect(row, Q, V, v, keep);
-      const vec d = dh[v] + from_out[v];
-      if (r.lstm) lstm_back(keep, d, a, dc[v]), std::copy(a, a + 4, b);
-      else gru_back(keep, d, a, b, dh[v]);
-      for (int k = 0; k < K; k++) d_input[k * V + v] = a[k], d_hidden[k * V + v] = b[k];
-      *(vec*)(rows + ((int64_t)filled * V + v) * LANES) = row[(Q - 1) * V + v];
-    }
-    for (int k = 0; k < K; k++) store_units(d_input.data() + k * V, H, dx + (t * r.sequences + s) * G + k * H);
-    for (int column = 0; column < V; column += BLOCK) {
-      const int width = std::min(BLOCK, V - column);
-      vec sum[BLOCK] = {};
-      for (int k = 0; k < K; k++) {
-        const float* d = (const float*)(d_hidden + k * V);
-        const vec* w = packed.back.data() + (size_t)k * H * V + column;
-        for (int o = 0; o < H; o++, w += V)
-          for (int j = 0; j < width; j++) sum[j] += d[o] * w[j];
+    const float* sent[N];
+    for (int n = 0; n < N; n++) {
+      const vec* row = kept + (t * N + n) * Q * V;
+      vec* here = d_hidden.data() + ((size_t)n * LANES + filled) * K * V;
+      sent[n] = (const float*)here;
+      load_units(d_out + (t * r.sequences + begin + n) * H, H, from_out.data());
+      for (int v = 0; v < V; v++) {
+        vec keep[7], a[4], b[4];
+        collect(row, Q, V, v, keep);
+        const vec d = dh[n * V + v] + from_out[v];
+        if (r.lstm) lstm_back(keep, d, a, dc[n * V + v]), std::copy(a, a + 4, b);
+        else gru_back(keep, d, a, b, dh[n * V + v]);
+        for (int k = 0; k < K; k++) d_input[k * V + v] = a[k], here[k * V + v] = b[k];
+        before[((size_t)n * LANES + filled) * V + v] = keep[Q - 1];
       }
-      for (int j = 0; j < width; j++) dh[column + j] = r.lstm ? sum[j] : dh[column + j] + sum[j];
+      float* to = dx + (t * r.sequences + begin + n) * G;
+      for (int k = 0; k < K; k++) store_units(d_input.data() + k * V, H, to + k * H);
     }
-    if (r.start[t * r.sequences + s]) std::fill(dh.begin(), dh.end(), vec{}), std::fill(dc.begin(), dc.end(), vec{});
+    few_rows<N>(packed.back.data(), nullptr, K * V * LANES, V, sent, back.data());
+    for (int i = 0; i < N * V; i++) dh[i] = r.lstm ? back[i] : dh[i] + back[i];
+    for (int n = 0; n < N; n++)
+      if (r.start[t * r.sequences + begin + n])
+        std::fill_n(dh.begin() + n * V, V, vec{}), std::fill_n(dc.begin() + n * V, V, vec{});
     if (++filled == LANES) flush();
   }
   if (filled) flush();
-  store_units(dh.data(), H, d_state + s * M);
-  if (r.lstm) store_units(dc.data(), H, d_state + s * M + H);
+  for (int n = 0; d_state && n < N; n++) {
+    store_units(dh.data() + n * V, H, d_state + (begin + n) * M);
+    if (r.lstm) store_units(dc.data() + n * V, H, d_state + (begin + n) * M + H);
+  }
 }
 
 // ---- all of them -----------------------------------------------------------------------------------------------
 
-static inline int64_t kept_vectors(const Recurrence& r) {
-  const int64_t tiles = (r.by_lanes() + LANES - 1) / LANES, alone = r.sequences - r.by_lanes();
-  const int Q = r.lstm ? 7 : 5, V = (r.hidden + LANES - 1) / LANES;
-  return r.steps * Q * (tiles * r.hidden + alone * V);
+// state: [S, M], M = H or 2·H (h, then c). Fills out [L, S, stride], after [S, M] and kept; each may be null.
+template <typename Input>
+static inline void recur(const Recurrence& r, Input& from, const Packed& packed, const Group& group, const float* state,
+                         float* out, int64_t stride, float* after, vec* kept) {
+  vec* own = kept ? kept + group.kept : nullptr;
+  if (group.lanes) recur_lanes(r, from, group, state, out, stride, after, own);
+  else if (group.count == 1) recur_units<1>(r, from, packed, group.begin, state, out, stride, after, own);
+  else if (group.count == 2) recur_units<2>(r, from, packed, group.begin, state, out, stride, after, own);
+  else recur_units<4>(r, from, packed, group.begin, state, out, stride, after, own);
 }
 
-// x: [L, S, G·H]; state: [S, M], M = H or 2·H (h, then c). Fills out [L, S, H] and after [S, M]; kept may be null.
-static inline void recur(const Recurrence& r, const float* x, const float* state, float* out, float* after, vec* kept) {
-  const int Q = r.lstm ? 7 : 5;
-  for (int64_t begin = 0; begin < r.by_lanes(); begin += LANES) {
-    recur_lanes(r, begin, (int)std::min<int64_t>(LANES, r.by_lanes() - begin), x, state, out, after, kept);
-    if (kept) kept += r.steps * Q * r.hidden;
-  }
-  if (r.by_lanes() == r.sequences) return;
-  const Packed packed(r);
-  for (int64_t s = r.by_lanes(); s < r.sequences; s++) {
-    recur_units(r, packed, s, x, state, out, after, kept);
-    if (kept) kept += r.steps * Q * packed.vectors;
-  }
+// From d(out) [L, S, H] and d(after) [S, M] (null: 0) to d(x) [L, S, G·H], d(state) (where not null), and, added to `g`,
+// of `Recurrence::layer`. `rows` is scratch: LANES × its stride.
+static inline void recur_back(const Recurrence& r, const Packed& packed, const Group& group, const vec* kept,
+                              const float* d_out, const float* d_after, float* dx, float* d_state, float* rows, float* g) {
+  const vec* own = kept + group.kept;
+  if (group.lanes) back_lanes(r, group, own, d_out, d_after, dx, d_state, rows, g);
+  else if (group.count == 1) back_units<1>(r, packed, group.begin, own, d_out, d_after, dx, d_state, rows, g);
+  else if (group.count == 2) back_units<2>(r, packed, group.begin, own, d_out, d_after, dx, d_state, rows, g);
+  else back_units<4>(r, packed, group.begin, own, d_out, d_after, dx, d_state, rows, g);
 }
 
 // To a cache line; the storage is 16 numbers longer than needed.
 static inline float* aligned(std::vector<float>& storage) {
   return (float*)(((uintptr_t)storage.data() + 63) & ~(uintptr_t)63);
-}
-
-// From d(out) [L, S, H] and d(after) [S, M] to d(x), d(state), d(weight), d(bias).
-static inline void recur_back(const Recurrence& r, const vec* kept, const float* d_out, const float* d_after, float* dx,
-                              float* d_state, float* d_weight, float* d_bias) {
-  const int H = r.hidden, G = r.gates(), K = G / H, Q = r.lstm ? 7 : 5, V = (H + LANES - 1) / LANES, stride = V * LANES;
-  const Layer lanes{H, G, 0, 0, 0, stride, -1}, units{stride, K * stride, 0, 0, 0, stride, -1};
-  std::vector<float> scratch((size_t)LANES * stride + 16), of_lanes, of_units;
-  std::fill_n(d_weight, (int64_t)G * H, 0.0f), std::fill_n(d_bias, G, 0.0f);
-  if (r.by_lanes()) {
-    of_lanes.resize((size_t)(stride + LANES) * G + 16);
-    float* g = aligned(of_lanes);
-    for (int64_t begin = 0; begin < r.by_lanes(); begin += LANES, kept += r.steps * Q * H)
-      back_lanes(r, begin, (int)std::min<int64_t>(LANES, r.by_lanes() - begin), kept, d_out, d_after, dx, d_state, lanes,
-                 aligned(scratch), g);
-    for (int o = 0; o < G; o++) {
-      for (int i = 0; i < H; i++) d_weight[(int64_t)o * H + i] += g[(int64_t)o * stride + i];
-      d_bias[o] += sum_of(*(const vec*)(g + (int64_t)G * stride + (int64_t)o * LANES));
-    }
-  }
-  if (r.by_lanes() == r.sequences) return;
-  const Packed packed(r);
-  of_units.resize((size_t)(stride + LANES) * K * stride + 16);
-  float* g = aligned(of_units);
-  for (int64_t s = r.by_lanes(); s < r.sequences; s++, kept += r.steps * Q * V)
-    back_units(r, packed, s, kept, d_out, d_after, dx, d_state, units, aligned(scratch), g);
-  for (int k = 0; k < K; k++)
-    for (int o = 0; o < H; o++) {
-      const int64_t row = (int64_t)k * stride + o;
-      for (int i = 0; i < H; i++) d_weight[((int64_t)k * H + o) * H + i] += g[row * stride + i];
-      d_bias[k * H + o] += sum_of(*(const vec*)(g + (int64_t)units.out * stride + row * LANES));
-    }
 }
 
 }  // namespace surefoot

@@ -1,8 +1,7 @@
 // The C interface of the engine: plain pointers, no ownership, called through ctypes.
 #include <new>
 
-#include "engine.hpp"
-#include "memory.hpp"
+#include "recurrent.hpp"
 #include "rollout.hpp"
 
 using namespace surefoot;
@@ -18,17 +17,22 @@ extern "C" {
 // What it was built from; setup.py says it.
 EXPORT const char* surefoot_sources() { return SUREFOOT_SOURCES; }
 
-// description: inputs, masks, activation, then three chains (trunk, actor, critic), each: count of layers, and for each
+// description: inputs, masks, activation; the memory: how many layers (0 or 2), whether it is an LSTM, and for each layer
+// in, out, weight, bias; then three chains (trunk, actor, critic), each: count of layers, and for each
 // in, out, weight, bias, activated; then the parts: count, and for each kind, size, output, param, action, noise, mask,
 // log_std, squashed. `ranges`: centres and halves of the squashed parts, one after the other.
 EXPORT void* sf_create(const int64_t* d, const float* ranges, int64_t size, int64_t actor_size, int64_t first_trained,
                 int64_t threads) {
-  Engine* engine = new (std::nothrow) Engine;
+  Recurrent* engine = new (std::nothrow) Recurrent;
   if (!engine) return nullptr;
   engine->inputs = (int)*d++;
   engine->head.masks = (int)*d++;
   engine->width = engine->inputs + engine->head.masks;
   const int activation = (int)*d++;
+  int64_t of_memory = *d++;
+  engine->lstm = *d++ != 0;
+  for (; of_memory; of_memory--, d += 4)
+    engine->memory.layers.push_back({(int)d[0], (int)d[1], d[2], d[3], 0, 0, -1});
   Chain* chains[3] = {&engine->trunk, &engine->actor, &engine->critic};
   for (Chain* chain : chains) {
     for (int64_t left = *d++; left; left--, d += 5)
@@ -55,59 +59,55 @@ EXPORT void* sf_create(const int64_t* d, const float* ranges, int64_t size, int6
   return engine;
 }
 
-EXPORT int64_t sf_tasks(void* engine, int64_t samples) { return ((Engine*)engine)->num_tasks(samples); }
+EXPORT int64_t sf_tasks(void* engine, int64_t samples) { return ((Recurrent*)engine)->num_tasks(samples); }
 
-EXPORT void sf_destroy(void* engine) { delete (Engine*)engine; }
+EXPORT void sf_destroy(void* engine) { delete (Recurrent*)engine; }
 
-EXPORT void sf_act(void* handle, const float* theta, const float* x, const float* noise, int64_t samples, float* params,
-            float* action, float* log_prob) {
-  Engine& e = *(Engine*)handle;
-  const Head& h = e.head;
-  e.over_tiles(samples, [&](int64_t at, int count, Workspace& space) {
-    e.act_tile(theta, x + at * e.width, noise ? noise + at * h.noises : nullptr, count,
-               params ? params + at * h.params : nullptr, action ? action + at * h.actions : nullptr,
-               log_prob ? log_prob + at : nullptr, space);
-  });
+// start, before and after (which may be before): of a memory.
+EXPORT void sf_act(void* engine, const float* theta, const float* x, const float* noise, int64_t samples,
+                   const uint8_t* start, const float* before, float* after, float* params, float* action,
+                   float* log_prob) {
+  ((Recurrent*)engine)->act(theta, x, noise, samples, start, before, after, params, action, log_prob);
 }
 
-EXPORT void sf_values(void* engine, const float* theta, const float* x, int64_t samples, float* out) {
-  ((Engine*)engine)->values(theta, x, samples, out);
+EXPORT void sf_values(void* engine, const float* theta, const Batch* batch, float* out) {
+  ((Recurrent*)engine)->values(theta, *batch, out);
 }
 
 EXPORT void sf_outputs(void* engine, const float* theta, const float* x, int64_t samples, float* out) {
-  ((Engine*)engine)->outputs(theta, x, samples, out);
+  ((Recurrent*)engine)->outputs(theta, x, samples, out);
 }
 
 EXPORT void sf_outputs_gradient(void* engine, const float* theta, const float* x, const float* d, int64_t samples, float* g,
                                  float* dx) {
-  ((Engine*)engine)->outputs_gradient(theta, x, d, samples, g, dx);
+  ((Recurrent*)engine)->outputs_gradient(theta, x, d, samples, g, dx);
 }
 
 EXPORT void sf_evaluate(void* engine, const float* theta, const LossSpec* spec, const Batch* batch, double* sums, float* kl) {
-  const Sums found = ((Engine*)engine)->evaluate(theta, *spec, *batch, kl);
+  const Sums found = ((Recurrent*)engine)->evaluate(theta, *spec, *batch, kl);
   std::memcpy(sums, &found, sizeof found);
 }
 
 EXPORT void sf_gradient(void* engine, const float* theta, const LossSpec* spec, const Batch* batch, const int64_t* index,
                  int64_t samples, int64_t normalize, float* g, double* sums) {
-  const Sums found = ((Engine*)engine)->gradient(theta, *spec, *batch, index, samples, normalize != 0, g);
+  const Sums found = ((Recurrent*)engine)->gradient(theta, *spec, *batch, index, samples, normalize != 0, g);
   std::memcpy(sums, &found, sizeof found);
 }
 
 EXPORT void sf_epochs(void* engine, float* theta, float* g, float* first, float* second, int64_t* steps, const LossSpec* spec,
                const OptimizerSpec* optimizer, const Batch* batch, const int64_t* order, int64_t epochs,
                int64_t minibatches, int64_t normalize, double* history, double* first_ratio_error) {
-  ((Engine*)engine)
+  ((Recurrent*)engine)
       ->epochs(theta, g, first, second, steps, *spec, *optimizer, *batch, order, epochs, minibatches, normalize != 0,
                history, first_ratio_error);
 }
 
 EXPORT void sf_fisher_product(void* engine, const float* theta, const float* direction, const Batch* batch, float* product) {
-  ((Engine*)engine)->fisher_product(theta, direction, *batch, product);
+  ((Recurrent*)engine)->fisher_product(theta, direction, *batch, product);
 }
 
 EXPORT int64_t sf_rollout(void* engine, const float* theta, Rollout* rollout) {
-  return roll(*(const Engine*)engine, theta, *rollout);
+  return roll(*(Recurrent*)engine, theta, *rollout);
 }
 
 // y_t = x_t + decay_t·y_{t+1} over [T, N], rounded once, as PyTorch's addcmul does it where the processor can.
@@ -185,20 +185,38 @@ EXPORT void sf_running_returns(const double* reward, const uint8_t* done, const 
 
 // Numbers that a `kept` buffer of sf_recur must hold; it must begin at a multiple of 64 bytes.
 EXPORT int64_t sf_recur_kept(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences) {
-  return kept_vectors({lstm != 0, (int)hidden, steps, sequences, nullptr, nullptr, nullptr}) * LANES;
+  int64_t kept = 0;
+  groups_of({lstm != 0, (int)hidden, steps, sequences, nullptr, nullptr, nullptr}, &kept);
+  return kept * LANES;
 }
 
 EXPORT void sf_recur(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences, const float* weight,
                      const float* bias, const uint8_t* start, const float* x, const float* state, float* out,
                      float* after, float* kept) {
-  recur({lstm != 0, (int)hidden, steps, sequences, weight, bias, start}, x, state, out, after, (vec*)kept);
+  const Recurrence r{lstm != 0, (int)hidden, steps, sequences, weight, bias, start};
+  const std::vector<Group> groups = groups_of(r);
+  Given given(r, x);
+  Packed packed;
+  if (!groups.back().lanes) packed.pack(r);
+  for (const Group& group : groups) recur(r, given, packed, group, state, out, hidden, after, (vec*)kept);
 }
 
 EXPORT void sf_recur_back(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences, const float* weight,
                           const float* bias, const uint8_t* start, const float* kept, const float* d_out,
                           const float* d_after, float* dx, float* d_state, float* d_weight, float* d_bias) {
-  recur_back({lstm != 0, (int)hidden, steps, sequences, weight, bias, start}, (const vec*)kept, d_out, d_after, dx,
-             d_state, d_weight, d_bias);
+  const Recurrence r{lstm != 0, (int)hidden, steps, sequences, weight, bias, start};
+  const std::vector<Group> groups = groups_of(r);
+  const Layer layer = r.layer();
+  Packed packed;
+  if (!groups.back().lanes) packed.pack(r);
+  std::vector<float> scratch((size_t)LANES * layer.stride + 16), sums((size_t)(layer.stride + LANES) * layer.out + 16);
+  float* g = aligned(sums);
+  for (const Group& group : groups)
+    recur_back(r, packed, group, (const vec*)kept, d_out, d_after, dx, d_state, aligned(scratch), g);
+  for (int o = 0; o < layer.out; o++) {
+    std::memcpy(d_weight + o * hidden, g + (int64_t)o * layer.stride, sizeof(float) * hidden);
+    d_bias[o] = sum_of(*(const vec*)(g + (int64_t)layer.out * layer.stride + (int64_t)o * LANES));
+  }
 }
 
 }  // extern "C"

@@ -1,6 +1,6 @@
 // A whole rollout of native envs: policy and envs stepped together, without a return to Python between two steps.
 #pragma once
-#include "engine.hpp"
+#include "recurrent.hpp"
 
 namespace surefoot {
 
@@ -35,6 +35,9 @@ struct Rollout {
   int64_t* final_index;              // t·N + n of truncations, with the observation there
   float* final_obs;                  // [T·N, numbers]
   Finished* finished;                // [T·N]
+  uint8_t* start;                    // [T + 1, N] of a memory: an episode begins; start[0] (given). Null: no memory
+  float* memory;                     // [N, M] before the first step (given), after the last
+  float* final_memory;               // [T·N, M], as final_obs: what was remembered there
 };
 
 static inline void normalize(const Rollout& r, const float* obs, float* inputs) {
@@ -46,7 +49,7 @@ static inline void normalize(const Rollout& r, const float* obs, float* inputs) 
 }
 
 // Steps used; −1 − (t·N + n) where env n was at fault in step t.
-static inline int64_t roll(const Engine& engine, const float* theta, Rollout& r) {
+static inline int64_t roll(Recurrent& engine, const float* theta, Rollout& r) {
   const int64_t N = r.envs, D = r.numbers;
   const Head& head = engine.head;
   Workspace& space = *engine.spaces[0];
@@ -58,17 +61,25 @@ static inline int64_t roll(const Engine& engine, const float* theta, Rollout& r)
   Turned turned_trunk, turned_actor;
   if (few && engine.has_trunk) turned_trunk.turn(engine.trunk, theta);
   if (few) turned_actor.turn(engine.actor, theta);
+  const int M = engine.state();
+  const Packed packed = few && r.start ? engine.packed(theta) : Packed();
   for (int64_t t = 0; t < r.steps; t++) {
     const float* x = r.obs + t * N * D;
     if (r.shift) {
       normalize(r, x, inputs.data());
       x = inputs.data();
     }
+    int64_t width = D;
+    if (r.start) {
+      const uint8_t* start = r.start + t * N;
+      x = few ? engine.step_few(theta, packed, x, start, r.memory, (int)N) : engine.step(theta, x, start, r.memory, N);
+      width = engine.width;
+    }
     if (few)
       engine.act_few(theta, turned_trunk, turned_actor, x, r.noise + t * N * head.noises, (int)N,
                      r.params + t * N * head.params, drawn.data(), r.log_prob + t * N, space);
     for (int64_t n = 0; n < N && !few; n += LANES)
-      engine.act_tile(theta, x + n * D, r.noise + (t * N + n) * head.noises, (int)std::min<int64_t>(LANES, N - n),
+      engine.act_tile(theta, x + n * width, r.noise + (t * N + n) * head.noises, (int)std::min<int64_t>(LANES, N - n),
                       r.params + (t * N + n) * head.params, drawn.data() + n, r.log_prob + t * N + n, space);
     const void* sent;
     if (r.discrete) {
@@ -90,6 +101,7 @@ static inline int64_t roll(const Engine& engine, const float* theta, Rollout& r)
     bool anybody = false;
     for (int64_t n = 0; n < N; n++) {
       r.valid[t * N + n] = active[n];
+      if (r.start) r.start[(t + 1) * N + n] = active[n] && (terminated[n] || truncated[n]);
       if (!active[n]) continue;
       r.ret[n] += reward[n], r.length[n]++;
       if (terminated[n] || truncated[n]) {
@@ -97,6 +109,7 @@ static inline int64_t roll(const Engine& engine, const float* theta, Rollout& r)
         r.ret[n] = 0.0, r.length[n] = 0;
         if (truncated[n] && !terminated[n]) {
           r.final_index[r.num_final] = t * N + n;
+          if (r.start) std::memcpy(r.final_memory + r.num_final * M, r.memory + n * M, sizeof(float) * M);
           std::memcpy(r.final_obs + r.num_final++ * D, last.data() + n * D, sizeof(float) * D);
         }
         if (r.episodes && ++done[n] >= r.episodes) active[n] = 0;

@@ -204,7 +204,8 @@ def _number(name: str, value: Any, whole: bool) -> int | float:
             number = None
     is_number = isinstance(number, (Real, Decimal)) and not isinstance(number, bool)
     if not is_number:
-        raise UsageError(f"{name}={value!r} is not {wanted}; write it as 100_000, 100k, 1M or 3e-4")
+        ways = "100_000, 100k or 1M" if whole else "100_000, 100k, 1M or 3e-4"
+        raise UsageError(f"{name}={value!r} is not {wanted}; write it as {ways}")
     if not whole:
         return float(number)
     if not math.isfinite(number) or number != int(number):

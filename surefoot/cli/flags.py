@@ -46,6 +46,8 @@ class Parser(argparse.ArgumentParser):
             known = self._explain_unknown(wrong) if self._explain_unknown else None
             flags = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
             message = known or f"unknown flag {wrong}{did_you_mean(wrong, flags)}"
+            if not wrong.startswith("-"):
+                message = f"there is no place for '{wrong}' here"
         missing = message.removeprefix("the following arguments are required: ")
         if missing in EXAMPLES:
             what, example = EXAMPLES[missing]

@@ -23,9 +23,11 @@ SHORT = {**QUIET, "preset": "none", "total_steps": 2048, "num_envs": 4, "rollout
 
 
 def short_run(algo="ppo", **settings):
+    usual = dict(SHORT)
     if algo == "reinforce":
-        settings = {"total_steps": 5000, **settings}
-    return surefoot.train("CartPole-v1", algo, **{**SHORT, **settings})
+        del usual["rollout_length"]  # it learns from whole episodes
+        usual["total_steps"] = 5000
+    return surefoot.train("CartPole-v1", algo, **{**usual, **settings})
 
 
 def test_a_run_leaves_everything_that_it_promises():

@@ -64,9 +64,9 @@ EXPORT void sf_act(void* handle, const float* theta, const float* x, const float
   Engine& e = *(Engine*)handle;
   const Head& h = e.head;
   e.over_tiles(samples, [&](int64_t at, int count, Workspace& space) {
-    e.act_tile(theta, x + at * e.width, noise ? noise + at * h.noises : nullptr, count,
-               params ? params + at * h.params : nullptr, action ? action + at * h.actions : nullptr,
-               log_prob ? log_prob + at : nullptr, space);
+    e.act_group(theta, x + at * e.width, noise ? noise + at * h.noises : nullptr, count,
+                params ? params + at * h.params : nullptr, action ? action + at * h.actions : nullptr,
+                log_prob ? log_prob + at : nullptr, space);
   });
 }
 

@@ -84,7 +84,7 @@ struct Scratch {
     int widest = 1, stride = LANES;
     for (const Layer& layer : chain.layers) {
       const size_t size = (size_t)tiles * layer.out;
-      y.emplace_back(size), slope.emplace_back(size), tangent.emplace_back(size);
+      y.emplace_back(size), slope.emplace_back(size), tangent.emplace_back();
       widest = std::max(widest, std::max(layer.in, layer.out));
       stride = std::max(stride, layer.stride);
     }
@@ -162,6 +162,7 @@ static inline const vec* forward_tangent(const Chain& chain, const float* theta,
                                          const vec* dx, Scratch& s, int tiles = 1, int64_t x_tile = 0) {
   for (size_t k = 0; k < chain.layers.size(); k++) {
     const Layer& layer = chain.layers[k];
+    s.tangent[k].resize(s.y[k].size());  // few ask for it
     vec* t = s.tangent[k].data();
     dense(direction + layer.weight, direction + layer.bias, layer.in, layer.out, x, t, tiles, x_tile);
     if (dx) {

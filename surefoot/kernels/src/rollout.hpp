@@ -67,7 +67,7 @@ static inline int64_t roll(const Engine& engine, const float* theta, Rollout& r)
     if (few)
       engine.act_few(theta, turned_trunk, turned_actor, x, r.noise + t * N * head.noises, (int)N,
                      r.params + t * N * head.params, drawn.data(), r.log_prob + t * N, space);
-    const int64_t most = engine.group * LANES;
+    const int64_t most = Engine::GROUP * LANES;
     for (int64_t n = 0; n < N && !few; n += most)
       engine.act_group(theta, x + n * D, r.noise + (t * N + n) * head.noises, (int)std::min(most, N - n),
                        r.params + (t * N + n) * head.params, drawn.data() + n, r.log_prob + t * N + n, space);

@@ -15,7 +15,7 @@ constexpr int LANES = 8;
 #else
 constexpr int LANES = 4;
 #endif
-constexpr int BLOCK = 8;  // sums that go side by side where there is one column of them
+constexpr int BLOCK = 8;  // sums side by side that hide the latency of a multiply-add
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 

@@ -10,7 +10,7 @@
 // Every sum is made in the order of k, one multiply-add after the other, however the product is cut up. So a sample's
 // result is the same in any batch and group, and cutting is a matter of speed alone.
 //
-// Measured on one core of a Zen 4 whose registers do 115 GFLOP/s (fwd, input, weight gradient with its turning):
+// Measured on one core of a Zen 4 whose registers do 118 GFLOP/s (fwd, input, weight gradient with its turning):
 //
 //                     64 wide         256 wide         1024 wide
 //     one column      113 115  91     114 115 100      112  98  87     AVX-512: 8 × 1 sums, tile after tile
@@ -50,7 +50,7 @@ constexpr int ROWS[] = {0, 8, 8, 6, 6};  // of 32 registers
 constexpr int ROWS[] = {0, 8, 6, 4, 3};  // of 16
 #endif
 // What goes through the register tiles at a time: so many rows and so much of k that their numbers (96 KiB) stay in L2
-// while the columns pass by. At 1024 units the input gradient, which walks over columns of the weights, was 5 to 15 %
+// while the columns pass by. At 1024 units the input gradient, which walks over columns of the weights, was 2 to 16 %
 // slower with all rows at once; narrower layers do not care.
 constexpr int K_BLOCK = 256, ROW_BLOCK = 96;
 

@@ -27,6 +27,7 @@ CASES = {
     "box-tanh-mean": (SQUARE, {"tanh_mean": True}),
     "hybrid": (HYBRID, {"shared_trunk": True}),
     "odd-widths": (spaces.Discrete(3), {"hidden_sizes": (33, 1, 17), "critic_hidden_sizes": (7,)}),
+    "wide": (SQUARE, {"hidden_sizes": (300, 110)}),  # no block of the product holds it all
     "no-hidden": (spaces.Discrete(3), {"hidden_sizes": ()}),
     "deep-trunk": (spaces.Discrete(3), {"hidden_sizes": (20, 20, 20), "shared_trunk": True, "activation": "relu"}),
 }
@@ -148,6 +149,15 @@ def test_gradients_are_those_of_autograd_in_float64(case, kind, masked, weighted
         assert means[name] == pytest.approx(value.item(), rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.parametrize("size", [1, 17, 512, 513, 1100])
+@pytest.mark.parametrize("case", ["wide", "hybrid", "odd-widths"])
+def test_gradients_of_any_number_of_samples(case, size):
+    """Whole groups of tiles and what is left of them, in one shard and in several."""
+    sample = Sample(case, size=size)
+    exact, _ = sample.exact_gradient("clip", **LOSSES["clip"])
+    assert relative(sample.gradient("clip", **LOSSES["clip"])[0], exact) < 1e-5
+
+
 @pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "silu"])
 @pytest.mark.parametrize("scale", [2.0, 6.0])
 def test_saturated_units_keep_their_small_gradients(activation, scale):
@@ -195,14 +205,15 @@ def test_draws_and_parameters_are_the_policy_s(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_first_ratio_is_exactly_one(case):
+@pytest.mark.parametrize(("size", "acted"), [(50, 7), (600, 77)])
+def test_the_first_ratio_is_exactly_one(case, size, acted):
     """Whatever the batch that a sample was acted in, and whatever the one that it is learned from."""
-    sample = Sample(case, size=50)
+    sample = Sample(case, size=size)
     actions = sample.policy.actions
-    params = np.empty((50, actions.num_params), np.float32)
-    rows, chosen = np.empty_like(as_rows(sample.action).numpy()), np.empty(50, np.float32)
-    for begin in range(0, 50, 7):
-        at = slice(begin, begin + 7)
+    params = np.empty((size, actions.num_params), np.float32)
+    rows, chosen = np.empty_like(as_rows(sample.action).numpy()), np.empty(size, np.float32)
+    for begin in range(0, size, acted):
+        at = slice(begin, begin + acted)
         arrays = (sample.x.numpy()[at], sample.noise.numpy()[at], params[at], rows[at], chosen[at])
         sample.net.act(sample.theta, *arrays)
     batch = sample.net.batch(sample.x.numpy(), rows, chosen, params, sample.advantage.numpy())
@@ -249,11 +260,13 @@ def test_any_loss_on_the_outputs_sends_its_gradient_to_weights_and_inputs(case):
     assert relative(dx, x.grad.numpy()) < 1e-5
 
 
-@pytest.mark.parametrize("size", [1, 16, 100, 700])
-def test_no_bit_depends_on_the_number_of_threads(size):
+@pytest.mark.parametrize(
+    ("case", "size"), [("box", 1), ("box", 16), ("box", 100), ("box", 700), ("wide", 3000), ("hybrid", 3000)]
+)
+def test_no_bit_depends_on_the_number_of_threads(case, size):
     found = []
     for threads in (1, 2, 3):
-        sample = Sample("box", size=size, threads=threads, weighted=size > 1)
+        sample = Sample(case, size=size, threads=threads, weighted=size > 1)
         order = np.stack([np.random.default_rng(i).permutation(size) for i in range(3)])
         spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=True, entropy_coef=0.01)
         moments = (np.zeros_like(sample.theta), np.zeros_like(sample.theta))
@@ -264,7 +277,9 @@ def test_no_bit_depends_on_the_number_of_threads(size):
             normalize=True,
         )
         values = sample.net.values(sample.theta, sample.x.numpy())
-        found.append((sample.theta.tobytes(), moments[1].tobytes(), values.numpy().tobytes(), str(told)))
+        means = sample.net.evaluate(sample.theta, spec, sample.batch())
+        numbers = (sample.theta, moments[1], values.numpy())
+        found.append((*(n.tobytes() for n in numbers), str(told), str(means)))
     assert found[0] == found[1] == found[2]
 
 

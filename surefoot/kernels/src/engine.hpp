@@ -1,6 +1,7 @@
 // An actor-critic made of linear layers: acting, values, losses with their gradients, epochs of minibatches, Fisher
-// products. The batch is cut into tiles of a few samples and those into shards, each with a gradient of its own; the
-// shards are added up in order. So no result depends on the number of threads.
+// products. The batch is cut into tiles of as many samples as a register has lanes and those into shards, each with a
+// gradient of its own; the shards are added up in order. So no result depends on the number of threads. Within a shard a
+// group of tiles goes through a layer together, so that a weight that was fetched serves them all.
 #pragma once
 #include <cmath>
 #include <memory>
@@ -39,8 +40,11 @@ struct Sums {
 };
 constexpr int NUM_SUMS = 8;
 
+// Of one group, [tile][…]; the head's is of one tile.
 struct Workspace {
-  std::vector<vec> x, dx, d_shared, d_value;
+  std::vector<vec> x, dx, d_shared, d_actor, d_value;
+  std::vector<int64_t> index;
+  std::vector<Sums> sums;
   Scratch trunk, actor, critic;
   HeadScratch head;
 };
@@ -51,7 +55,7 @@ class Engine {
   bool has_trunk = false, has_critic = false;
   Chain memory, trunk, actor, critic;  // memory: the two layers of a `Recurrent`, or none
   Head head;
-  int64_t size = 0, actor_size = 0, shard_size = 0, critic_begin = 0 /* in a shard */;
+  int64_t size = 0, actor_size = 0, shard_size = 0, memory_end = 0 /* in a shard */, parts_begin = 0, critic_begin = 0;
   std::unique_ptr<Pool> pool;
   std::vector<std::unique_ptr<Workspace>> spaces;
   std::vector<float> shard_storage;
@@ -72,6 +76,10 @@ class Engine {
   }
 
   static constexpr int MOST_SHARDS = 8;
+  // Tiles that go through a layer together. The weights' gradient, which no cache near the core holds when layers are
+  // wide, is read and written once in a group: 64 samples at a time were 10 to 13 % slower at 1024 units, 256 were 3 %,
+  // 1024 no faster. Narrow layers do not care.
+  static constexpr int GROUP = 512 / LANES;
   // Actor and critic that share nothing are learned apart: each with its own weights and gradient at hand, each perhaps
   // by a thread of its own, with nothing to add up in the end.
   bool apart() const { return has_critic && !has_trunk; }
@@ -83,6 +91,7 @@ class Engine {
   }
   int num_tasks(int64_t samples) const { return num_shards(samples) * (apart() ? 2 : 1); }
   static int64_t num_tiles(int64_t samples) { return (samples + LANES - 1) / LANES; }
+  static int in_tile(int count, int tile) { return std::min(LANES, count - tile * LANES); }
 
   void finish(int threads) {
     head.outputs = std::max(head.outputs, actor.out());
@@ -94,8 +103,10 @@ class Engine {
       }
     };
     lay(memory);
+    memory_end = shard_size;
     if (has_trunk) lay(trunk);
     lay(actor);
+    parts_begin = shard_size;
     for (Part& part : head.parts) {
       part.shard = shard_size;
       shard_size += (part.size + LANES - 1) / LANES * LANES;
@@ -108,18 +119,26 @@ class Engine {
     for (int rank = 0; rank < threads; rank++) {
       spaces.emplace_back(new Workspace);
       Workspace& space = *spaces.back();
-      space.x.resize(width + 1), space.dx.resize(width + 1);
-      if (has_trunk) space.trunk.prepare(trunk), space.d_shared.resize(trunk.out());
-      space.actor.prepare(actor), space.head.prepare(head);
-      if (has_critic) space.critic.prepare(critic), space.d_value.resize(1);
+      space.x.resize(GROUP * width), space.dx.resize(GROUP * inputs), space.d_actor.resize(GROUP * actor.out());
+      space.index.resize(GROUP * LANES), space.sums.resize(GROUP);
+      if (has_trunk) space.trunk.prepare(trunk, GROUP), space.d_shared.resize(GROUP * trunk.out());
+      space.actor.prepare(actor, GROUP), space.head.prepare(head);
+      if (has_critic) space.critic.prepare(critic, GROUP), space.d_value.resize(GROUP);
     }
   }
 
   // Rows, as lanes; beyond `count` the last one again.
   static void load(const float* rows, int64_t stride, int columns, const int64_t* index, int count, vec* to) {
+    int i = 0;
+    for (; i + LANES <= columns; i += LANES) {
+      vec square[LANES];
+      for (int l = 0; l < LANES; l++)
+        std::memcpy(&square[l], rows + index[l < count ? l : count - 1] * stride + i, sizeof(vec));
+      transpose(square, to + i);
+    }
     for (int l = 0; l < LANES; l++) {
       const float* row = rows + index[l < count ? l : count - 1] * stride;
-      for (int i = 0; i < columns; i++) ((float*)(to + i))[l] = row[i];
+      for (int j = i; j < columns; j++) ((float*)(to + j))[l] = row[j];
     }
   }
   static vec load(const float* column, const int64_t* index, int count) {
@@ -132,28 +151,43 @@ class Engine {
       for (int i = 0; i < columns; i++) rows[(int64_t)l * columns + i] = from[i][l];
   }
 
-  const vec* features(const float* theta, Workspace& space) const {
-    return has_trunk ? forward(trunk, theta, space.x.data(), space.trunk) : space.x.data();
+  // Of a group of samples: what the networks see of them.
+  void load_group(const float* x, const int64_t* index, int count, Workspace& space) const {
+    for (int t = 0; t < num_tiles(count); t++)
+      load(x, width, width, index + t * LANES, in_tile(count, t), &space.x[(int64_t)t * width]);
   }
-  void distribution(const float* theta, const vec* shared, Workspace& space) const {
-    const vec* out = forward(actor, theta, shared, space.actor);
-    for (int i = 0; i < head.masks; i++) space.head.mask[i] = space.x[inputs + i];
+  static const int64_t* in_order(int64_t at, Workspace& space) {
+    for (size_t i = 0; i < space.index.size(); i++) space.index[i] = at + (int64_t)i;
+    return space.index.data();
+  }
+  int shared_tile() const { return has_trunk ? trunk.out() : width; }
+  const vec* features(const float* theta, Workspace& space, int tiles) const {
+    return has_trunk ? forward(trunk, theta, space.x.data(), space.trunk, tiles, width) : space.x.data();
+  }
+  // Of one tile: the distribution's parameters from the actor's outputs for it.
+  void distribution(const float* theta, const vec* out, int tile, Workspace& space) const {
+    out += (int64_t)tile * actor.out();
+    for (int i = 0; i < head.masks; i++) space.head.mask[i] = space.x[(int64_t)tile * width + inputs + i];
     for (const Part& part : head.parts)
       params_from(part, theta, out, head.masks ? space.head.mask.data() : nullptr, space.head.param.data(),
                   space.head.slope.data());
   }
 
-  // Actions and what belongs to them, for n observations. noise null: the mode. Any output may be null.
-  void act_tile(const float* theta, const float* x, const float* noise, int count, float* params, float* action,
-                float* log_prob, Workspace& space) const {
-    int64_t index[LANES];
-    for (int l = 0; l < LANES; l++) index[l] = l;
-    load(x, width, width, index, count, space.x.data());
-    distribution(theta, features(theta, space), space);
-    draw_tile(noise, count, params, action, log_prob, space);
+  // Actions and what belongs to them, for a group of observations. noise null: the mode. Any output may be null.
+  void act_group(const float* theta, const float* x, const float* noise, int count, float* params, float* action,
+                 float* log_prob, Workspace& space) const {
+    load_group(x, in_order(0, space), count, space);
+    const int tiles = (int)num_tiles(count);
+    const vec* out = forward(actor, theta, features(theta, space, tiles), space.actor, tiles, shared_tile());
+    for (int t = 0; t < tiles; t++) {
+      const int64_t at = t * LANES;
+      distribution(theta, out, t, space);
+      draw_tile(noise ? noise + at * head.noises : nullptr, in_tile(count, t), params ? params + at * head.params : nullptr,
+                action ? action + at * head.actions : nullptr, log_prob ? log_prob + at : nullptr, space);
+    }
   }
 
-  // As `act_tile`, of fewer samples than half a tile, through weights that were turned for them.
+  // As `act_group`, of fewer samples than half a tile, through weights that were turned for them.
   void act_few(const float* theta, Turned& turned_trunk, Turned& turned_actor, const float* x, const float* noise,
                int count, float* params, float* action, float* log_prob, Workspace& space) const {
     HeadScratch& h = space.head;
@@ -186,11 +220,20 @@ class Engine {
     if (action) store(h.action.data(), head.actions, action, count);
   }
 
+  // body(first sample, samples) for every group of some tiles, all groups being nearly alike.
+  template <typename Body>
+  void over_groups(int64_t first_tile, int64_t last_tile, int64_t samples, const Body& body) const {
+    const int64_t tiles = last_tile - first_tile, groups = (tiles + GROUP - 1) / GROUP;
+    for (int64_t i = 0; i < groups; i++) {
+      const int64_t begin = (first_tile + tiles * i / groups) * LANES, end = (first_tile + tiles * (i + 1) / groups) * LANES;
+      body(begin, (int)(std::min(end, samples) - begin));
+    }
+  }
   void over_tiles(int64_t samples, const std::function<void(int64_t, int, Workspace&)>& body) {
     const int64_t tiles = num_tiles(samples);
     auto part = [&](int rank, int size) {
-      for (int64_t tile = tiles * rank / size; tile < tiles * (rank + 1) / size; tile++)
-        body(tile * LANES, (int)std::min<int64_t>(LANES, samples - tile * LANES), *spaces[rank]);
+      over_groups(tiles * rank / size, tiles * (rank + 1) / size, samples,
+                  [&](int64_t at, int count) { body(at, count, *spaces[rank]); });
     };
     if (samples < 64) part(0, 1);  // waking somebody takes longer
     else pool->run([&](int rank) { part(rank, pool->size()); });
@@ -198,11 +241,10 @@ class Engine {
 
   void values(const float* theta, const float* x, int64_t samples, float* out) {
     over_tiles(samples, [&](int64_t at, int count, Workspace& space) {
-      int64_t index[LANES];
-      for (int l = 0; l < LANES; l++) index[l] = at + l;
-      load(x, width, inputs, index, count, space.x.data());
-      const vec* v = forward(critic, theta, features(theta, space), space.critic);
-      for (int l = 0; l < count; l++) out[at + l] = v[0][l];
+      const int tiles = (int)num_tiles(count);
+      load_group(x, in_order(at, space), count, space);
+      const vec* v = forward(critic, theta, features(theta, space, tiles), space.critic, tiles, shared_tile());
+      for (int i = 0; i < count; i++) out[at + i] = v[i / LANES][i % LANES];
     });
   }
 
@@ -210,15 +252,15 @@ class Engine {
   void outputs(const float* theta, const float* x, int64_t samples, float* out) {
     const int columns = head.outputs + (has_critic ? 1 : 0);
     over_tiles(samples, [&](int64_t at, int count, Workspace& space) {
-      int64_t index[LANES];
-      for (int l = 0; l < LANES; l++) index[l] = at + l;
-      load(x, width, inputs, index, count, space.x.data());
-      const vec* shared = features(theta, space);
-      const vec* a = forward(actor, theta, shared, space.actor);
-      const vec* v = has_critic ? forward(critic, theta, shared, space.critic) : nullptr;
-      for (int l = 0; l < count; l++) {
-        for (int i = 0; i < head.outputs; i++) out[(at + l) * columns + i] = a[i][l];
-        if (v) out[(at + l) * columns + head.outputs] = v[0][l];
+      const int tiles = (int)num_tiles(count);
+      load_group(x, in_order(at, space), count, space);
+      const vec* shared = features(theta, space, tiles);
+      const vec* a = forward(actor, theta, shared, space.actor, tiles, shared_tile());
+      const vec* v = has_critic ? forward(critic, theta, shared, space.critic, tiles, shared_tile()) : nullptr;
+      for (int i = 0; i < count; i++) {
+        const int t = i / LANES, l = i % LANES;
+        for (int o = 0; o < head.outputs; o++) out[(at + i) * columns + o] = a[(int64_t)t * actor.out() + o][l];
+        if (v) out[(at + i) * columns + head.outputs] = v[t][l];
       }
     });
   }
@@ -229,33 +271,30 @@ class Engine {
                         float* dx) {
     const int columns = head.outputs + (has_critic ? 1 : 0);
     sharded(samples, gradient, [&](int64_t at, int count, Workspace& space, float* g) {
-      int64_t index[LANES];
-      for (int l = 0; l < LANES; l++) index[l] = at + l;
-      load(x, width, inputs, index, count, space.x.data());
-      const vec* shared = features(theta, space);
-      forward(actor, theta, shared, space.actor);
-      if (has_critic) forward(critic, theta, shared, space.critic);
-      for (int l = 0; l < LANES; l++) {
-        for (int i = 0; i < head.outputs; i++) space.head.d_out[i][l] = l < count ? d[(at + l) * columns + i] : 0.0f;
-        if (has_critic) space.d_value[0][l] = l < count ? d[(at + l) * columns + head.outputs] : 0.0f;
+      const int tiles = (int)num_tiles(count);
+      const int64_t* index = in_order(at, space);
+      load_group(x, index, count, space);
+      const vec* shared = features(theta, space, tiles);
+      forward(actor, theta, shared, space.actor, tiles, shared_tile());
+      if (has_critic) forward(critic, theta, shared, space.critic, tiles, shared_tile());
+      for (int i = 0; i < tiles * LANES; i++) {
+        const int t = i / LANES, l = i % LANES;
+        const float* row = d + (at + i) * columns;
+        for (int o = 0; o < head.outputs; o++) space.d_actor[(int64_t)t * actor.out() + o][l] = i < count ? row[o] : 0.0f;
+        if (has_critic) space.d_value[t][l] = i < count ? row[head.outputs] : 0.0f;
       }
-      back(theta, shared, space, g, true, has_critic, dx != nullptr);
-      if (dx)
-        for (int l = 0; l < count; l++)
-          for (int i = 0; i < inputs; i++) dx[(at + l) * inputs + i] = space.dx[i][l];
+      back(theta, shared, space, g, ADD, tiles, true, has_critic, dx != nullptr);
+      if (dx) store_inputs(space, dx, index, count);
     });
   }
 
   // Mean KL(old‖new) and surrogate terms without gradients; kl, where not null, gets each sample's.
   Sums evaluate(const float* theta, const LossSpec& spec, const Batch& batch, float* kl) {
-    const int64_t tiles = num_tiles(batch.size);
-    std::vector<Sums> sums(tiles);
+    std::vector<Sums> sums(num_tiles(batch.size));
     over_tiles(batch.size, [&](int64_t at, int count, Workspace& space) {
-      int64_t index[LANES];
-      for (int l = 0; l < LANES; l++) index[l] = at + l;
-      Sums& s = sums[at / LANES];
-      s = Sums{};
-      loss_tile(BOTH, theta, spec, batch, index, count, 1.0f, 0.0f, 1.0f, space, nullptr, s, kl ? kl + at : nullptr);
+      loss_group(BOTH, theta, spec, batch, in_order(at, space), count, {1.0f, 0.0f, 1.0f}, space, nullptr, ADD,
+                 kl ? kl + at : nullptr);
+      std::copy_n(space.sums.begin(), num_tiles(count), sums.begin() + at / LANES);
     });
     Sums total{};
     for (const Sums& s : sums) add(total, s);
@@ -312,29 +351,35 @@ class Engine {
     for (int64_t i = 0; i < batch.size; i++) total += batch.weight ? batch.weight[i] : 1.0;
     const float scale = (float)(1.0 / (total > 1.0 ? total : 1.0));
     sharded(batch.size, product, [&](int64_t at, int count, Workspace& space, float* g) {
-      int64_t index[LANES];
-      for (int l = 0; l < LANES; l++) index[l] = at + l;
-      load(batch.x, width, width, index, count, space.x.data());
-      const vec* shared = features(theta, space);
+      const int tiles = (int)num_tiles(count);
+      const int64_t* index = in_order(at, space);
+      load_group(batch.x, index, count, space);
+      const vec* shared = features(theta, space, tiles);
       const vec* tangent = nullptr;
       if (along) {
-        load(along, inputs, inputs, index, count, space.dx.data());
+        for (int t = 0; t < tiles; t++)
+          load(along, inputs, inputs, index + t * LANES, in_tile(count, t), &space.dx[(int64_t)t * inputs]);
         tangent = space.dx.data();
       }
-      if (has_trunk) tangent = forward_tangent(trunk, theta, direction, space.x.data(), tangent, space.trunk);
-      distribution(theta, shared, space);
+      if (has_trunk) tangent = forward_tangent(trunk, theta, direction, space.x.data(), tangent, space.trunk, tiles, width);
+      const vec* out = forward(actor, theta, shared, space.actor, tiles, shared_tile());
+      tangent = forward_tangent(actor, theta, direction, shared, tangent, space.actor, tiles, shared_tile());
       HeadScratch& h = space.head;
-      for (const Part& part : head.parts)
-        if (part.kind == CATEGORICAL)
-          log_softmax(&h.param[part.param], part.size, &h.logp[part.param], &h.p[part.param]);
-        else if (part.kind == BERNOULLI)
-          for (int i = 0; i < part.size; i++) h.p[part.param + i] = sigmoid(h.param[part.param + i]);
-      tangent = forward_tangent(actor, theta, direction, shared, tangent, space.actor);
-      vec weight = all(scale);
-      if (batch.weight) weight *= load(batch.weight, index, count);
-      for (int l = count; l < LANES; l++) weight[l] = 0.0f;
-      for (const Part& part : head.parts) fisher(part, direction, h, tangent, weight, g);
-      back(theta, shared, space, g, true, false, along != nullptr);
+      for (int t = 0; t < tiles; t++) {
+        const int here = in_tile(count, t);
+        distribution(theta, out, t, space);
+        for (const Part& part : head.parts)
+          if (part.kind == CATEGORICAL)
+            log_softmax(&h.param[part.param], part.size, &h.logp[part.param], &h.p[part.param]);
+          else if (part.kind == BERNOULLI)
+            for (int i = 0; i < part.size; i++) h.p[part.param + i] = sigmoid(h.param[part.param + i]);
+        vec weight = all(scale);
+        if (batch.weight) weight *= load(batch.weight, index + t * LANES, here);
+        for (int l = here; l < LANES; l++) weight[l] = 0.0f;
+        for (const Part& part : head.parts) fisher(part, direction, h, tangent + (int64_t)t * actor.out(), weight, g);
+        std::copy_n(h.d_out.begin(), actor.out(), space.d_actor.begin() + (int64_t)t * actor.out());
+      }
+      back(theta, shared, space, g, ADD, tiles, true, false, along != nullptr);
       if (along) store_inputs(space, d_inputs[0], index, count);
     }, after);
   }
@@ -347,88 +392,123 @@ class Engine {
     if (!(b[NUM_SUMS - 1] <= a[NUM_SUMS - 1])) a[NUM_SUMS - 1] = b[NUM_SUMS - 1];  // a maximum that keeps a NaN
   }
 
-  void back(const float* theta, const vec* shared, Workspace& space, float* g, bool with_actor, bool with_critic,
-            bool with_inputs = false) {
+  void back(const float* theta, const vec* shared, Workspace& space, float* g, Start start, int tiles, bool with_actor,
+            bool with_critic, bool with_inputs = false) {
     vec* d_inputs = with_inputs ? space.dx.data() : nullptr;
     vec* d_shared = has_trunk ? space.d_shared.data() : d_inputs;
     if (with_inputs) std::fill(space.dx.begin(), space.dx.end(), vec{});
     if (has_trunk) std::fill(space.d_shared.begin(), space.d_shared.end(), vec{});
-    if (with_actor) backward(actor, theta, shared, space.head.d_out.data(), space.actor, g, d_shared);
-    if (with_critic) backward(critic, theta, shared, space.d_value.data(), space.critic, g, d_shared);
-    if (has_trunk) backward(trunk, theta, space.x.data(), d_shared, space.trunk, g, d_inputs);
+    const int from = shared_tile();
+    if (with_actor) backward(actor, theta, shared, space.d_actor.data(), space.actor, g, d_shared, tiles, from, start);
+    if (with_critic) backward(critic, theta, shared, space.d_value.data(), space.critic, g, d_shared, tiles, from, start);
+    if (has_trunk) backward(trunk, theta, space.x.data(), d_shared, space.trunk, g, d_inputs, tiles, width, start);
   }
 
+  // Of a group: its gradient with respect to what the networks see.
   void store_inputs(const Workspace& space, float* to, const int64_t* index, int count) const {
-    for (int l = 0; l < count; l++)
-      for (int i = 0; i < inputs; i++) to[index[l] * inputs + i] = ((const float*)&space.dx[i])[l];
+    for (int i = 0; i < count; i++) {
+      const vec* from = &space.dx[(int64_t)(i / LANES) * inputs];
+      for (int j = 0; j < inputs; j++) to[index[i] * inputs + j] = from[j][i % LANES];
+    }
   }
 
   enum Which { ACTOR = 1, CRITIC = 2, BOTH = 3 };
+  // Of a minibatch: 1 over its weight; advantages are seen as (A − shift)·stretch.
+  struct Scale {
+    float share, shift, stretch;
+  };
 
-  // Forward, loss, and (g not null) backward, of one tile. Advantages are seen as (A − shift)·stretch.
-  void loss_tile(int which, const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index, int count,
-                 float scale, float shift, float stretch, Workspace& space, float* g, Sums& sums, float* kl_out) {
-    load(batch.x, width, width, index, count, space.x.data());
+  // Forward, loss, and (g not null) backward, of one group; `start`: ZERO where g is still to be written.
+  // `space.sums` gets the terms of each tile.
+  void loss_group(int which, const float* theta, const LossSpec& spec, const Batch& batch, const int64_t* index, int count,
+                  Scale scale, Workspace& space, float* g, Start start, float* kl) {
+    const int tiles = (int)num_tiles(count);
+    const bool with_actor = (which & ACTOR) && wants_actor(spec), with_value = (which & CRITIC) && wants_critic(spec);
+    load_group(batch.x, index, count, space);
+    const vec* shared = features(theta, space, tiles);
+    std::fill_n(space.sums.begin(), tiles, Sums{});
+    if (with_actor) {
+      const vec* out = forward(actor, theta, shared, space.actor, tiles, shared_tile());
+      for (int t = 0; t < tiles; t++) {
+        distribution(theta, out, t, space);
+        actor_tile(spec, batch, index + t * LANES, in_tile(count, t), scale, space, g, space.sums[t],
+                   kl ? kl + t * LANES : nullptr);
+        if (g) std::copy_n(space.head.d_out.begin(), actor.out(), space.d_actor.begin() + (int64_t)t * actor.out());
+      }
+    }
+    if (with_value) {
+      const vec* v = forward(critic, theta, shared, space.critic, tiles, shared_tile());
+      for (int t = 0; t < tiles; t++)
+        space.d_value[t] = critic_tile(spec, batch, index + t * LANES, in_tile(count, t), scale, v[t], space.sums[t]);
+    }
+    if (!g) return;
+    back(theta, shared, space, g, start, tiles, with_actor, with_value, d_inputs[0] != nullptr);
+    if (d_inputs[0]) store_inputs(space, d_inputs[which == CRITIC], index, count);
+  }
+
+  static vec weights(const Batch& batch, const int64_t* index, int count) {
     vec weight = batch.weight ? load(batch.weight, index, count) : all(1.0f);
     for (int l = count; l < LANES; l++) weight[l] = 0.0f;
-    const vec share = weight * scale, *shared = features(theta, space);
-    const bool with_actor = (which & ACTOR) && wants_actor(spec);
+    return weight;
+  }
+
+  // The surrogate, KL and entropy of a tile whose distribution is in the head's scratch, and (g not null) their d_out.
+  void actor_tile(const LossSpec& spec, const Batch& batch, const int64_t* index, int count, Scale scale,
+                  Workspace& space, float* g, Sums& sums, float* kl_out) const {
+    const vec weight = weights(batch, index, count), share = weight * scale.share;
     HeadScratch& h = space.head;
-    if (with_actor) {
-      distribution(theta, shared, space);
-      load(batch.action, head.actions, head.actions, index, count, h.action.data());
-      if (spec.with_kl) load(batch.params, head.params, head.params, index, count, h.old.data());
-      vec log_prob{}, entropy{}, kl{};
-      for (const Part& part : head.parts) measure(part, h, spec.with_kl, log_prob, entropy, kl);
-      if (kl_out)
-        for (int l = 0; l < count; l++) kl_out[l] = kl[l];
-      const vec advantage = batch.advantage ? (load(batch.advantage, index, count) - shift) * stretch : vec{};
-      const vec change = log_prob - load(batch.log_prob, index, count), ratio = vexp(change);
-      vec surrogate, of_log_prob, cut{};
-      if (spec.surrogate == LOG_PROB) {
-        surrogate = log_prob * advantage, of_log_prob = -advantage;
-      } else {
-        surrogate = ratio * advantage, of_log_prob = -surrogate;
-        if (spec.surrogate == CLIP) {
-          const vec kept = clamp(ratio, (float)(1.0 - spec.clip_ratio), (float)(1.0 + spec.clip_ratio));
-          const vec other = kept * advantage;
-          of_log_prob = surrogate > other ? vec{} : of_log_prob;  // the cut one is smaller: it sends nothing
-          surrogate = vmin(surrogate, other);
-          cut = ratio != kept ? all(1.0f) : vec{};
-        }
+    load(batch.action, head.actions, head.actions, index, count, h.action.data());
+    if (spec.with_kl) load(batch.params, head.params, head.params, index, count, h.old.data());
+    vec log_prob{}, entropy{}, kl{};
+    for (const Part& part : head.parts) measure(part, h, spec.with_kl, log_prob, entropy, kl);
+    if (kl_out)
+      for (int l = 0; l < count; l++) kl_out[l] = kl[l];
+    const vec advantage = batch.advantage ? (load(batch.advantage, index, count) - scale.shift) * scale.stretch : vec{};
+    const vec change = log_prob - load(batch.log_prob, index, count), ratio = vexp(change);
+    vec surrogate, of_log_prob, cut{};
+    if (spec.surrogate == LOG_PROB) {
+      surrogate = log_prob * advantage, of_log_prob = -advantage;
+    } else {
+      surrogate = ratio * advantage, of_log_prob = -surrogate;
+      if (spec.surrogate == CLIP) {
+        const vec kept = clamp(ratio, (float)(1.0 - spec.clip_ratio), (float)(1.0 + spec.clip_ratio));
+        const vec other = kept * advantage;
+        of_log_prob = surrogate > other ? vec{} : of_log_prob;  // the cut one is smaller: it sends nothing
+        surrogate = vmin(surrogate, other);
+        cut = ratio != kept ? all(1.0f) : vec{};
       }
-      sums.surrogate += sum_of_double(weight * surrogate);
-      sums.entropy += sum_of_double(weight * entropy);
-      sums.kl += sum_of_double(weight * kl);
-      sums.approx_kl += sum_of_double(weight * (ratio - 1.0f - change));
-      sums.clipped += sum_of_double(weight * cut);
-      for (int l = 0; l < count; l++) {
-        double off = std::fabs((double)ratio[l] - 1.0) * weight[l];
-        if (!(off <= sums.ratio_error)) sums.ratio_error = off;
-      }
-      if (g)
-        for (const Part& part : head.parts)
-          surefoot::gradient(part, h, spec.with_kl, share * of_log_prob, share * (float)-spec.entropy_coef,
-                             share * (float)spec.kl_coef, g);
     }
-    const bool with_value = (which & CRITIC) && wants_critic(spec);
-    if (with_value) {
-      const vec v = forward(critic, theta, shared, space.critic)[0], target = load(batch.target, index, count);
-      vec slope, loss = distance(v - target, spec.huber, slope);
-      if (spec.value_clip >= 0.0) {
-        const vec old = load(batch.value, index, count), moved = v - old;
-        const vec near = old + clamp(moved, (float)-spec.value_clip, (float)spec.value_clip);
-        vec near_slope, near_loss = distance(near - target, spec.huber, near_slope);
-        const ivec inside = vabs(moved) <= (float)spec.value_clip;
-        const ivec larger = near_loss > loss;
-        slope = larger ? (inside ? near_slope : vec{}) : slope;
-        loss = larger ? near_loss : loss;
-      }
-      sums.value_loss += sum_of_double(weight * loss);
-      if (g) space.d_value[0] = share * (float)spec.value_coef * slope;
+    sums.surrogate += sum_of_double(weight * surrogate);
+    sums.entropy += sum_of_double(weight * entropy);
+    sums.kl += sum_of_double(weight * kl);
+    sums.approx_kl += sum_of_double(weight * (ratio - 1.0f - change));
+    sums.clipped += sum_of_double(weight * cut);
+    for (int l = 0; l < count; l++) {
+      double off = std::fabs((double)ratio[l] - 1.0) * weight[l];
+      if (!(off <= sums.ratio_error)) sums.ratio_error = off;
     }
-    if (g) back(theta, shared, space, g, with_actor, with_value, d_inputs[0] != nullptr);
-    if (g && d_inputs[0]) store_inputs(space, d_inputs[which == CRITIC], index, count);
+    if (g)
+      for (const Part& part : head.parts)
+        surefoot::gradient(part, h, spec.with_kl, share * of_log_prob, share * (float)-spec.entropy_coef,
+                           share * (float)spec.kl_coef, g);
+  }
+
+  // The value loss of a tile; returns its derivative with respect to v.
+  vec critic_tile(const LossSpec& spec, const Batch& batch, const int64_t* index, int count, Scale scale, vec v,
+                  Sums& sums) const {
+    const vec weight = weights(batch, index, count), target = load(batch.target, index, count);
+    vec slope, loss = distance(v - target, spec.huber, slope);
+    if (spec.value_clip >= 0.0) {
+      const vec old = load(batch.value, index, count), moved = v - old;
+      const vec near = old + clamp(moved, (float)-spec.value_clip, (float)spec.value_clip);
+      vec near_slope, near_loss = distance(near - target, spec.huber, near_slope);
+      const ivec inside = vabs(moved) <= (float)spec.value_clip;
+      const ivec larger = near_loss > loss;
+      slope = larger ? (inside ? near_slope : vec{}) : slope;
+      loss = larger ? near_loss : loss;
+    }
+    sums.value_loss += sum_of_double(weight * loss);
+    return weight * scale.share * (float)spec.value_coef * slope;
   }
 
   static bool wants_actor(const LossSpec& spec) { return spec.surrogate != NONE || spec.with_kl; }
@@ -485,19 +565,22 @@ class Engine {
       for (int critic = 0; critic <= (two ? 1 : 0); critic++) {
         if (!mine(rank, critic, shard)) continue;
         float* g = shards + shard * shard_size;
-        const int64_t begin = critic ? critic_begin : 0, end = two && !critic ? critic_begin : shard_size;
-        std::memset(g + begin, 0, sizeof(float) * (end - begin));
-        Sums sums{};
-        for (int64_t tile = tiles * shard / count; tile < tiles * (shard + 1) / count; tile++) {
-          int64_t at[LANES];
-          const int here = (int)std::min<int64_t>(LANES, samples - tile * LANES);
-          for (int l = 0; l < LANES; l++) {
-            const int64_t i = tile * LANES + (l < here ? l : here - 1);
-            at[l] = index ? index[i] : i;
-          }
-          loss_tile(two ? critic ? CRITIC : ACTOR : BOTH, theta, spec, batch, at, here, (float)(1.0 / weights), shift,
-                    stretch, *spaces[rank], g, sums, nullptr);
+        // Where every layer of the MLPs gets a gradient the first group writes it; else it is added to zeros.
+        Start start = two || (wants_actor(spec) && (wants_critic(spec) || !has_critic)) ? ZERO : ADD;
+        if (start == ADD) std::memset(g, 0, sizeof(float) * shard_size);
+        else if (!critic) {
+          std::memset(g, 0, sizeof(float) * memory_end);
+          std::memset(g + parts_begin, 0, sizeof(float) * (critic_begin - parts_begin));
         }
+        Sums sums{};
+        Workspace& space = *spaces[rank];
+        over_groups(tiles * shard / count, tiles * (shard + 1) / count, samples, [&](int64_t at, int here) {
+          for (int i = 0; i < here; i++) space.index[i] = index ? index[at + i] : at + i;
+          loss_group(two ? critic ? CRITIC : ACTOR : BOTH, theta, spec, batch, space.index.data(), here,
+                     {(float)(1.0 / weights), shift, stretch}, space, g, start, nullptr);
+          start = ADD;
+          for (int t = 0; t < num_tiles(here); t++) add(sums, space.sums[t]);
+        });
         task_sums_[2 * shard + critic] = sums;
       }
     pool->barrier().wait();
@@ -508,17 +591,20 @@ class Engine {
     return total;
   }
 
+  // Where each layer's gradient stands in a shard and in the parameter vector.
+  struct Piece {
+    int64_t from, to;
+    int rows, columns, stride;
+    bool lanes /* a bias */, trained, critic;
+  };
+
   // Adds the shards into g, each rank its own layers; the square of its norm, added up in the order of the layers.
   void reduce(int rank, float* g, int64_t samples, double* square) {
     const int count = num_shards(samples);
     for (int piece = 0; piece < (int)pieces_.size(); piece++) {
       const Piece& p = pieces_[piece];
       if (!mine(rank, p.critic, piece)) continue;
-      double sum = 0.0;
-      for (int row = 0; row < p.rows; row++)
-        sum += p.columns == 1 && p.stride == LANES
-                   ? add_lanes(shards + p.from + (int64_t)row * p.stride, count, g + p.to + row)
-                   : add_shards(shards + p.from + (int64_t)row * p.stride, count, p.columns, g + p.to + (int64_t)row * p.columns);
+      const double sum = p.lanes ? add_lanes(p, count, g + p.to) : add_shards(p, count, g + p.to);
       piece_squares_[piece] = p.trained ? sum : 0.0;
     }
     pool->barrier().wait();
@@ -527,32 +613,47 @@ class Engine {
     for (double s : piece_squares_) *square += s;
   }
 
-  // to = Σ of a row over the shards; returns the square of its norm.
-  double add_shards(const float* from, int count, int columns, float* to) const {
+  // to = Σ over the shards; returns the square of its norm.
+  double add_shards(const Piece& p, int count, float* to) const {
     vec squares{};
-    int i = 0;
-    for (; i + LANES <= columns; i += LANES) {
-      vec x = *(const vec*)(from + i);
-      for (int shard = 1; shard < count; shard++) x += *(const vec*)(from + shard * shard_size + i);
-      std::memcpy(to + i, &x, sizeof x);
-      squares += x * x;
-    }
     float rest = 0.0f;
-    for (; i < columns; i++) {
-      float x = from[i];
-      for (int shard = 1; shard < count; shard++) x += from[shard * shard_size + i];
-      to[i] = x;
-      rest += x * x;
+    for (int row = 0; row < p.rows; row++, to += p.columns) {
+      const float* from = shards + p.from + (int64_t)row * p.stride;
+      int i = 0;
+      for (; i + LANES <= p.columns; i += LANES) {
+        vec x = *(const vec*)(from + i);
+        for (int shard = 1; shard < count; shard++) x += *(const vec*)(from + shard * shard_size + i);
+        std::memcpy(to + i, &x, sizeof x);
+        squares += x * x;
+      }
+      for (; i < p.columns; i++) {
+        float x = from[i];
+        for (int shard = 1; shard < count; shard++) x += from[shard * shard_size + i];
+        to[i] = x;
+        rest += x * x;
+      }
     }
-    return (double)sum_of(squares) + rest;
+    return sum_of_double(squares) + rest;
   }
 
-  // A bias: one number for each unit, kept lane by lane. (A weight of a single input is laid out alike, with zeros.)
-  double add_lanes(const float* from, int count, float* to) const {
-    vec x = *(const vec*)from;
-    for (int shard = 1; shard < count; shard++) x += *(const vec*)(from + shard * shard_size);
-    *to = sum_of(x);
-    return (double)*to * *to;
+  // Of biases: one number for each unit, kept lane by lane. Their lanes are added up as many units at a time.
+  double add_lanes(const Piece& p, int count, float* to) const {
+    double sum = 0.0;
+    for (int row = 0; row < p.rows; row += LANES) {
+      const int here = std::min(LANES, p.rows - row);
+      vec units[LANES] = {}, lanes[LANES];
+      for (int i = 0; i < here; i++) {
+        const float* from = shards + p.from + (int64_t)(row + i) * LANES;
+        units[i] = *(const vec*)from;
+        for (int shard = 1; shard < count; shard++) units[i] += *(const vec*)(from + shard * shard_size);
+      }
+      transpose(units, lanes);
+      for (int width = LANES / 2; width; width /= 2)
+        for (int l = 0; l < width; l++) lanes[l] += lanes[l + width];
+      std::memcpy(to + row, &lanes[0], sizeof(float) * here);
+      sum += sum_of_double(lanes[0] * lanes[0]);
+    }
+    return sum;
   }
 
   // The parameters that a rank moves: a share of one network's, as in `mine`, or of all.
@@ -565,8 +666,9 @@ class Engine {
     return {first + length * at / half, first + length * (at + 1) / half};
   }
 
-  void descend(int rank, float* theta, const float* g, float* first, float* second, int64_t step,
-               const OptimizerSpec& spec, double norm) {
+  // `__restrict`: Adam took 0.78 ns a parameter without it and 0.28 with it, in L2.
+  void descend(int rank, float* __restrict theta, const float* __restrict g, float* __restrict first,
+               float* __restrict second, int64_t step, const OptimizerSpec& spec, double norm) const {
     float clip = 1.0f;
     if (spec.max_grad_norm >= 0.0) {
       const double room = spec.max_grad_norm / (norm + 1e-6);
@@ -604,8 +706,8 @@ class Engine {
       for (int shard = rank; shard < count; shard += pool->size()) {
         float* g = shards + shard * shard_size;
         std::memset(g, 0, sizeof(float) * shard_size);
-        for (int64_t tile = tiles * shard / count; tile < tiles * (shard + 1) / count; tile++)
-          body(tile * LANES, (int)std::min<int64_t>(LANES, samples - tile * LANES), *spaces[rank], g);
+        over_groups(tiles * shard / count, tiles * (shard + 1) / count, samples,
+                    [&](int64_t at, int here) { body(at, here, *spaces[rank], g); });
       }
       pool->barrier().wait();
       if (after) {
@@ -616,12 +718,6 @@ class Engine {
     });
   }
 
-  // Where each layer's gradient stands in a shard and in the parameter vector.
-  struct Piece {
-    int64_t from, to;
-    int rows, columns, stride;
-    bool trained, critic;
-  };
   std::vector<Piece> pieces_;
   std::vector<double> piece_squares_;
   Sums task_sums_[2 * MOST_SHARDS];
@@ -635,9 +731,9 @@ class Engine {
         const int most = 16;  // rows of a piece: enough of them for all threads
         for (int row = 0; row < layer.out; row += most)
           pieces_.push_back({layer.shard + (int64_t)row * layer.stride, layer.weight + (int64_t)row * layer.in,
-                             std::min(most, layer.out - row), layer.in, layer.stride, layer.weight >= first_trained,
-                             of_critic});
-        pieces_.push_back({layer.shard + (int64_t)layer.out * layer.stride, layer.bias, layer.out, 1, LANES,
+                             std::min(most, layer.out - row), layer.in, layer.stride, false,
+                             layer.weight >= first_trained, of_critic});
+        pieces_.push_back({layer.shard + (int64_t)layer.out * layer.stride, layer.bias, layer.out, 1, LANES, true,
                            layer.bias >= first_trained, of_critic});
       }
     };
@@ -646,7 +742,7 @@ class Engine {
     lay(actor, false);
     for (const Part& part : head.parts)
       if (part.log_std >= 0)
-        pieces_.push_back({part.shard, part.log_std, 1, part.size, 0, part.log_std >= first_trained, false});
+        pieces_.push_back({part.shard, part.log_std, 1, part.size, 0, false, part.log_std >= first_trained, false});
     if (has_critic) lay(critic, true);
     piece_squares_.assign(pieces_.size(), 0.0);
   }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "vec.hpp"
+#include "product.hpp"
 
 namespace surefoot {
 
@@ -24,117 +24,73 @@ struct Chain {
   int out() const { return layers.back().out; }
 };
 
-template <int N>
-static inline void dense_block(const float* w, const float* b, int in, const vec* x, vec* y) {
-  vec sum[N];
-  for (int j = 0; j < N; j++) sum[j] = all(b ? b[j] : 0.0f);
-  for (int i = 0; i < in; i++) {
-    vec xi = x[i];
-    for (int j = 0; j < N; j++) sum[j] += w[(int64_t)j * in + i] * xi;
-  }
-  for (int j = 0; j < N; j++) y[j] = sum[j];
-}
+// In all of these `tiles` of samples go together, [tile][unit]; the tiles of x may stand farther apart than its units.
 
 // y = W x + b; without b: y = W x.
-static inline void dense(const float* w, const float* b, int in, int out, const vec* x, vec* y) {
-  int o = 0;
-  for (; o + BLOCK <= out; o += BLOCK) dense_block<BLOCK>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o);
-  if (o + 4 <= out) dense_block<4>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o), o += 4;
-  if (o + 2 <= out) dense_block<2>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o), o += 2;
-  if (o < out) dense_block<1>(w + (int64_t)o * in, b ? b + o : nullptr, in, x, y + o);
+static inline void dense(const float* w, const float* b, int in, int out, const vec* x, vec* y, int tiles = 1,
+                         int64_t x_tile = 0) {
+  product({w, in, 1, LANES}, {x, 1, x_tile}, {y, 1, out}, out, tiles, in, b ? BIAS : ZERO, b);
 }
 
-template <int N>
-static inline void transposed_block(const float* w, int in, int out, const vec* dy, vec* dx) {
-  vec sum[N] = {};
-  for (int o = 0; o < out; o++) {
-    vec d = dy[o];
-    for (int j = 0; j < N; j++) sum[j] += w[(int64_t)o * in + j] * d;
-  }
-  for (int j = 0; j < N; j++) dx[j] = sum[j];
+// dx = Wᵀ dy; with ADD: dx += Wᵀ dy.
+static inline void transposed(const float* w, int in, int out, const vec* dy, vec* dx, int tiles = 1,
+                              Start start = ZERO) {
+  product({w, 1, in, (int64_t)in * LANES}, {dy, 1, out}, {dx, 1, in}, in, tiles, out, start);
 }
 
-// dx = Wᵀ dy.
-static inline void transposed(const float* w, int in, int out, const vec* dy, vec* dx) {
-  int i = 0;
-  for (; i + BLOCK <= in; i += BLOCK) transposed_block<BLOCK>(w + i, in, out, dy, dx + i);
-  if (i + 4 <= in) transposed_block<4>(w + i, in, out, dy, dx + i), i += 4;
-  if (i + 2 <= in) transposed_block<2>(w + i, in, out, dy, dx + i), i += 2;
-  if (i < in) transposed_block<1>(w + i, in, out, dy, dx + i);
+// g += Σ over the samples of dy xᵀ, and behind it dy for the bias, lane by lane; with ZERO: g = …
+// `rows`: x with its units side by side.
+static inline void outer_given_rows(const Layer& layer, const vec* dy, const Vectors& rows, float* g, int tiles,
+                                    Start start) {
+  const int columns = layer.stride / LANES;
+  product({(const float*)dy, LANES, 1, (int64_t)layer.out * LANES}, rows, {(vec*)g, columns, 1}, layer.out, columns,
+          (int64_t)tiles * LANES, start);
+  vec* bias = (vec*)(g + (int64_t)layer.out * layer.stride);
+  if (start == ZERO) std::fill_n(bias, layer.out, vec{});
+  for (int t = 0; t < tiles; t++, dy += layer.out)
+    for (int o = 0; o < layer.out; o++) bias[o] += dy[o];
 }
-
-template <int OUT, int COLUMNS>
-static inline void outer_block(const vec* dy, const float* rows, int stride, float* g) {
-  vec sum[OUT][COLUMNS];
-  for (int o = 0; o < OUT; o++)
-    for (int c = 0; c < COLUMNS; c++) sum[o][c] = *(const vec*)(g + (int64_t)o * stride + c * LANES);
-  for (int l = 0; l < LANES; l++) {
-    vec x[COLUMNS];
-    for (int c = 0; c < COLUMNS; c++) x[c] = *(const vec*)(rows + (int64_t)l * stride + c * LANES);
-    for (int o = 0; o < OUT; o++) {
-      float d = ((const float*)(dy + o))[l];
-      for (int c = 0; c < COLUMNS; c++) sum[o][c] += d * x[c];
-    }
-  }
-  for (int o = 0; o < OUT; o++)
-    for (int c = 0; c < COLUMNS; c++) *(vec*)(g + (int64_t)o * stride + c * LANES) = sum[o][c];
-}
-
-template <int OUT>
-static inline void outer_rows(const vec* dy, const float* rows, int stride, float* g) {
-  int c = 0, columns = stride / LANES;
-  constexpr int WIDE = OUTER_COLUMNS;
-  for (; c + WIDE <= columns; c += WIDE) outer_block<OUT, WIDE>(dy, rows + c * LANES, stride, g + c * LANES);
-  if (WIDE == 4 && c + 2 <= columns) outer_block<OUT, 2>(dy, rows + c * LANES, stride, g + c * LANES), c += 2;
-  if (c < columns) outer_block<OUT, 1>(dy, rows + c * LANES, stride, g + c * LANES);
-}
-
-// As `outer`, of samples x that are already rows.
+// Of one tile: [LANES][stride].
 static inline void outer_given_rows(const Layer& layer, const vec* dy, const float* rows, float* g) {
-  const int stride = layer.stride;
-  int o = 0;
-  for (; o + OUTER_ROWS <= layer.out; o += OUTER_ROWS)
-    outer_rows<OUTER_ROWS>(dy + o, rows, stride, g + (int64_t)o * stride);
-  if (o + 2 <= layer.out) outer_rows<2>(dy + o, rows, stride, g + (int64_t)o * stride), o += 2;
-  if (o < layer.out) outer_rows<1>(dy + o, rows, stride, g + (int64_t)o * stride);
-  vec* bias = (vec*)(g + (int64_t)layer.out * stride);
-  for (o = 0; o < layer.out; o++) bias[o] += dy[o];
+  outer_given_rows(layer, dy, {(const vec*)rows, layer.stride / LANES, 1}, g, 1, ADD);
 }
 
-// g += Σ over the tile's samples of dy xᵀ, and behind it dy for the bias, lane by lane. `rows` is scratch: LANES × stride.
-static inline void outer(const Layer& layer, const vec* dy, const vec* x, float* rows, float* g) {
-  const int stride = layer.stride;
-  for (int i = 0; i < stride; i += LANES) {
-    vec square[LANES];
-    if (i + LANES <= layer.in) {
-      transpose(x + i, square);
-    } else {
-      vec padded[LANES] = {};
-      std::copy(x + i, x + layer.in, padded);
-      transpose(padded, square);
+// As `outer_given_rows`, of x as it is. `rows` is scratch: tiles × LANES × stride. In there all samples of the same few
+// units lie one after the other: at a distance of the width, often a power of two, they would share a few cache lines.
+static inline void outer(const Layer& layer, const vec* dy, const vec* x, float* rows, float* g, int tiles = 1,
+                         int64_t x_tile = 0, Start start = ADD) {
+  vec* to = (vec*)rows;
+  for (int i = 0; i < layer.stride; i += LANES)
+    for (int t = 0; t < tiles; t++, to += LANES) {
+      const vec* from = x + t * x_tile + i;
+      if (i + LANES <= layer.in) {
+        transpose(from, to);
+      } else {
+        vec padded[LANES] = {};
+        std::copy(from, from + layer.in - i, padded);
+        transpose(padded, to);
+      }
     }
-    for (int l = 0; l < LANES; l++) *(vec*)(rows + (int64_t)l * stride + i) = square[l];
-  }
-  outer_given_rows(layer, dy, rows, g);
+  outer_given_rows(layer, dy, {(const vec*)rows, 1, (int64_t)tiles * LANES}, g, tiles, start);
 }
 
 // What one thread needs for one chain: outputs and slopes of every layer, their tangents, and what flows back.
 struct Scratch {
   std::vector<std::vector<vec>> y, slope, tangent;
-  std::vector<vec> back[2];
-  std::vector<float, std::allocator<float>> rows_storage;
+  std::vector<vec> back[2], rows_storage;
   float* rows = nullptr;
 
-  void prepare(const Chain& chain) {
+  void prepare(const Chain& chain, int tiles = 1) {
     int widest = 1, stride = LANES;
     for (const Layer& layer : chain.layers) {
-      y.emplace_back(layer.out), slope.emplace_back(layer.out), tangent.emplace_back(layer.out);
+      const size_t size = (size_t)tiles * layer.out;
+      y.emplace_back(size), slope.emplace_back(size), tangent.emplace_back();
       widest = std::max(widest, std::max(layer.in, layer.out));
       stride = std::max(stride, layer.stride);
     }
-    back[0].resize(widest), back[1].resize(widest);
-    rows_storage.resize((size_t)LANES * stride + 16);
-    rows = (float*)(((uintptr_t)rows_storage.data() + 63) & ~(uintptr_t)63);
+    back[0].resize((size_t)tiles * widest), back[1].resize((size_t)tiles * widest);
+    rows_storage.resize((size_t)tiles * stride);
+    rows = (float*)rows_storage.data();
   }
 };
 
@@ -190,49 +146,51 @@ struct Turned {
   }
 };
 
-static inline const vec* forward(const Chain& chain, const float* theta, const vec* x, Scratch& s) {
+static inline const vec* forward(const Chain& chain, const float* theta, const vec* x, Scratch& s, int tiles = 1,
+                                 int64_t x_tile = 0) {
   for (size_t k = 0; k < chain.layers.size(); k++) {
     const Layer& layer = chain.layers[k];
-    dense(theta + layer.weight, theta + layer.bias, layer.in, layer.out, x, s.y[k].data());
-    if (layer.activation >= 0) activate(layer.activation, s.y[k].data(), s.slope[k].data(), layer.out);
-    x = s.y[k].data();
+    dense(theta + layer.weight, theta + layer.bias, layer.in, layer.out, x, s.y[k].data(), tiles, x_tile);
+    if (layer.activation >= 0) activate(layer.activation, s.y[k].data(), s.slope[k].data(), tiles * layer.out);
+    x = s.y[k].data(), x_tile = layer.out;
   }
   return x;
 }
 
 // After `forward`: d(outputs) along a direction of the parameters (and of x, where dx is not null).
 static inline const vec* forward_tangent(const Chain& chain, const float* theta, const float* direction, const vec* x,
-                                         const vec* dx, Scratch& s) {
+                                         const vec* dx, Scratch& s, int tiles = 1, int64_t x_tile = 0) {
   for (size_t k = 0; k < chain.layers.size(); k++) {
     const Layer& layer = chain.layers[k];
+    s.tangent[k].resize(s.y[k].size());  // few ask for it
     vec* t = s.tangent[k].data();
-    dense(direction + layer.weight, direction + layer.bias, layer.in, layer.out, x, t);
+    dense(direction + layer.weight, direction + layer.bias, layer.in, layer.out, x, t, tiles, x_tile);
     if (dx) {
       vec* part = s.back[0].data();
-      dense(theta + layer.weight, nullptr, layer.in, layer.out, dx, part);
-      for (int o = 0; o < layer.out; o++) t[o] += part[o];
+      dense(theta + layer.weight, nullptr, layer.in, layer.out, dx, part, tiles, layer.in);
+      for (int o = 0; o < tiles * layer.out; o++) t[o] += part[o];
     }
     if (layer.activation >= 0)
-      for (int o = 0; o < layer.out; o++) t[o] *= s.slope[k][o];
-    x = s.y[k].data(), dx = t;
+      for (int o = 0; o < tiles * layer.out; o++) t[o] *= s.slope[k][o];
+    x = s.y[k].data(), x_tile = layer.out, dx = t;
   }
   return dx;
 }
 
-// After `forward`: adds the gradient of Σ dy·y to the shard `g`. dy is changed. Where dx is not null: adds Wᵀ… to it.
+// After `forward`: adds the gradient of Σ dy·y to the shard `g`, or writes it (ZERO). dy is changed. Where dx is not
+// null: adds Wᵀ… to it.
 static inline void backward(const Chain& chain, const float* theta, const vec* x, vec* dy, Scratch& s, float* g,
-                            vec* dx) {
+                            vec* dx, int tiles = 1, int64_t x_tile = 0, Start start = ADD) {
   for (int k = (int)chain.layers.size() - 1; k >= 0; k--) {
     const Layer& layer = chain.layers[k];
     if (layer.activation >= 0)
-      for (int o = 0; o < layer.out; o++) dy[o] *= s.slope[k][o];
-    outer(layer, dy, k ? s.y[k - 1].data() : x, s.rows, g + layer.shard);
+      for (int o = 0; o < tiles * layer.out; o++) dy[o] *= s.slope[k][o];
+    outer(layer, dy, k ? s.y[k - 1].data() : x, s.rows, g + layer.shard, tiles, k ? layer.in : x_tile, start);
     if (k == 0 && !dx) return;
-    vec* next = s.back[dy == s.back[0].data() ? 1 : 0].data();
-    transposed(theta + layer.weight, layer.in, layer.out, dy, next);
+    vec* next = k == 0 ? dx : s.back[dy == s.back[0].data() ? 1 : 0].data();
+    transposed(theta + layer.weight, layer.in, layer.out, dy, next, tiles, k == 0 ? ADD : ZERO);
     dy = next;
   }
-  for (int i = 0; i < chain.in(); i++) dx[i] += dy[i];
 }
 
 }  // namespace surefoot

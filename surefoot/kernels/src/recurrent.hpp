@@ -23,11 +23,13 @@ class Recurrent : public Engine {
       const float* seen = x + at * row();
       if (has_memory()) {
         Projected from(r, x, of_input().in, row(), theta + of_input().weight, theta + of_input().bias);
-        recur_lanes(r, from, {at, count, true, 0}, before, features_.data(), width, after, nullptr);
+        for (int64_t tile = at; tile < at + count; tile += LANES)
+          recur_lanes(r, from, {tile, (int)std::min<int64_t>(LANES, at + count - tile), true, 0}, before, features_.data(),
+                      width, after, nullptr);
         copy_masks(x, at, at + count);
         seen = features_.data() + at * width;
       }
-      act_tile(theta, seen, noise ? noise + at * head.noises : nullptr, count, params ? params + at * head.params : nullptr,
+      act_group(theta, seen, noise ? noise + at * head.noises : nullptr, count, params ? params + at * head.params : nullptr,
                action ? action + at * head.actions : nullptr, log_prob ? log_prob + at : nullptr, space);
     });
   }

@@ -78,9 +78,10 @@ static inline int64_t roll(Recurrent& engine, const float* theta, Rollout& r) {
     if (few)
       engine.act_few(theta, turned_trunk, turned_actor, x, r.noise + t * N * head.noises, (int)N,
                      r.params + t * N * head.params, drawn.data(), r.log_prob + t * N, space);
-    for (int64_t n = 0; n < N && !few; n += LANES)
-      engine.act_tile(theta, x + n * width, r.noise + (t * N + n) * head.noises, (int)std::min<int64_t>(LANES, N - n),
-                      r.params + (t * N + n) * head.params, drawn.data() + n, r.log_prob + t * N + n, space);
+    const int64_t most = Engine::GROUP * LANES;
+    for (int64_t n = 0; n < N && !few; n += most)
+      engine.act_group(theta, x + n * width, r.noise + (t * N + n) * head.noises, (int)std::min(most, N - n),
+                       r.params + (t * N + n) * head.params, drawn.data() + n, r.log_prob + t * N + n, space);
     const void* sent;
     if (r.discrete) {
       int64_t* action = (int64_t*)r.action + t * N;

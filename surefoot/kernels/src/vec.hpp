@@ -8,18 +8,18 @@
 
 namespace surefoot {
 
-// Accumulators are as many as the registers hold: 32 of them with AVX-512, 16 without.
 #if defined(__AVX512F__)
-constexpr int LANES = 16, BLOCK = 8, OUTER_ROWS = 4, OUTER_COLUMNS = 4;
+constexpr int LANES = 16;
 #elif defined(__AVX__)
-constexpr int LANES = 8, BLOCK = 8, OUTER_ROWS = 4, OUTER_COLUMNS = 2;
+constexpr int LANES = 8;
 #else
-constexpr int LANES = 4, BLOCK = 8, OUTER_ROWS = 4, OUTER_COLUMNS = 2;
+constexpr int LANES = 4;
 #endif
+constexpr int BLOCK = 8;  // sums side by side that hide the latency of a multiply-add
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 
-static inline vec all(float x) { return vec{} + x; }
+static inline vec all(float x) { return x - vec{}; }  // costs nothing; x + 0 would, for the sake of −0
 static inline ivec bits_of(vec x) { return (ivec)x; }
 static inline vec of_bits(ivec x) { return (vec)x; }
 static inline vec vabs(vec x) { return of_bits(bits_of(x) & 0x7fffffff); }
@@ -130,7 +130,7 @@ static inline vec sigmoid(vec x) {
 
 // tanh x, and 1 − tanh² x with a small relative error of its own: made of a rounded tanh it could be off by all of it.
 // With e = e^(−2|x|) and m = e − 1, each to its own precision: tanh |x| = −m/(2 + m), 1 − tanh² = 4e/(2 + m)².
-static inline void vtanh(vec x, vec& y, vec& slope) {
+__attribute__((always_inline)) static inline void vtanh(vec x, vec& y, vec& slope) {
   vec a = vabs(x) * -2.0f;
   a = a < -87.0f ? all(-87.0f) : a;  // a NaN stays one, here and below
   ivec n = __builtin_convertvector(a * 1.44269504088896341f - 0.5f, ivec);

@@ -136,7 +136,7 @@ def test_gradients_are_those_of_autograd_in_float64(case, kind, loss, weighted):
     exact = sample.exact_gradient(loss, **LOSSES[loss])
     assert relative(sample.gradient(loss, **LOSSES[loss]), exact) < 1e-5
     own = sum(p.numel() for p in sample.policy.memory.parameters())  # they stand first
-    assert relative(sample.gradient(loss, **LOSSES[loss])[:own], exact[:own]) < 1e-5
+    assert relative(sample.gradient(loss, **LOSSES[loss])[:own], exact[:own]) < 5e-5  # of its own, smaller norm
 
 
 @pytest.mark.parametrize("kind", KINDS)

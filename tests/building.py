@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from surefoot.engine.collect import fill_values
+from surefoot.engine.rollouts import fill_values
 from surefoot.math.distributions import Categorical
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig

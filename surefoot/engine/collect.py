@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.rollouts import fill_values, scale_rewards
 from surefoot.engine.timing import PhaseTimer
-from surefoot.envs.rewards import running_returns
 from surefoot.errors import EnvError
 from surefoot.types import Context, Parted, Restorable, Rollout
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.policies.actor_critic import ActorCritic, Noise
     from surefoot.types import Array, Envs, Step
-
-    Value: TypeAlias = Callable[[Tensor, Context | None], Tensor]
 
 Item = TypeVar("Item")
 
@@ -69,7 +67,7 @@ class Collector:
     def _allocate(self, length: int, num_envs: int) -> None:
         shape, actions = (length, num_envs), self.policy.actions
         layout = self.envs.layout
-        self._obs = torch.zeros((length + 1, num_envs, *layout.shape), dtype=_torch_dtype(layout.dtype))
+        self._obs = torch.from_numpy(np.zeros((length + 1, num_envs, *layout.shape), layout.dtype))
         self._action = torch.zeros((*shape, *actions.shape), dtype=actions.dtype)
         self._params = torch.zeros((*shape, actions.num_params))
         self._reward = np.zeros(shape)  # raw, float64
@@ -317,60 +315,3 @@ def in_order(items: list[Item], keys: Sequence[Any]) -> list[Item]:
 
 def past_limit(limit: int) -> str:
     return f"an episode ran past the env's own limit of {limit} steps; check its TimeLimit"
-
-
-def scale_rewards(
-    raw: Array,
-    ends: tuple[Array, Array],
-    valid: Array,
-    factor: float,
-    sign: bool,
-    normalizer: RewardNormalizer | None,
-    compiled: Any = None,
-) -> Array:
-    """The rewards of a rollout as they are learned from; `ends`: terminated and truncated. All `[T, N]`."""
-    scaled = (np.sign(raw) if sign else raw) * factor
-    if normalizer is not None:
-        scan = running_returns if compiled is None else compiled.running_returns
-        normalizer.observe(scaled, ends[0] | ends[1], valid, scan)
-        scaled = normalizer.scale(scaled)
-    return scaled
-
-
-def fill_values(rollout: Rollout, policy: ActorCritic, value: Value | None = None) -> Rollout:
-    """Evaluate V of every state of the rollout, the final observations included, in one batched pass.
-
-    `value`: how; None: by the policy itself.
-    """
-    value = value or policy.value
-    inputs = rollout.inputs
-    steps, num_envs = inputs.shape[0] - 1, inputs.shape[1]
-    with torch.no_grad():
-        if rollout.context is None:
-            states = inputs.flatten(0, 1)
-            if len(rollout.final_index):
-                states = torch.cat([states, rollout.final_inputs])
-            values = value(states, None)
-        else:
-            values, after = value(inputs.flatten(0, 1), rollout.context), rollout.final_memory
-            assert after is not None
-            if len(after):  # each the first of a sequence that goes on from what was remembered there
-                begun = torch.zeros(1, len(after), dtype=torch.bool, device=after.device)
-                values = torch.cat([values, value(rollout.final_inputs, Context(begun, after))])
-    table = values[: (steps + 1) * num_envs].view(steps + 1, num_envs)
-    next_value = table[1:]
-    if len(rollout.final_index):
-        next_value = next_value.clone()
-        next_value.view(-1)[rollout.final_index] = values[(steps + 1) * num_envs :]
-    rollout.value, rollout.next_value = table[:-1], next_value
-    return rollout
-
-
-def _torch_dtype(kind: object) -> torch.dtype:
-    dtype: torch.dtype = torch.from_numpy(np.zeros(0, kind)).dtype
-    return dtype
-
-
-def valid_observations(rollout: Rollout) -> Tensor:
-    """The observations of the rollout's transitions, `[B, ...]`, for the normaliser."""
-    return rollout.obs[:-1][rollout.valid]

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.engine.collect import fill_values, past_limit, scale_rewards
+from surefoot.engine.collect import past_limit
 from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.rollouts import fill_values, scale_rewards
 from surefoot.engine.send_tensors import build_sender, torch_dtype
 from surefoot.engine.timing import PhaseTimer
 from surefoot.errors import EnvError, NonFiniteError, UsageError

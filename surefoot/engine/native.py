@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.engine.collect import Collector, fill_values, past_limit
+from surefoot.engine.collect import Collector, past_limit
 from surefoot.engine.episodes import Episode
 from surefoot.engine.fast import as_rows, before, describe, rows_of
 from surefoot.engine.natural import Objective, fisher_samples, natural_step
 from surefoot.engine.optimize import Learner, Loss
+from surefoot.engine.rollouts import fill_values
 from surefoot.engine.threads import fastest
 from surefoot.envs.native_envs import NativeEnvs
 from surefoot.errors import EnvError

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from surefoot.engine.collect import fill_values
 from surefoot.engine.flat import FlatParameters
 from surefoot.engine.natural import Objective, fisher_by_autograd, fisher_samples, natural_step
 from surefoot.engine.optimizers import FlatOptimizer
+from surefoot.engine.rollouts import fill_values
 from surefoot.errors import NonFiniteError, SurefootError
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.math.trust_region import flat_gradient

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.algorithms import Algorithm, get_algorithm
-from surefoot.engine.collect import valid_observations
 from surefoot.engine.native import NativeLearner
 from surefoot.engine.precision import full_precision
+from surefoot.engine.rollouts import valid_observations
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.seeds import derive_seed

@@ -7,8 +7,9 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from surefoot.engine.collect import Collector, valid_observations
+from surefoot.engine.collect import Collector
 from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.rollouts import valid_observations
 from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.vector_envs import VectorEnvs

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
 
 LINE_SECONDS = 2.0  # between plain lines
-COLUMNS = (  # metric, heading, format
-    ("kl", "KL", "{:.4f}"),
+COLUMNS = (  # metric, heading, format (z: no zero has a sign)
+    ("kl", "KL", "{:z.4f}"),
     ("clip_fraction", "clipped", "{:.0%}"),
-    ("entropy", "entropy", "{:.2f}"),
-    ("explained_variance", "expl. var.", "{:.2f}"),
+    ("entropy", "entropy", "{:z.2f}"),
+    ("explained_variance", "expl. var.", "{:z.2f}"),
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.engine.threads import most_threads
+from surefoot.engine.threads import STRETCH, most_threads
 from surefoot.types import Context
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def _untouched(policy: ActorCritic) -> Iterator[None]:
 
 def _gradient_step(policy: ActorCritic, samples: int) -> Callable[[], object]:
     """Its forward and backward pass; no gradient is kept."""
-    layout, actions = policy.layout, policy.actions
+    layout, actions, context = policy.layout, policy.actions, None
+    memory = policy.initial_memory(max(1, samples // STRETCH))
+    if memory is not None:  # in sequences as a rollout has them: their number is what threads can share
+        samples -= samples % len(memory)
+        context = Context(torch.zeros(samples // len(memory), len(memory), dtype=torch.bool), memory)
     obs = torch.from_numpy(np.zeros((samples, *layout.shape), layout.dtype))
     if layout.mask is not None:
         obs[..., layout.mask] = 1  # every choice is legal
-    context = None
-    memory = policy.initial_memory(1)
-    if memory is not None:
-        context = Context(torch.zeros(samples, 1, dtype=torch.bool), memory)
     inputs, action = policy.normalize(obs), torch.zeros((samples, *actions.shape), dtype=actions.dtype)
     parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import platform
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ VARIANTS = {
     "v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
     "v2": {"sse4_2", "popcnt", "ssse3"},
     "base": set[str](),
-}
+}  # SUREFOOT_KERNELS=v2 forces one: their results differ in the last bits
 
 
 class NotBuilt(Exception):
@@ -48,9 +49,9 @@ def _require_same_sources(library: ctypes.CDLL) -> None:
 
 def find(name: str) -> Path:
     folder = Path(__file__).parent
-    able = features()
+    able, forced = features(), os.environ.get("SUREFOOT_KERNELS")
     for variant, needed in VARIANTS.items():
-        if needed <= able and (found := sorted(folder.glob(f"_{name}_{variant}.*"))):
+        if forced in (None, variant) and needed <= able and (found := sorted(folder.glob(f"_{name}_{variant}.*"))):
             return found[0]
     if found := sorted(folder.glob(f"_{name}.*")):
         return found[0]

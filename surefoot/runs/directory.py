@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import socket
@@ -15,6 +14,7 @@ from time import sleep
 from typing import Any
 
 from surefoot.errors import BusyError, CheckpointError, SurefootError, UsageError
+from surefoot.runs import locks
 from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, sweep, write_atomic, write_json
 
 ROOT = Path("runs")
@@ -76,11 +76,9 @@ class RunDirectory:
         except OSError as error:
             raise UsageError(f"cannot write to the run {self.path}: {error.strerror}") from None
         for patience in (0.05, 0.05, 0.05, 0.0):  # somebody who only looks (is_locked) holds it for microseconds
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if locks.take(self._lock):
                 break
-            except OSError:
-                sleep(patience)
+            sleep(patience)
         else:
             self._lock.seek(0)
             holder = self._lock.read().strip() or "another process"
@@ -102,12 +100,11 @@ class RunDirectory:
         """Whether a living process holds the run."""
         try:
             with open(self.path / ".lock") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return not locks.take(file, shared=True)
         except FileNotFoundError:
             return False
         except OSError:
             return True
-        return False
 
     def refuse_links(self) -> None:
         """A run writes to its own files; one of a stranger may have links there to somebody else's."""

@@ -162,7 +162,10 @@ class TrackerLog(Callback):
         assert self._process is not None
         assert self._process.stdin is not None
         with suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
         self._process.wait()
         with suppress(OSError):
             self._process.stdin.close()

@@ -119,9 +119,9 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
     for name, said in found["kernels"]["troubles"].items():
         yield f"! warning: {name} could not be built with {found['kernels']['compiler']}:"
         yield from (f"    {line}" for line in said.splitlines()[:MOST_LINES])
-    if found["warnings"] or found["kernels"]["troubles"]:
-        yield "    → install a C++ compiler (g++ 9 or later, or clang) and reinstall surefoot; `pip install -v` shows more"
-    elif not found["errors"]:
+    if found["kernels"]["troubles"] or not found["kernels"]["built"]:
+        yield "    → install a C++ compiler (g++ 9 or later, or clang) and reinstall surefoot with `pip install -v`"
+    if not found["errors"] and not found["warnings"]:
         yield "everything is in order; an environment is examined by name: surefoot doctor CartPole-v1"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,8 @@ commands:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, say, that knows neither → nor π
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _dispatch(words)
     except SurefootError as error:

@@ -72,7 +72,7 @@ class RunDirectory:
     def lock(self) -> None:
         """Hold the run for this process until it ends, however it ends; BusyError if another one has it."""
         try:
-            self._lock = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open: closing it frees the run)
+            self._lock = open(self.path / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 (held open: closing it frees the run)
         except OSError as error:
             raise UsageError(f"cannot write to the run {self.path}: {error.strerror}") from None
         for patience in (0.05, 0.05, 0.05, 0.0):  # somebody who only looks (is_locked) holds it for microseconds
@@ -99,7 +99,7 @@ class RunDirectory:
     def is_locked(self) -> bool:
         """Whether a living process holds the run."""
         try:
-            with open(self.path / ".lock") as file:
+            with open(self.path / ".lock", encoding="utf-8") as file:
                 return not locks.take(file, shared=True)
         except FileNotFoundError:
             return False

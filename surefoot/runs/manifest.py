@@ -84,7 +84,9 @@ def _version(package: str) -> str | None:
 def _git_commit() -> str | None:
     """The commit of the working directory, where it is a git checkout."""
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, encoding="ascii", timeout=5, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

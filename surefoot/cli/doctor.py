@@ -1,4 +1,4 @@
-"""`surefoot doctor ENV`."""
+"""`surefoot doctor [ENV]`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 MARKS = {"error": "✗", "warning": "!", "note": "·"}
 DESCRIPTION = """Examine an environment before training on it: what is wrong, what it is like, which flags suit it.
 
+Without an environment, the installation is examined: kernels, PyTorch, threads, extras.
+
 examples:
+  surefoot doctor
   surefoot doctor CartPole-v1
   surefoot doctor my/env.py:MyEnv --env-kwargs '{"size": 5}'
 
@@ -30,12 +33,16 @@ Exit code 1 where there are errors; warnings do not count.
 
 def run(words: Sequence[str]) -> int:
     parser = Parser(prog="surefoot doctor", description=DESCRIPTION)
-    parser.add_argument("env", metavar="ENV", help="registered id, module:Id, or path/to/file.py:Factory")
+    parser.add_argument(
+        "env", metavar="ENV", nargs="?", help="registered id, module:Id, or path/to/file.py:Factory; none: no env"
+    )
     parser.add_argument("--episodes", default="20", metavar="N", help="random episodes to play, 10 s at most [20]")
     parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
     names = ("env_kwargs", "wrappers", "max_episode_steps")
     add_settings(parser, [option for option in options(EnvConfig) if option.name in names])
     arguments = vars(parser.parse_args(words))
+    if arguments["env"] is None:
+        return _examine_installation(words)
     episodes, as_json = coerce("episodes", arguments.pop("episodes"), int), arguments.pop("json")
     if episodes < 1:
         raise UsageError("--episodes must be at least 1")
@@ -50,6 +57,18 @@ def run(words: Sequence[str]) -> int:
     if as_json:
         print(json.dumps(report.as_dict() | {"preset": preset}))
     return 0 if report.ok else 1
+
+
+def _examine_installation(words: Sequence[str]) -> int:
+    from surefoot.cli import installation
+
+    if other := [word for word in words if word != "--json"]:
+        raise UsageError(f"{other[0]} is about an environment; name one: surefoot doctor CartPole-v1 {other[0]} …")
+    found = installation.examine()
+    print("\n".join(installation.describe(found)), file=sys.stderr if "--json" in words else sys.stdout)
+    if "--json" in words:
+        print(json.dumps(found))
+    return 1 if found["errors"] else 0
 
 
 def describe(report: Report, preset: str | None = None) -> Iterator[str]:

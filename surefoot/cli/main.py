@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ COMMANDS = {  # name -> (module, one line)
     "resume": ("surefoot.cli.resume", "go on with an interrupted run, or give a finished one more steps"),
     "eval": ("surefoot.cli.eval", "evaluate a run's policy"),
     "video": ("surefoot.cli.video", "film a run's policy, alone or beside the untrained one"),
-    "doctor": ("surefoot.cli.doctor", "examine an environment before training on it"),
+    "doctor": ("surefoot.cli.doctor", "examine this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
     "theory": ("surefoot.cli.theory", "the lecture's formulas on MDPs where every number is exact, with pictures"),
@@ -42,6 +43,8 @@ commands:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, say, that knows neither → nor π
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _dispatch(words)
     except SurefootError as error:

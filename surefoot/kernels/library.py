@@ -1,21 +1,23 @@
-"""Which compiled kernels are here, and the one for this processor."""
+"""Which compiled kernels are here, and the ones for this processor."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
+import json
 import os
 import platform
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from surefoot.errors import UsageError
+from surefoot.kernels.recipe import RECORD, SUFFIX, fingerprint, variants
+from surefoot.kernels.structs import disagreement
 
 # Instruction sets, best first, and what a processor must say of itself to run them.
-VARIANTS = {
-    "v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-    "v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
-    "v2": {"sse4_2", "popcnt", "ssse3"},
-    "base": set[str](),
-}  # SUREFOOT_KERNELS=v2 forces one: their results differ in the last bits
+VARIANTS = {name: frozenset(features) for name, features in variants().items()}
+FORCED = "SUREFOOT_KERNELS"  # =v2 forces a variant: their results differ in the last bits
+DOCTOR = "`surefoot doctor` tells why"
 
 
 class NotBuilt(Exception):
@@ -31,40 +33,106 @@ def load(name: str) -> ctypes.CDLL:
     except OSError as error:
         raise NotBuilt(f"{file.name} cannot be loaded: {error}") from None
     _require_same_sources(library)
+    if name == "nn" and (different := disagreement(library)):
+        raise NotBuilt(f"{file.name} is of another version: {different}; reinstall surefoot")
     return library
 
 
 def _require_same_sources(library: ctypes.CDLL) -> None:
     """In a checkout the sources may have moved on since they were built; a wheel has none to compare with."""
-    folder = Path(__file__).parent / "src"
-    files = sorted([*folder.glob("*.hpp"), *folder.glob("*.cpp")])
-    if not files:
+    here = fingerprint(Path(__file__).parent / "src")
+    if here is None:
         return
     library.surefoot_sources.restype = ctypes.c_char_p
     built = library.surefoot_sources().decode() if hasattr(library, "surefoot_sources") else "older ones"
-    here = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     if built and built != here:
         raise NotBuilt("the native kernels were built from other sources than these: pip install -e . builds them anew")
 
 
 def find(name: str) -> Path:
+    """The file of a library. Other names, such as those of an earlier build for one Python, do not count."""
     folder = Path(__file__).parent
-    able, forced = features(), os.environ.get("SUREFOOT_KERNELS")
-    for variant, needed in VARIANTS.items():
-        if forced in (None, variant) and needed <= able and (found := sorted(folder.glob(f"_{name}_{variant}.*"))):
-            return found[0]
-    if found := sorted(folder.glob(f"_{name}.*")):
-        return found[0]
-    if any(folder.glob(f"_{name}_*")):
+    if (only := folder / f"_{name}{SUFFIX}").exists():
+        return only
+    built = [variant for variant in VARIANTS if (folder / f"_{name}_{variant}{SUFFIX}").exists()]
+    if forced := os.environ.get(FORCED):
+        _require(forced, built)
+        return folder / f"_{name}_{forced}{SUFFIX}"
+    for variant in built:
+        if VARIANTS[variant] <= features():
+            return folder / f"_{name}_{variant}{SUFFIX}"
+    if built:
         raise NotBuilt(f"the native kernels were built for other processors than this {platform.machine()}")
-    raise NotBuilt("the native kernels were not built: pip found no C++ compiler (install g++ and reinstall surefoot)")
+    raise NotBuilt(_why_not(name))
+
+
+def _require(forced: str, built: list[str]) -> None:
+    """Whoever asks for a variant gets that one or hears why not."""
+    if forced not in VARIANTS:
+        known = ", ".join(VARIANTS)
+        raise UsageError(f"{FORCED}={forced} is no variant of the native kernels here; there are {known}")
+    if lacking := VARIANTS[forced] - features():
+        raise UsageError(f"{FORCED}={forced}: this processor lacks {', '.join(sorted(lacking))}")
+    if forced not in built:
+        found = ", ".join(built) or "none"
+        raise UsageError(f"{FORCED}={forced}: that variant was not built ({found} of them were); {DOCTOR}")
+
+
+def build_record() -> dict[str, Any]:
+    """What setup.py wrote down: `compiler`, and under `libraries` what was wrong with each (null: nothing)."""
+    try:
+        found = json.loads((Path(__file__).parent / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _why_not(name: str) -> str:
+    record = build_record()
+    for library, trouble in record.get("libraries", {}).items():
+        if library.startswith(f"_{name}") and trouble:
+            said = next((line for line in trouble.splitlines() if "error" in line.lower()), trouble.splitlines()[0])
+            return f"the native kernels could not be built: {said.strip()[:200]}"
+    return "the native kernels were not built: install a C++ compiler (g++ or clang) and reinstall surefoot"
+
+
+def complaints() -> list[str]:
+    """What keeps this installation from its speed, for the greeting of a run: PyTorch would serve in silence."""
+    try:
+        load("nn")
+    except NotBuilt:
+        return [f"without its native kernels surefoot is many times slower; {DOCTOR}"]
+    best = next((name for name, needed in VARIANTS.items() if needed <= features()), None)
+    using = variant()
+    if os.environ.get(FORCED) or best is None or best == using:
+        return []
+    return [f"the {using} kernels serve, because those for {best} were not built; {DOCTOR}"]
+
+
+def variant() -> str | None:
+    """The name of the instruction set that the networks use here; None where there are no kernels."""
+    try:
+        load("nn")
+        return find("nn").stem.removeprefix("_nn_")
+    except NotBuilt:
+        return None
+
+
+def facts() -> dict[str, Any]:
+    """What of the kernels decides about the last bits of a result, for the manifest of a run."""
+    try:
+        library = load("nn")
+    except NotBuilt as reason:
+        return {"variant": None, "why": str(reason)}
+    library.surefoot_compiler.restype = ctypes.c_char_p
+    return {"variant": variant(), "compiler": library.surefoot_compiler().decode(errors="replace")}
 
 
 @cache
 def features() -> frozenset[str]:
     """What this processor can do, as Linux names it. Nothing where that is not known: then the base variant serves."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return frozenset()
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, byref, c_double, c_int64, c_void_p
+from ctypes import POINTER, byref, c_double, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +20,10 @@ import torch
 from torch import Tensor
 
 from surefoot.kernels.library import load
+from surefoot.kernels.structs import Batch as _Batch
+from surefoot.kernels.structs import LossSpec as _LossSpec
+from surefoot.kernels.structs import OptimizerSpec as _OptimizerSpec
+from surefoot.kernels.structs import Sums
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -29,7 +33,7 @@ Before: TypeAlias = "tuple[Numbers, Numbers] | None"  # (start, memory) of a pol
 CATEGORICAL, BERNOULLI, GAUSSIAN = range(3)
 ACTIVATIONS = {"tanh": 0, "relu": 1, "elu": 2, "silu": 3}
 SURROGATES = {"none": 0, "log_prob": 1, "ratio": 2, "clip": 3}
-SUMS = ("surrogate", "value_loss", "entropy", "kl", "approx_kl", "clipped", "weight", "ratio_error")
+SUMS = tuple(field[0] for field in Sums._fields_)
 TORCH_TYPES = {np.float32: torch.float32, np.int64: torch.int64, np.bool_: torch.bool}
 HISTORY = ("surrogate", "value_loss", "entropy", "approx_kl", "clip_fraction", "kl", "grad_norm")
 
@@ -84,33 +88,6 @@ class Description:
     actor_size: int
     first_trained: int  # parameters before it have no optimizer
     memory: Cell | None = None
-
-
-class _LossSpec(Structure):
-    _fields_ = (
-        *((name, c_int64) for name in ("surrogate", "huber", "with_kl", "with_value")),
-        *((name, c_double) for name in ("clip_ratio", "kl_coef", "value_coef", "value_clip", "entropy_coef")),
-    )
-
-
-class _OptimizerSpec(Structure):
-    _fields_ = (
-        ("adam", c_int64),
-        ("slices", c_int64),
-        ("begin", c_int64 * 2),
-        ("end", c_int64 * 2),
-        ("rate", c_double * 2),
-        ("max_grad_norm", c_double),
-    )
-
-
-class _Batch(Structure):
-    _fields_ = (
-        ("size", c_int64),
-        *((n, c_void_p) for n in ("x", "action", "log_prob", "params", "advantage", "target", "value", "weight")),
-        ("sequences", c_int64),
-        *((n, c_void_p) for n in ("start", "memory")),
-    )
 
 
 def loss_spec(

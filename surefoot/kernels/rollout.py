@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure, byref, c_double, c_float, c_int64, c_void_p, cast
+from ctypes import POINTER, byref, c_int64, c_void_p, cast
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot.kernels.network import Network, address
+from surefoot.kernels.structs import Finished as _Finished
+from surefoot.kernels.structs import Rollout as _Rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.kernels.classic import ClassicEnvs
     from surefoot.types import Array
-
-
-class _Finished(Structure):
-    _fields_ = (("env", c_int64), ("length", c_int64), ("ret", c_double))
-
-
-class _Rollout(Structure):
-    _fields_ = (
-        *((name, c_int64) for name in ("steps", "envs", "numbers")),
-        *((name, c_void_p) for name in ("step", "handle")),
-        ("discrete", c_int64),
-        *((name, c_float) for name in ("low", "high")),
-        ("episodes", c_int64),
-        *((name, c_void_p) for name in ("shift", "scale", "noise", "obs", "params", "action", "log_prob", "reward")),
-        *((name, c_void_p) for name in ("terminated", "truncated", "valid", "ret", "length")),
-        *((name, c_int64) for name in ("num_final", "num_finished")),
-        *((name, c_void_p) for name in ("final_index", "final_obs", "finished", "start", "memory", "final_memory")),
-    )
 
 
 class NativeRollout:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import socket
@@ -15,6 +14,7 @@ from time import sleep
 from typing import Any
 
 from surefoot.errors import BusyError, CheckpointError, SurefootError, UsageError
+from surefoot.runs import locks
 from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, sweep, write_atomic, write_json
 
 ROOT = Path("runs")
@@ -72,15 +72,13 @@ class RunDirectory:
     def lock(self) -> None:
         """Hold the run for this process until it ends, however it ends; BusyError if another one has it."""
         try:
-            self._lock = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open: closing it frees the run)
+            self._lock = open(self.path / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 (held open: closing it frees the run)
         except OSError as error:
             raise UsageError(f"cannot write to the run {self.path}: {error.strerror}") from None
         for patience in (0.05, 0.05, 0.05, 0.0):  # somebody who only looks (is_locked) holds it for microseconds
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if locks.take(self._lock):
                 break
-            except OSError:
-                sleep(patience)
+            sleep(patience)
         else:
             self._lock.seek(0)
             holder = self._lock.read().strip() or "another process"
@@ -101,13 +99,12 @@ class RunDirectory:
     def is_locked(self) -> bool:
         """Whether a living process holds the run."""
         try:
-            with open(self.path / ".lock") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with open(self.path / ".lock", encoding="utf-8") as file:
+                return not locks.take(file, shared=True)
         except FileNotFoundError:
             return False
         except OSError:
             return True
-        return False
 
     def refuse_links(self) -> None:
         """A run writes to its own files; one of a stranger may have links there to somebody else's."""

@@ -15,6 +15,8 @@ from typing import Any
 from surefoot.errors import CheckpointError
 
 LARGEST = 256 * 2**20  # bytes of a JSON file that is read
+# No link is followed; on Windows, where links are rare, "\n" stays what it is.
+NOT_EVERYWHERE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 BROKEN = (ValueError, RecursionError)  # what reading JSON raises: no JSON, no text, or nested without end
 
 
@@ -46,7 +48,9 @@ def sweep(folder: Path) -> None:
 
 
 def fsync_directory(path: Path) -> None:
-    """Make renames inside a directory durable."""
+    """Make renames inside a directory durable. Windows does so by itself and opens no directories."""
+    if os.name == "nt":
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -104,7 +108,7 @@ class AppendedFile:
         data = b"".join(self.pending)
         try:
             if self._handle is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NOT_EVERYWHERE
                 self._handle = os.open(self.path, flags, 0o666)
             size = os.fstat(self._handle).st_size
             try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from surefoot.runs.directory import RunDirectory
@@ -22,7 +23,7 @@ def build_manifest(**facts: Any) -> dict[str, Any]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "versions": _versions(),
-        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count(), "processor": processor()},
         "git_commit": _git_commit(),
         **facts,
     }
@@ -40,6 +41,35 @@ def different_versions(run: RunDirectory) -> list[str]:
     ]
 
 
+def different_machine(run: RunDirectory, here: dict[str, Any], *, kernels: bool) -> list[str]:
+    """Whether this machine computes with other instructions than the one where the run began: bits differ then.
+
+    `here`: what this process would write into the manifest. `kernels`: the run uses them.
+    """
+    there = read_json(run.manifest)
+    if "kernels" not in there:
+        return ["note: the run does not say which instruction set it began with; it is exact only on the same one"]
+    now, then = _instructions(here, kernels), _instructions(there, kernels)
+    other = [f"{name} {now[name]} here, {then[name]} where it began" for name in now if now[name] != then[name]]
+    return [f"note: the run goes on, but not exact to the last bit: {'; '.join(other)}"] if other else []
+
+
+def _instructions(facts: dict[str, Any], kernels: bool) -> dict[str, Any]:
+    said = facts["kernels"] if isinstance(facts["kernels"], dict) else {}
+    own = {"kernels": said.get("variant"), "compiler": said.get("compiler")} if kernels else {}
+    return own | {"PyTorch": facts.get("torch_instructions")}
+
+
+def processor() -> str:
+    """The CPU's own name for itself, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
 def _versions() -> dict[str, str | None]:
     return {name: _version(name) for name in PACKAGES} | {"python": platform.python_version()}
 
@@ -54,7 +84,9 @@ def _version(package: str) -> str | None:
 def _git_commit() -> str | None:
     """The commit of the working directory, where it is a git checkout."""
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, encoding="ascii", timeout=5, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -108,6 +108,6 @@ def _available(device: torch.device) -> int | None:
     """Bytes: all that the machine has, or those of a GPU that nobody holds yet. None: not known."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    if device.type != "cpu" or not hasattr(os, "sysconf"):
+    if device.type != "cpu" or not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(getattr(os, "sysconf_names", ())):
         return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

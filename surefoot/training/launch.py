@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import torch
 
 from surefoot.envs.make import load_object
 from surefoot.errors import CheckpointError, UsageError
+from surefoot.kernels import library
 from surefoot.runs import RunDirectory
 from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints
 from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json, write_atomic, write_json
-from surefoot.runs.manifest import build_manifest, different_versions
+from surefoot.runs.manifest import build_manifest, different_machine, different_versions
 from surefoot.settings import coerce
 from surefoot.training.build import settle_workers
 from surefoot.training.callbacks import Callback
@@ -87,6 +89,7 @@ def train_config(
             seed=config.run.seed,
             preset=config.preset,
             engine=trainer.engine,
+            **_computed_with(trainer),
         )
         try:
             write_atomic(directory.config, written)
@@ -215,6 +218,8 @@ def _resumed(
         if budget is not None and budget > config.run.total_steps:
             notes.append(f"schedules keep their horizon of {config.run.total_steps:,} steps")
         notes += different_versions(directory) + _different_engine(trainer, directory)
+        uses_kernels = config.run.engine != "torch"
+        notes += different_machine(directory, _computed_with(trainer), kernels=uses_kernels)
     except BaseException:
         trainer.envs.close()
         raise
@@ -222,6 +227,15 @@ def _resumed(
     session = Session(trainer, directory, *envs, own, own_process=own_process, resume_command=command)
     session.unwritten = restored.unwritten
     return session, notes
+
+
+def _computed_with(trainer: Trainer) -> dict[str, Any]:
+    """What of this process and machine decides about the last bits of the result."""
+    return {
+        "kernels": library.facts(),
+        "torch_instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": trainer.threads.number,
+    }
 
 
 def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:

@@ -162,7 +162,10 @@ class TrackerLog(Callback):
         assert self._process is not None
         assert self._process.stdin is not None
         with suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
         self._process.wait()
         with suppress(OSError):
             self._process.stdin.close()
@@ -171,7 +174,7 @@ class TrackerLog(Callback):
 
     def _last_line(self) -> str:
         with suppress(OSError):
-            lines = self.log.read_text(errors="replace").strip().splitlines()
+            lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             return lines[-1].strip() if lines else "it ended without a word"
         return "it left no log"
 
@@ -213,7 +216,7 @@ def follow(name: str, run: RunDirectory) -> None:
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
     threading.Thread(target=_leave_with_the_run, daemon=True).start()
-    settings = tomllib.loads(run.config.read_text())
+    settings = tomllib.loads(run.config.read_text(encoding="utf-8"))
     followed = Followed(name, run)
     mirror: Mirror = MIRRORS[name](run_name(run), run, settings, followed.id)
     followed.remember(mirror.id, followed.step)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.parallel_copy import ParallelMaker
 from surefoot.errors import SurefootError, UsageError
+from surefoot.kernels import library
+from surefoot.runs import locks
 from surefoot.runs.files import write_json
 from surefoot.training.crash import write_crash
 from surefoot.training.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
@@ -178,9 +180,15 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
         f"run {directory.path}",
     ]
     lines += getattr(trainer.envs, "notes", ())
+    lines += [f"note: {complaint}" for complaint in _complaints(trainer)]
     if config.preset_env not in (None, config.env.env):
         lines.append(f"note: the preset {config.preset} was made for {config.preset_env}")
     return "\n".join(lines)
+
+
+def _complaints(trainer: Trainer) -> list[str]:
+    """What is wrong with the installation, as far as this run is concerned."""
+    return locks.complaints() + (library.complaints() if trainer.config.run.engine != "torch" else [])
 
 
 def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation | None) -> dict[str, Any]:

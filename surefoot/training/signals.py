@@ -34,7 +34,8 @@ class Signals:
         self.received = 0
         self._suspend, self._last_words, self._left = suspend, last_words, threading.Event()
         self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
+        if hasattr(os, "set_blocking"):  # Windows has it since Python 3.12, and does not ask for it
+            os.set_blocking(self._write, False)
 
     def handle(self, number: int, frame: Any) -> None:
         if self.received:

@@ -56,7 +56,6 @@ def test_eval_repeats_the_runs_own_evaluation(capsys):
         ("video", "no run given; name one: surefoot video latest"),
         ("resume", "no run given; name one: surefoot resume latest"),
         ("explain", "no algorithm given; name one: surefoot explain ppo"),
-        ("doctor", "no environment given; name one: surefoot doctor CartPole-v1"),
         ("list", "no kind given; name one: surefoot list runs (or algos, envs, presets)"),
     ],
 )

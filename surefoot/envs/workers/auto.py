@@ -25,9 +25,9 @@ SEED = 0
 
 def usable_cores() -> int:
     """Those that this process may run on, within its container's share of time."""
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):  # "max 100000" where there is no limit
-        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text().split())
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split())
         cores = min(cores, max(1, round(quota / period)))
     return cores
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import select
 import time
 import weakref
@@ -54,6 +55,8 @@ class Crew:
             encode(self._settings, strict=True)
         except TypeError as error:
             raise UsageError(f"workers need env_kwargs of plain data, to hand to another process: {error}") from None
+        if not hasattr(os, "memfd_create"):
+            raise UsageError(f"worker processes need Linux and this is {platform.system()}; train with workers=0")
         self.described: dict[str, Any] = {}
         self.workers: list[Worker] = []
         self.memory = os.memfd_create("surefoot-envs")

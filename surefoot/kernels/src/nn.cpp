@@ -1,6 +1,7 @@
 // The C interface of the engine: plain pointers, no ownership, called through ctypes.
 #include <new>
 
+#include "layout.hpp"
 #include "recurrent.hpp"
 #include "rollout.hpp"
 
@@ -16,6 +17,21 @@ extern "C" {
 
 // What it was built from; setup.py says it.
 EXPORT const char* surefoot_sources() { return SUREFOOT_SOURCES; }
+// And with what: compilers round alike, but not always in the same order.
+#if defined(__clang__)
+EXPORT const char* surefoot_compiler() { return __VERSION__; }
+#else
+EXPORT const char* surefoot_compiler() { return "GCC " __VERSION__; }
+#endif
+// How it lays out the structures that it shares with Python; null without memory.
+EXPORT const char* sf_layout() {
+  try {
+    static const std::string text = layouts();
+    return text.c_str();
+  } catch (...) {
+    return nullptr;
+  }
+}
 
 // description: inputs, masks, activation; the memory: how many layers (0 or 2), whether it is an LSTM, and for each layer
 // in, out, weight, bias; then three chains (trunk, actor, critic), each: count of layers, and for each

@@ -44,7 +44,7 @@ struct Sum {  // out[c][r]: at[c·column + r·row]
 
 // Columns of a register tile, and the rows that go with so many columns: as many sums as leave registers for the rest.
 constexpr int COLUMNS = 4;
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int ROWS[] = {0, 8, 8, 6, 6};  // of 32 registers
 #else
 constexpr int ROWS[] = {0, 8, 6, 4, 3};  // of 16
@@ -54,13 +54,19 @@ constexpr int ROWS[] = {0, 8, 6, 4, 3};  // of 16
 // slower with all rows at once; narrower layers do not care.
 constexpr int K_BLOCK = 256, ROW_BLOCK = 96;
 
+#if defined(__clang__)
+#define SUREFOOT_ONE_LOOP __attribute__((noinline))
+#else
+#define SUREFOOT_ONE_LOOP __attribute__((noinline, optimize("no-version-loops-for-strides")))
+#endif
+
 enum Start { ZERO, BIAS, ADD };  // what out is before: nothing, one number for each row, or what stands there
 
 // R × C sums that never leave the registers; they begin with what stands in out, or with one number for each row. The
 // attribute: GCC would make one more version of every loop for a stride of 1, and carry the sums between the versions
 // through memory (10 % slower at 64 rows).
 template <int R, int C, bool ADDS>
-__attribute__((noinline, optimize("no-version-loops-for-strides")))
+SUREFOOT_ONE_LOOP
 static void register_tile(const Numbers& a, const Vectors& in, const Sum& out, int64_t length, const float* bias) {
   vec sum[R][C];
   for (int r = 0; r < R; r++)

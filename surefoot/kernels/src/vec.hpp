@@ -40,22 +40,34 @@ static inline double sum_of_double(vec x) {
     for (int l = 0; l < width; l++) s[l] += s[l + width];
   return s[0];
 }
+// The lanes of the lower halves of a and b in turn, or of the upper halves. Clang and GCC from 12 on know the first
+// builtin, GCC before that only the second.
+#if defined(__AVX512F__)
+#define SUREFOOT_LOWER 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define SUREFOOT_UPPER 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif defined(__AVX__)
+#define SUREFOOT_LOWER 0, 8, 1, 9, 2, 10, 3, 11
+#define SUREFOOT_UPPER 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define SUREFOOT_LOWER 0, 4, 1, 5
+#define SUREFOOT_UPPER 2, 6, 3, 7
+#endif
+#if defined(__clang__) || __GNUC__ >= 12
+static inline vec zip_lower(vec a, vec b) { return __builtin_shufflevector(a, b, SUREFOOT_LOWER); }
+static inline vec zip_upper(vec a, vec b) { return __builtin_shufflevector(a, b, SUREFOOT_UPPER); }
+#else
+static inline vec zip_lower(vec a, vec b) { return __builtin_shuffle(a, b, (ivec){SUREFOOT_LOWER}); }
+static inline vec zip_upper(vec a, vec b) { return __builtin_shuffle(a, b, (ivec){SUREFOOT_UPPER}); }
+#endif
+
 // As many vectors as there are lanes: the columns of a square become its rows.
 static inline void transpose(const vec* from, vec* to) {
-#if defined(__AVX512F__)
-  static const ivec LOW = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
-  static const ivec HIGH = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-#elif defined(__AVX__)
-  static const ivec LOW = {0, 8, 1, 9, 2, 10, 3, 11}, HIGH = {4, 12, 5, 13, 6, 14, 7, 15};
-#else
-  static const ivec LOW = {0, 4, 1, 5}, HIGH = {2, 6, 3, 7};
-#endif
   vec a[LANES], b[LANES];
   for (int i = 0; i < LANES; i++) a[i] = from[i];
   for (int round = 1; round < LANES; round *= 2) {  // a perfect shuffle of all, as often as it takes
     for (int i = 0; i < LANES / 2; i++) {
-      b[2 * i] = __builtin_shuffle(a[i], a[i + LANES / 2], LOW);
-      b[2 * i + 1] = __builtin_shuffle(a[i], a[i + LANES / 2], HIGH);
+      b[2 * i] = zip_lower(a[i], a[i + LANES / 2]);
+      b[2 * i + 1] = zip_upper(a[i], a[i + LANES / 2]);
     }
     for (int i = 0; i < LANES; i++) a[i] = b[i];
   }

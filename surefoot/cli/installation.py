@@ -1,0 +1,132 @@
+"""`surefoot doctor` without an env: what is installed here, how fast it can be, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from surefoot import __version__
+from surefoot.errors import UsageError
+from surefoot.kernels import library
+from surefoot.kernels.recipe import SUFFIX
+from surefoot.runs import locks
+from surefoot.runs.manifest import processor
+
+PACKAGES = ("torch", "numpy", "gymnasium")
+EXTRAS = {  # of pyproject.toml, and a module of each that tells whether it is there
+    "box2d": "Box2D",
+    "mujoco": "mujoco",
+    "atari": "ale_py",
+    "envpool": "envpool",
+    "pettingzoo": "pettingzoo",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "plots": "matplotlib",
+}
+MOST_LINES = 12  # of what a compiler said
+
+
+def examine() -> dict[str, Any]:
+    """Everything that `describe` tells."""
+    errors, warnings = list[str](), locks.complaints()
+    found: dict[str, Any] = {
+        "surefoot": __version__,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "executable": sys.executable,
+        "system": platform.platform(),
+        "processor": processor(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "extras": {name: find_spec(module) is not None for name, module in EXTRAS.items()},
+        "kernels": _kernels(errors, warnings),
+        "errors": errors,
+        "warnings": warnings,
+    }
+    try:
+        found |= _torch()
+    except Exception as error:  # whatever a broken package raises
+        errors.append(f"PyTorch cannot be imported, and nothing trains without it: {error}")
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _torch() -> dict[str, Any]:
+    import torch
+
+    from surefoot.engine.threads import most_threads
+
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"torch_instructions": capability, "gpus": gpus, "cores": os.cpu_count(), "threads": most_threads()}
+
+
+def _kernels(errors: list[str], warnings: list[str]) -> dict[str, Any]:
+    """The kernels that serve, and what setup.py wrote down when it built them; what is wrong goes to the lists."""
+    folder = Path(library.__file__).parent
+    record = library.build_record()
+    found: dict[str, Any] = {
+        "compiler": record.get("compiler"),
+        "troubles": {name: said for name, said in record.get("libraries", {}).items() if said},
+        "built": [name for name in library.VARIANTS if (folder / f"_nn_{name}{SUFFIX}").exists()],
+        "runnable": [name for name, needed in library.VARIANTS.items() if needed <= library.features()],
+        "forced": os.environ.get(library.FORCED) or None,
+    }
+    for name in ("nn", "classic"):
+        try:
+            library.load(name)
+            found[name] = True
+        except (library.NotBuilt, UsageError) as reason:
+            found[name] = False
+            (warnings if isinstance(reason, library.NotBuilt) else errors).append(str(reason))
+    if found["nn"]:
+        found |= library.facts()
+        warnings += library.complaints()
+    return found
+
+
+def describe(found: dict[str, Any]) -> Iterator[str]:
+    """The report in lines for people."""
+    rows = {
+        "Python": f"{found['python']}, {found['executable']}",
+        "system": f"{found['system']}, {found['processor']}",
+        "packages": ", ".join(f"{name} {number or 'is missing'}" for name, number in found["versions"].items()),
+        "kernels": _describe_kernels(found["kernels"]),
+        "classic control": "native" if found["kernels"]["classic"] else "Gymnasium's own",
+    }
+    if "threads" in found:
+        rows["PyTorch"] = f"{found['torch_instructions']}, " + (", ".join(found["gpus"]) or "no GPU")
+        rows["threads"] = f"up to {found['threads']} of {found['cores']} cores"
+    for state, word in ((True, "extras"), (False, "not installed")):
+        if names := [name for name, here in found["extras"].items() if here is state]:
+            rows[word] = ", ".join(names)
+    yield f"surefoot {found['surefoot']}"
+    yield from (f"  {name:<16} {value}" for name, value in rows.items())
+    yield ""
+    yield from (f"✗ error: {text}" for text in found["errors"])
+    yield from (f"! warning: {text}" for text in dict.fromkeys(found["warnings"]))
+    for name, said in found["kernels"]["troubles"].items():
+        yield f"! warning: {name} could not be built with {found['kernels']['compiler']}:"
+        yield from (f"    {line}" for line in said.splitlines()[:MOST_LINES])
+    if found["kernels"]["troubles"] or not found["kernels"]["built"]:
+        yield "    → install a C++ compiler (g++ 9 or later, or clang) and reinstall surefoot with `pip install -v`"
+    if not found["errors"] and not found["warnings"]:
+        yield "everything is in order; an environment is examined by name: surefoot doctor CartPole-v1"
+
+
+def _describe_kernels(kernels: dict[str, Any]) -> str:
+    if not kernels["nn"]:
+        return "none: PyTorch serves alone, many times slower"
+    forced = f", forced by {library.FORCED}" if kernels["forced"] else ""
+    return f"{kernels['variant']}{forced} (built: {', '.join(kernels['built'])}; by {kernels['compiler']})"

@@ -1,0 +1,44 @@
+// How the structures that Python shares are laid out here, as text; surefoot/kernels/structs.py compares.
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "rollout.hpp"
+
+namespace surefoot {
+
+__attribute__((noinline)) static std::string field(const char* name, size_t offset, size_t size) {
+  return std::string(name) + ":" + std::to_string(offset) + "+" + std::to_string(size) + " ";
+}
+
+#define FIELD(name) text += field(#name, offsetof(Shared, name), sizeof(Shared::name));
+#define SHARED(Struct, FIELDS)                      \
+  {                                                 \
+    using Shared = Struct;                          \
+    text += #Struct "{";                            \
+    FIELDS text.back() = '}';                       \
+    text += std::to_string(sizeof(Shared)) + ";";   \
+  }
+
+static inline std::string layouts() {
+  std::string text;
+  SHARED(LossSpec, FIELD(surrogate) FIELD(huber) FIELD(with_kl) FIELD(with_value) FIELD(clip_ratio) FIELD(kl_coef)
+                       FIELD(value_coef) FIELD(value_clip) FIELD(entropy_coef))
+  SHARED(OptimizerSpec, FIELD(adam) FIELD(slices) FIELD(begin) FIELD(end) FIELD(rate) FIELD(max_grad_norm))
+  SHARED(Batch, FIELD(size) FIELD(x) FIELD(action) FIELD(log_prob) FIELD(params) FIELD(advantage) FIELD(target)
+                    FIELD(value) FIELD(weight) FIELD(sequences) FIELD(start) FIELD(memory))
+  SHARED(Sums, FIELD(surrogate) FIELD(value_loss) FIELD(entropy) FIELD(kl) FIELD(approx_kl) FIELD(clipped)
+                   FIELD(weight) FIELD(ratio_error))
+  SHARED(Finished, FIELD(env) FIELD(length) FIELD(ret))
+  SHARED(Rollout, FIELD(steps) FIELD(envs) FIELD(numbers) FIELD(step) FIELD(handle) FIELD(discrete) FIELD(low)
+                      FIELD(high) FIELD(episodes) FIELD(shift) FIELD(scale) FIELD(noise) FIELD(obs) FIELD(params)
+                      FIELD(action) FIELD(log_prob) FIELD(reward) FIELD(terminated) FIELD(truncated) FIELD(valid)
+                      FIELD(ret) FIELD(length) FIELD(num_final) FIELD(num_finished) FIELD(final_index)
+                      FIELD(final_obs) FIELD(finished) FIELD(start) FIELD(memory) FIELD(final_memory))
+  return text;
+}
+
+#undef SHARED
+#undef FIELD
+
+}  // namespace surefoot

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import surefoot
 from surefoot.kernels import classic
+from surefoot.kernels.calls import Library
 
 SOURCE = Path(surefoot.__file__).parent / "kernels" / "src" / "classic.cpp"
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-fast-math", "-fPIC", "-shared")
 
 
 @cache
-def classic_library(*flags: str) -> ctypes.CDLL:
+def classic_library(*flags: str) -> Library:
     """`flags` come after the usual ones."""
     if not flags:
         return classic.classic_library()

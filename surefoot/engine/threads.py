@@ -31,6 +31,9 @@ def fastest(description: Description, samples: int) -> Network:
     best, threads = Network(description, 1), 2
     while threads <= min(most_threads(), best.tasks(samples)):
         other = Network(description, threads)
+        if other.threads < threads:  # the system refused: it will refuse more as well
+            best.asked = threads
+            break
         before, after = _times((best, other), samples)
         if after * GAIN > before:
             break

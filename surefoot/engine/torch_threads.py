@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.engine.openmp import require_threads
 from surefoot.engine.threads import STRETCH, most_threads
 from surefoot.types import Context
 
@@ -25,6 +26,7 @@ MOST_SAMPLES = 1024  # what is true for these is true for more
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
     """So many PyTorch threads inside; small networks are fastest, and on a busy machine far fastest, with one."""
+    require_threads(number)
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

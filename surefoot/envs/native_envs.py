@@ -25,9 +25,8 @@ from surefoot.spaces.layout import Layout
 from surefoot.types import Step
 
 if TYPE_CHECKING:
-    import ctypes
-
     from surefoot.envs.config import EnvConfig
+    from surefoot.kernels.calls import Library
     from surefoot.types import Array
 
 # Gymnasium's class -> the kind, and those keyword arguments of the constructor that it knows.
@@ -81,7 +80,7 @@ class NativeEnvs:
 
     exact_seeds, batched_actions = True, True
 
-    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: ctypes.CDLL) -> None:
+    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
         kind, reason = native_kind(config)
         if kind is None:
             raise ValueError(reason)
@@ -220,7 +219,7 @@ def serves_natively(config: EnvConfig, factory: Any = None) -> bool:
     return _AGREED[compared]
 
 
-def disagreement(config: EnvConfig, library: ctypes.CDLL, *, num_envs: int = 4, steps: int = 150) -> str | None:
+def disagreement(config: EnvConfig, library: Library, *, num_envs: int = 4, steps: int = 150) -> str | None:
     """What Gymnasium's envs and the native ones differ in on this machine; None: nothing that was found.
 
     First the functions that the dynamics are made of, for NumPy may compute them in another way here, and differ in one
@@ -232,7 +231,7 @@ def disagreement(config: EnvConfig, library: ctypes.CDLL, *, num_envs: int = 4, 
     return functions_differ(kind, library) or _plays_differ(config, library, num_envs, steps)
 
 
-def functions_differ(kind: Kind, library: ctypes.CDLL) -> str | None:
+def functions_differ(kind: Kind, library: Library) -> str | None:
     """Of NumPy scalars, as the envs have them: arrays may go through other code.
 
     Where there is a plainer way to compute a function, numbers that tell the two apart are among those tried.
@@ -260,7 +259,7 @@ def functions_differ(kind: Kind, library: ctypes.CDLL) -> str | None:
     return None
 
 
-def _plays_differ(config: EnvConfig, library: ctypes.CDLL, num_envs: int, steps: int) -> str | None:
+def _plays_differ(config: EnvConfig, library: Library, num_envs: int, steps: int) -> str | None:
     rng = np.random.default_rng(0)
     with (
         closing(GymEnvs(lambda: make_env(config), num_envs, 0)) as theirs,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
+from ctypes import CDLL, addressof, byref, c_char_p, c_double, c_int, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.kernels.calls import Library
 from surefoot.kernels.library import load
 
 if TYPE_CHECKING:
     from surefoot.types import Array
 
-OUT_OF_MEMORY = -(2**63)
 FUNCTIONS = ("sin", "cos", "square", "remainder", "sin32", "cos32", "square32")  # in the order of classic.cpp
 
 
@@ -60,43 +60,41 @@ class Params:
     sutton_barto_reward: bool = False
 
 
+_pointer, _int64, _int, _double, _text = c_void_p, c_int64, c_int, c_double, c_char_p
+SIGNATURES: dict[str, list[Any]] = {  # of classic.cpp; pointers are given as addresses
+    "create": [_int, _int64, _text, _double, _double, _int, _int64, _int64, _pointer],
+    "destroy": [_pointer],
+    "sizes": [_int, _pointer],
+    "reset": [_pointer, _pointer],
+    "begin": [_pointer, _int64, _int64, c_uint64, _pointer],
+    "step": [_pointer] * 9,
+    "where": [_pointer, _pointer, _pointer],
+    "num_remembered": [_pointer, _int64, _pointer],
+    "remembered": [_pointer, _int64, _pointer],
+    "replay": [_pointer, _int64, _int64, _pointer, _int64, _pointer, _pointer],
+    "get_state": [_pointer, _int64, _pointer],
+    "set_state": [_pointer, _int64, _int64, _int64, _pointer, _pointer],
+    "episode_seed": [_text, _int64, _int64, _pointer],
+    "random": [c_uint64, _pointer, _int64],
+    "function": [_int, _pointer, _pointer, _int64],
+}
+
+
 @cache
-def classic_library() -> ctypes.CDLL:
+def classic_library() -> Library:
     """What was built with the package; NotBuilt where nothing was."""
     return declare(load("classic"))
 
 
-def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Tell ctypes the types of the functions of classic.cpp. Pointers are given as addresses."""
-    pointer, int64, int_, double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_double
-    signatures: dict[str, tuple[Any, list[Any]]] = {
-        "create": (pointer, [int_, int64, ctypes.c_char_p, double, double, int_, int64, int64]),
-        "destroy": (None, [pointer]),
-        "sizes": (int_, [int_, pointer]),
-        "reset": (None, [pointer, pointer]),
-        "begin": (None, [pointer, int64, int64, ctypes.c_uint64, pointer]),
-        "step": (int64, [pointer] * 8),
-        "where": (None, [pointer, pointer, pointer]),
-        "num_remembered": (int64, [pointer, int64]),
-        "remembered": (None, [pointer, int64, pointer]),
-        "replay": (int_, [pointer, int64, int64, pointer, int64, pointer]),
-        "get_state": (None, [pointer, int64, pointer]),
-        "set_state": (None, [pointer, int64, int64, int64, pointer, pointer]),
-        "episode_seed": (ctypes.c_uint32, [ctypes.c_char_p, int64, int64]),
-        "random": (None, [ctypes.c_uint64, pointer, int64]),
-        "function": (int_, [int_, pointer, pointer, int64]),
-    }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, f"surefoot_classic_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
+def declare(library: CDLL) -> Library:
+    return Library(library, "surefoot_classic_", SIGNATURES)
 
 
-def apply(library: ctypes.CDLL, function: str, x: Array) -> Array:
+def apply(library: Library, function: str, x: Array) -> Array:
     """One of `FUNCTIONS` as the environments compute it, of float64 numbers (rounded to float32 for the last three)."""
     x = np.ascontiguousarray(x, np.float64)
     y = np.empty_like(x)
-    library.surefoot_classic_function(FUNCTIONS.index(function), x.ctypes.data, y.ctypes.data, x.size)
+    library.function(FUNCTIONS.index(function), x.ctypes.data, y.ctypes.data, x.size)
     return y
 
 
@@ -105,7 +103,7 @@ class ClassicEnvs:
 
     def __init__(
         self,
-        library: ctypes.CDLL,
+        library: Library,
         kind: Kind,
         num_envs: int,
         run_seed: int,
@@ -116,7 +114,8 @@ class ClassicEnvs:
     ) -> None:
         self.library, self.kind, self.num_envs = library, kind, num_envs
         params = params or Params()
-        created = library.surefoot_classic_create(
+        created = c_void_p()
+        library.create(
             kind.number,
             num_envs,
             str(int(run_seed)).encode(),
@@ -125,11 +124,11 @@ class ClassicEnvs:
             int(params.sutton_barto_reward),
             time_limit or 0,
             longest_replay,
+            byref(created),
         )
-        if not created:
-            raise MemoryError(f"no memory for {num_envs} envs")
-        self.handle: int = created  # what C functions that step these envs themselves take
-        self._destroy = weakref.finalize(self, library.surefoot_classic_destroy, created)
+        assert created.value is not None
+        self.handle = created.value  # what C functions that step these envs themselves take
+        self._destroy = weakref.finalize(self, library.destroy, self.handle)
         self.action = np.zeros((num_envs, *kind.action_shape), kind.action_dtype)
         self.active = np.ones(num_envs, np.bool_)
         self.obs = np.zeros((num_envs, kind.num_obs), np.float32)
@@ -139,17 +138,18 @@ class ClassicEnvs:
         arrays = (self.obs, self.reward, self.terminated, self.truncated, self.final_obs)
         self._results = tuple(array.ctypes.data for array in arrays)
         self._action, self._active = self.action.ctypes.data, self.active.ctypes.data
-        self._step = library.surefoot_classic_step
+        self._step, self._ended = library.step, c_int64()
+        self._results += (addressof(self._ended),)
 
     def reset(self) -> None:
         """Every env to the start of its next episode, into `obs`."""
         self._require_open()
-        self.library.surefoot_classic_reset(self.handle, self._results[0])
+        self.library.reset(self.handle, self._results[0])
 
     def begin(self, env: int, episode: int, seed: int) -> None:
         """One env to the start of an episode with this seed, into `obs`. Its next episode has its own seed again."""
         self._require(env)
-        self.library.surefoot_classic_begin(self.handle, env, episode, seed, self.obs[env].ctypes.data)
+        self.library.begin(self.handle, env, episode, seed, self.obs[env].ctypes.data)
 
     def step(self, *, masked: bool = False) -> int:
         """Step with `action`, only those envs that are `active` if `masked`; results into the arrays.
@@ -158,24 +158,23 @@ class ClassicEnvs:
         an observation that is not finite. Envs after it have not been stepped.
         """
         self._require_open()
-        ended: int = self._step(self.handle, self._action, self._active if masked else None, *self._results)
-        if ended == OUT_OF_MEMORY:
-            raise MemoryError("no memory for the actions of the open episodes")
-        return ended
+        self._step(self.handle, self._action, self._active if masked else None, *self._results)
+        return self._ended.value
 
     def where(self) -> tuple[list[int], list[int]]:
         """(numbers of the open episodes, steps taken in them)."""
         self._require_open()
         episode, steps = np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs, np.int64)
-        self.library.surefoot_classic_where(self.handle, episode.ctypes.data, steps.ctypes.data)
+        self.library.where(self.handle, episode.ctypes.data, steps.ctypes.data)
         return episode.tolist(), steps.tolist()
 
     def remembered(self, env: int) -> Array:
         """The actions of an env's open episode, `[steps, ...]`; fewer where it is longer than `longest_replay`."""
         self._require(env)
-        count = self.library.surefoot_classic_num_remembered(self.handle, env)
-        actions = np.zeros((count, *self.kind.action_shape), self.kind.action_dtype)
-        self.library.surefoot_classic_remembered(self.handle, env, actions.ctypes.data)
+        count = c_int64()
+        self.library.num_remembered(self.handle, env, byref(count))
+        actions = np.zeros((count.value, *self.kind.action_shape), self.kind.action_dtype)
+        self.library.remembered(self.handle, env, actions.ctypes.data)
         return actions
 
     def replay(self, env: int, episode: int, actions: Array) -> bool:
@@ -185,14 +184,15 @@ class ClassicEnvs:
             return False
         actions = np.ascontiguousarray(actions)
         obs = self.obs[env].ctypes.data
-        came = self.library.surefoot_classic_replay(self.handle, env, episode, actions.ctypes.data, len(actions), obs)
-        return bool(came)
+        came = c_int()
+        self.library.replay(self.handle, env, episode, actions.ctypes.data, len(actions), obs, byref(came))
+        return bool(came.value)
 
     def get_state(self, env: int) -> Array:
         """The float64 numbers that Gymnasium's env keeps as its state."""
         self._require(env)
         state = np.zeros(self.kind.num_state, np.float64)
-        self.library.surefoot_classic_get_state(self.handle, env, state.ctypes.data)
+        self.library.get_state(self.handle, env, state.ctypes.data)
         return state
 
     def set_state(self, env: int, episode: int, steps: int, state: Array) -> None:
@@ -202,7 +202,7 @@ class ClassicEnvs:
             raise ValueError(f"a state of {self.kind.name} is {self.kind.num_state} numbers, not {np.shape(state)}")
         state = np.ascontiguousarray(state, np.float64)
         obs = self.obs[env].ctypes.data
-        self.library.surefoot_classic_set_state(self.handle, env, episode, steps, state.ctypes.data, obs)
+        self.library.set_state(self.handle, env, episode, steps, state.ctypes.data, obs)
 
     def close(self) -> None:
         self._destroy()

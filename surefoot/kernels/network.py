@@ -8,7 +8,6 @@ ones, and `context` is (where episodes begin `[T, n]` bool, the memory before th
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_double, c_int64, c_void_p
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.kernels.calls import Library
 from surefoot.kernels.library import load
 from surefoot.kernels.structs import Batch as _Batch
 from surefoot.kernels.structs import LossSpec as _LossSpec
@@ -90,6 +90,26 @@ class Description:
     memory: Cell | None = None
 
 
+_pointer, _whole, _sums, _loss, _batch = c_void_p, c_int64, POINTER(c_double), POINTER(_LossSpec), POINTER(_Batch)
+SIGNATURES: dict[str, list[Any]] = {
+    "create": [_pointer, _whole, _pointer, *[_whole] * 5, _pointer],
+    "destroy": [_pointer],
+    "threads": [_pointer, _pointer],
+    "tasks": [_pointer, _whole, _pointer],
+    "act": [*[_pointer] * 4, _whole, *[_pointer] * 6],
+    "values": [_pointer, _pointer, _batch, _pointer],
+    "outputs": [*[_pointer] * 3, _whole, _pointer],
+    "outputs_gradient": [*[_pointer] * 4, _whole, _pointer, _pointer],
+    "evaluate": [_pointer, _pointer, _loss, _batch, _sums, _pointer],
+    "gradient": [_pointer, _pointer, _loss, _batch, _pointer, _whole, _whole, _pointer, _sums],
+    "epochs": [
+        *(*[_pointer] * 5, POINTER(c_int64), _loss, POINTER(_OptimizerSpec), _batch),
+        *(_pointer, _whole, _whole, _whole, _sums, _sums),
+    ],
+    "fisher_product": [*[_pointer] * 3, _batch, _pointer],
+}
+
+
 def loss_spec(
     surrogate: str,
     *,
@@ -121,12 +141,15 @@ def optimizer_spec(kind: str, slices: Sequence[tuple[int, int, float]], max_grad
 
 
 class Network:
-    """The kernels of one description. `threads` share the work of a call; no result depends on their number."""
+    """The kernels of one description. `threads` share the work of a call; no result depends on their number.
+
+    In a forked child it works as in its parent, with threads of its own.
+    """
 
     def __init__(self, description: Description, threads: int = 1) -> None:
         self.handle: int | None = None
-        self.library = declare(load("nn"))
-        self.description, self.threads = description, threads
+        self.library = Library(load("nn"), "sf_", SIGNATURES)
+        self.description, self.asked = description, threads
         d = description
         self.width = (d.inputs if d.memory is None else d.memory.of_input.inputs) + d.masks
         numbers: list[int] = [d.inputs, d.masks, ACTIVATIONS[d.activation]]
@@ -145,21 +168,29 @@ class Network:
             ranges += [] if part.mean_range is None else list(part.mean_range)
         table = np.asarray(numbers, np.int64)
         flat = np.concatenate([np.zeros(0, np.float32), *(np.asarray(r, np.float32) for r in ranges)])
-        at = (table.ctypes.data, flat.ctypes.data, d.size, d.actor_size, d.first_trained, threads)
-        self.handle = self.library.sf_create(*at)
-        if not self.handle:
-            raise MemoryError("the native kernels found no memory for their workspace")
+        arrays = (table.ctypes.data, len(table), flat.ctypes.data, len(flat))
+        made = c_void_p()
+        self.library.create(*arrays, d.size, d.actor_size, d.first_trained, threads, byref(made))
+        self.handle = made.value
         self._history = (c_double * len(HISTORY))()
         self._sums = (c_double * len(SUMS))()
 
     def tasks(self, samples: int) -> int:
         """Pieces that a gradient of so many samples is made of: more threads than that have nothing to do."""
-        found: int = self.library.sf_tasks(self.handle, samples)
-        return found
+        found = c_int64()
+        self.library.tasks(self.handle, samples, byref(found))
+        return found.value
+
+    @property
+    def threads(self) -> int:
+        """That share the work of a call: as many as were asked for, or as the system lets this process have."""
+        found = c_int64()
+        self.library.threads(self.handle, byref(found))
+        return found.value
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
-            self.library.sf_destroy(self.handle)
+            self.library.destroy(self.handle)
 
     def act(
         self,
@@ -179,7 +210,7 @@ class Network:
         samples = len(x)
         assert x.shape[1] == self.width, x.shape
         start, memory = self._checked(context, samples)
-        self.library.sf_act(
+        self.library.act(
             self.handle,
             address(theta),
             address(x),
@@ -195,7 +226,7 @@ class Network:
 
     def values(self, theta: Numbers, x: Numbers, context: Before = None) -> Tensor:
         out = torch.empty(len(x))
-        self.library.sf_values(self.handle, address(theta), byref(self.batch(x, context=context)), address(out))
+        self.library.values(self.handle, address(theta), byref(self.batch(x, context=context)), address(out))
         return out
 
     def _checked(self, context: Before, samples: int) -> tuple[Numbers | None, Numbers | None]:
@@ -213,7 +244,7 @@ class Network:
     def outputs(self, theta: Numbers, x: Numbers) -> Tensor:
         """Of actor and critic side by side, before any distribution is made of them."""
         out = torch.empty(len(x), self._columns)
-        self.library.sf_outputs(self.handle, address(theta), address(x), len(x), address(out))
+        self.library.outputs(self.handle, address(theta), address(x), len(x), address(out))
         return out
 
     def outputs_gradient(
@@ -221,7 +252,7 @@ class Network:
     ) -> None:
         """The weights' gradient of Σ d_out·outputs, and that of x. What is not a layer (log_std) is left as it is."""
         assert d_out.shape == (len(x), self._columns), d_out.shape
-        self.library.sf_outputs_gradient(
+        self.library.outputs_gradient(
             self.handle, address(theta), address(x), address(d_out), len(x), address(gradient), address(dx)
         )
 
@@ -255,7 +286,7 @@ class Network:
 
     def evaluate(self, theta: Numbers, spec: _LossSpec, batch: Any, kl: Numbers | None = None) -> dict[str, float]:
         """The loss's terms as means over the samples, without a gradient; kl gets each sample's."""
-        self.library.sf_evaluate(self.handle, address(theta), byref(spec), byref(batch), self._sums, address(kl))
+        self.library.evaluate(self.handle, address(theta), byref(spec), byref(batch), self._sums, address(kl))
         return self._means()
 
     def gradient(
@@ -270,7 +301,7 @@ class Network:
     ) -> dict[str, float]:
         """The loss's gradient over the samples (with a memory: the sequences) at `index`, and its terms as means."""
         samples = (batch.sequences or batch.size) if index is None else len(index)
-        self.library.sf_gradient(
+        self.library.gradient(
             *(self.handle, address(theta), byref(spec), byref(batch), address(index, np.int64), samples, normalize),
             *(address(gradient), self._sums),
         )
@@ -303,7 +334,7 @@ class Network:
         for at in range(len(HISTORY)):
             self._history[at] = 0.0
         count, error = c_int64(steps), c_double(0.0)
-        self.library.sf_epochs(
+        self.library.epochs(
             *(self.handle, address(theta), address(gradient), address(moments[0]), address(moments[1]), byref(count)),
             *(
                 byref(spec),
@@ -320,7 +351,7 @@ class Network:
 
     def fisher_product(self, theta: Numbers, direction: Numbers, batch: Any, product: Numbers) -> None:
         """F·direction, the batch's mean Fisher matrix; critic columns are untouched."""
-        self.library.sf_fisher_product(self.handle, address(theta), address(direction), byref(batch), address(product))
+        self.library.fisher_product(self.handle, address(theta), address(direction), byref(batch), address(product))
 
 
 def address(array: Array | Tensor | None, dtype: Any = np.float32) -> int | None:
@@ -334,27 +365,3 @@ def address(array: Array | Tensor | None, dtype: Any = np.float32) -> int | None
     assert array.dtype == dtype, f"{array.dtype} where {dtype} is needed"
     assert array.flags.c_contiguous, "a contiguous array is needed"
     return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
-
-
-def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
-    """Say what every function takes."""
-    pointer, whole, loss, batch = c_void_p, c_int64, POINTER(_LossSpec), POINTER(_Batch)
-    lib.sf_create.restype = c_void_p
-    lib.sf_create.argtypes = [pointer, pointer, whole, whole, whole, whole]
-    lib.sf_destroy.argtypes = [pointer]
-    lib.sf_tasks.restype, lib.sf_tasks.argtypes = whole, [pointer, whole]
-    lib.sf_act.argtypes = [pointer, pointer, pointer, pointer, whole, *[pointer] * 6]
-    lib.sf_values.argtypes = [pointer, pointer, batch, pointer]
-    lib.sf_outputs.argtypes = [pointer, pointer, pointer, whole, pointer]
-    lib.sf_outputs_gradient.argtypes = [pointer, pointer, pointer, pointer, whole, pointer, pointer]
-    lib.sf_evaluate.argtypes = [pointer, pointer, loss, batch, POINTER(c_double), pointer]
-    lib.sf_gradient.argtypes = [pointer, pointer, loss, batch, pointer, whole, whole, pointer, POINTER(c_double)]
-    lib.sf_epochs.argtypes = [
-        *(pointer, pointer, pointer, pointer, pointer, POINTER(c_int64), loss, POINTER(_OptimizerSpec), batch),
-        *(pointer, whole, whole, whole, POINTER(c_double), POINTER(c_double)),
-    ]
-    lib.sf_fisher_product.argtypes = [pointer, pointer, pointer, batch, pointer]
-    for name in ("destroy", "act", "values", "outputs", "outputs_gradient", "evaluate", "gradient", "epochs"):
-        getattr(lib, f"sf_{name}").restype = None
-    lib.sf_fisher_product.restype = None
-    return lib

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_int64, c_void_p
+from ctypes import byref, c_int64, c_void_p
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from surefoot.kernels.calls import Library
 from surefoot.kernels.library import load
 
 ALIGNMENT = 64  # bytes
+SIGNATURES: dict[str, list[Any]] = {
+    "recur_kept": [*[c_int64] * 4, c_void_p],
+    "recur": [*[c_int64] * 4, *[c_void_p] * 8],
+    "recur_back": [*[c_int64] * 4, *[c_void_p] * 10],
+}
 
 
 def recurrence(
@@ -40,14 +45,15 @@ class _Recurrence(torch.autograd.Function):
         sizes = (int(lstm), hidden, steps, sequences)
         out, after, kept = x.new_empty(steps, sequences, hidden), torch.empty_like(state), None
         if any(ctx.needs_input_grad):
-            numbers = _library().sf_recur_kept(*sizes)
-            kept = torch.empty(numbers + ALIGNMENT // 4)
+            numbers = c_int64()
+            _library().recur_kept(*sizes, byref(numbers))
+            kept = torch.empty(numbers.value + ALIGNMENT // 4)
             first = -kept.data_ptr() % ALIGNMENT // 4
-            kept = kept[first : first + numbers]
+            kept = kept[first : first + numbers.value]
             ctx.sizes = sizes
             ctx.save_for_backward(weight, bias, start, kept)
         pointers = (weight, bias, start, x, state, out, after)
-        _library().sf_recur(*sizes, *(t.data_ptr() for t in pointers), None if kept is None else kept.data_ptr())
+        _library().recur(*sizes, *(t.data_ptr() for t in pointers), None if kept is None else kept.data_ptr())
         return out, after
 
     @staticmethod
@@ -58,14 +64,10 @@ class _Recurrence(torch.autograd.Function):
         dx = d_out.new_empty(steps, sequences, (4 if lstm else 3) * hidden)
         d_state, d_weight, d_bias = torch.empty_like(d_after), torch.empty_like(weight), torch.empty_like(bias)
         pointers = (weight, bias, start, kept, d_out, d_after, dx, d_state, d_weight, d_bias)
-        _library().sf_recur_back(*ctx.sizes, *(t.data_ptr() for t in pointers))
+        _library().recur_back(*ctx.sizes, *(t.data_ptr() for t in pointers))
         return dx, d_state, d_weight, d_bias, None, None
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    library = load("nn")
-    library.sf_recur_kept.restype, library.sf_recur_kept.argtypes = c_int64, [c_int64] * 4
-    library.sf_recur.restype, library.sf_recur.argtypes = None, [*[c_int64] * 4, *[c_void_p] * 8]
-    library.sf_recur_back.restype, library.sf_recur_back.argtypes = None, [*[c_int64] * 4, *[c_void_p] * 10]
-    return library
+def _library() -> Library:
+    return Library(load("nn"), "sf_", SIGNATURES)

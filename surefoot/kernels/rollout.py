@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.kernels.calls import Library
+from surefoot.kernels.library import load
 from surefoot.kernels.network import Network, address
 from surefoot.kernels.structs import Finished as _Finished
 from surefoot.kernels.structs import Rollout as _Rollout
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
     from surefoot.kernels.classic import ClassicEnvs
     from surefoot.types import Array
+
+
+SIGNATURES: dict[str, list[Any]] = {"rollout": [c_void_p, c_void_p, POINTER(_Rollout), c_void_p]}
 
 
 class NativeRollout:
@@ -38,7 +43,7 @@ class NativeRollout:
             steps=steps,
             envs=num_envs,
             numbers=numbers,
-            step=cast(envs.library.surefoot_classic_step, c_void_p).value,
+            step=cast(envs.library.step, c_void_p).value,
             handle=envs.handle,
             discrete=envs.kind.num_actions > 0,
             low=low,
@@ -50,8 +55,7 @@ class NativeRollout:
             final_memory=address(self.final_memory),
             **{name: address(array, types.get(name, np.float32)) for name, array in arrays.items()},
         )
-        self._call = net.library.sf_rollout
-        self._call.restype, self._call.argtypes = c_int64, [c_void_p, c_void_p, POINTER(_Rollout)]
+        self._call = Library(load("nn"), "sf_", SIGNATURES).rollout
 
     def run(
         self,
@@ -70,8 +74,9 @@ class NativeRollout:
         args.memory = address(memory)
         args.noise, args.ret, args.length = address(noise), address(ret, np.float64), address(length, np.int64)
         args.shift, args.scale = (None, None) if normalizer is None else map(address, normalizer)
-        used: int = self._call(self.net.handle, address(theta), byref(args))
-        return used
+        used = c_int64()
+        self._call(self.net.handle, address(theta), byref(args), byref(used))
+        return used.value
 
     def finals(self) -> list[tuple[int, Array]]:
         """(t·N + n, last observation) of every truncation of the last run."""

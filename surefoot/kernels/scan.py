@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_double, c_int64, c_void_p
+from ctypes import byref, c_double, c_int64, c_void_p
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from surefoot.kernels.calls import Library
 from surefoot.kernels.library import load
 
 if TYPE_CHECKING:
@@ -17,13 +17,21 @@ if TYPE_CHECKING:
 
     from surefoot.types import Array, Rollout
 
+SIGNATURES: dict[str, list[Any]] = {
+    "reverse_scan": [*[c_void_p] * 3, c_int64, c_int64],
+    "advantages": [*[c_void_p] * 6, *[c_int64] * 2, *[c_double] * 3, c_int64, c_void_p, c_void_p],
+    "explained_variance": [*[c_void_p] * 3, c_int64, c_void_p],
+    "moments": [c_void_p, c_int64, c_int64, c_void_p, c_void_p],
+    "running_returns": [*[c_void_p] * 3, c_int64, c_int64, c_double, c_void_p, c_void_p],
+}
+
 
 def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
     """y_t = x_t + decay_t · y_{t+1}, backwards over time with y_T = 0. All `[T, N]` float32."""
     assert x.shape == decay.shape, f"x {tuple(x.shape)} and decay {tuple(decay.shape)} differ"
     x, decay = x.contiguous(), decay.contiguous()
     y = torch.empty_like(x)
-    _library().sf_reverse_scan(x.data_ptr(), decay.data_ptr(), y.data_ptr(), *x.shape)
+    _library().reverse_scan(x.data_ptr(), decay.data_ptr(), y.data_ptr(), *x.shape)
     return y
 
 
@@ -37,24 +45,23 @@ def advantages(
     advantage, target = torch.empty(shape), torch.empty(shape)
     pointers = [tensor.data_ptr() for tensor in tensors]
     cut = segment_length or 0
-    _library().sf_advantages(
-        *pointers, *shape, gamma, lambda_, value_lambda, cut, advantage.data_ptr(), target.data_ptr()
-    )
+    _library().advantages(*pointers, *shape, gamma, lambda_, value_lambda, cut, advantage.data_ptr(), target.data_ptr())
     return advantage, target
 
 
 def explained_variance(value: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
     """1 − Var(target − value) / Var(target), in float64."""
     pointers = (value.data_ptr(), target.data_ptr(), None if weight is None else weight.data_ptr())
-    found: float = _library().sf_explained_variance(*pointers, len(value))
-    return found
+    found = c_double()
+    _library().explained_variance(*pointers, len(value), byref(found))
+    return found.value
 
 
 def moments(rows: Array) -> tuple[Array, Array]:
     """(mean, population variance) over the first axis of `[B, ...]` float32, in float64."""
     rows = np.ascontiguousarray(rows, np.float32)
     mean, var = np.empty(rows.shape[1:]), np.empty(rows.shape[1:])
-    _library().sf_moments(rows.ctypes.data, len(rows), mean.size, mean.ctypes.data, var.ctypes.data)
+    _library().moments(rows.ctypes.data, len(rows), mean.size, mean.ctypes.data, var.ctypes.data)
     return mean, var
 
 
@@ -64,25 +71,10 @@ def running_returns(reward: Array, done: Array, valid: Array, gamma: float, runn
     flags = [np.ascontiguousarray(x, np.bool_) for x in (done, valid)]
     out = np.empty_like(reward)
     pointers = [array.ctypes.data for array in (reward, *flags)]
-    _library().sf_running_returns(*pointers, *reward.shape, gamma, running.ctypes.data, out.ctypes.data)
+    _library().running_returns(*pointers, *reward.shape, gamma, running.ctypes.data, out.ctypes.data)
     return out, running
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    library = load("nn")
-    library.sf_reverse_scan.restype = None
-    library.sf_reverse_scan.argtypes = [c_void_p, c_void_p, c_void_p, c_int64, c_int64]
-    library.sf_advantages.restype = None
-    library.sf_advantages.argtypes = [
-        *([c_void_p] * 6),
-        *([c_int64] * 2),
-        *([c_double] * 3),
-        *(c_int64, c_void_p, c_void_p),
-    ]
-    library.sf_moments.restype, library.sf_moments.argtypes = None, [c_void_p, c_int64, c_int64, c_void_p, c_void_p]
-    library.sf_running_returns.restype = None
-    library.sf_running_returns.argtypes = [*([c_void_p] * 3), c_int64, c_int64, c_double, c_void_p, c_void_p]
-    library.sf_explained_variance.restype = c_double
-    library.sf_explained_variance.argtypes = [c_void_p, c_void_p, c_void_p, c_int64]
-    return library
+def _library() -> Library:
+    return Library(load("nn"), "sf_", SIGNATURES)

@@ -15,7 +15,9 @@ from surefoot.engine.collect_tensors import TensorCollector
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.fast import choose_engine, compile_parts
 from surefoot.engine.native import NativeCollector, NativeLearner
+from surefoot.engine.openmp import require_threads, startable
 from surefoot.engine.optimize import Learner
+from surefoot.engine.threads import most_threads
 from surefoot.engine.torch_threads import fastest_torch
 from surefoot.envs.checks import blamed
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
@@ -148,10 +150,13 @@ class Threads(NamedTuple):
 
     number: int
     why: str = ""
+    asked: int = 1
 
     def __str__(self) -> str:
-        why = f" ({self.why})" if self.why and self.number > 1 else ""
-        return f"{self.number} thread{'s' if self.number > 1 else ''}{why}"
+        why = self.why if self.number > 1 else ""
+        if self.number < self.asked:
+            why = f"{self.asked} were asked for; the system refused more"
+        return f"{self.number} thread{'s' if self.number > 1 else ''}{f' ({why})' if why else ''}"
 
 
 def build_learner(
@@ -172,18 +177,25 @@ def build_learner(
         adaptive_kl=getattr(config.algorithm, "adaptive_kl", None),
     )
     if isinstance(learner, NativeLearner):
-        return learner, reason, Threads(learner.net.threads)
+        return learner, reason, Threads(learner.net.threads, asked=learner.net.asked)
     parts = config.run.engine == "auto" and not tensors
     if parts:
         compiled = compile_parts(policy, learner.flat, 1)
         reason += f"; {compiled}" if compiled else ""
-    if wanted != "auto" or learner.flat.vector.device.type != "cpu":
-        threads = Threads(1 if wanted == "auto" else wanted)
-    else:
-        threads = Threads(*fastest_torch(policy, samples))
+    threads = _torch_threads(policy, wanted, samples, on_cpu=learner.flat.vector.device.type == "cpu")
     if parts and threads.number > 1:
         compile_parts(policy, learner.flat, threads.number)
     return learner, reason, threads
+
+
+def _torch_threads(policy: ActorCritic, wanted: int | str, samples: int, *, on_cpu: bool) -> Threads:
+    """As many as asked for, or as are fastest; fewer where the system refuses to start them."""
+    if isinstance(wanted, int):
+        require_threads(wanted)
+        return Threads(startable(wanted), asked=wanted)
+    most = most_threads() if on_cpu else 1
+    possible = startable(most)
+    return Threads(*fastest_torch(policy, samples, possible), asked=most if possible < most else 1)
 
 
 def _minibatch(config: Any, samples: int) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from contextlib import closing
+from ctypes import byref, c_uint32
 
 import gymnasium as gym
 import numpy as np
@@ -48,23 +49,25 @@ def test_the_table_of_kinds_is_that_of_the_library(plain):
     assert {name for name, _ in CLASSES.values()} == set(KINDS) == set(ENVS)
     for kind in KINDS.values():
         sizes = np.zeros(3, np.int64)
-        assert plain.surefoot_classic_sizes(kind.number, sizes.ctypes.data)
+        plain.sizes(kind.number, sizes.ctypes.data)
         assert sizes.tolist() == [kind.num_state, kind.num_obs, kind.num_actions]
-    assert not plain.surefoot_classic_sizes(len(KINDS), sizes.ctypes.data)
+    with pytest.raises(RuntimeError, match="no such kind of env"):
+        plain.sizes(len(KINDS), sizes.ctypes.data)
 
 
 @pytest.mark.parametrize("run_seed", [0, 7, -1, 2**31, 2**64, 10**30, 10**114, 10**115, 10**116, 10**127, 10**400])
 def test_the_seed_of_an_episode_is_that_of_python(plain, run_seed):
     """Lengths around a block of the hash (128 bytes) among them."""
     for env, episode in [(0, 0), (0, 1), (3, -1), (12, 345), (999_999, 10**12)]:
-        native = plain.surefoot_classic_episode_seed(str(run_seed).encode(), env, episode)
-        assert native == episode_seed(run_seed, env, episode)
+        native = c_uint32()
+        plain.episode_seed(str(run_seed).encode(), env, episode, byref(native))
+        assert native.value == episode_seed(run_seed, env, episode)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 42, 2**31 - 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1])
 def test_the_generator_is_numpys(plain, seed):
     numbers = np.zeros(1_000)
-    plain.surefoot_classic_random(seed, numbers.ctypes.data, numbers.size)
+    plain.random(seed, numbers.ctypes.data, numbers.size)
     np.testing.assert_array_equal(numbers, np.random.default_rng(seed).random(1_000))
 
 

@@ -3,24 +3,33 @@
 // usual and its remembered actions grow.
 #include "classic.hpp"
 
-#include <climits>
+#include "entry.hpp"
 
 namespace classic = surefoot::classic;
+using surefoot::guarded;
 
 #ifndef SUREFOOT_SOURCES
 #define SUREFOOT_SOURCES ""
 #endif
 
+static classic::AnyEnvs& opened(void* envs) { return *static_cast<classic::AnyEnvs*>(envs); }
+static void require_known(bool kind) {
+    if (!kind) throw std::invalid_argument("there is no such kind of env");
+}
+
 extern "C" {
 
 // What it was built from; setup.py says it.
-const char* surefoot_sources() { return SUREFOOT_SOURCES; }
+EXPORT const char* surefoot_sources() { return SUREFOOT_SOURCES; }
 
-// NULL where there is no such kind or no memory. `run_seed`: decimal text. `time_limit` 0: none.
-void* surefoot_classic_create(int kind, std::int64_t num_envs, const char* run_seed, double g, double goal_velocity,
-                              int sutton_barto_reward, std::int64_t time_limit, std::int64_t longest_replay) {
-    void* made = nullptr;
-    try {
+// Of this thread's last call that FAILED.
+EXPORT const char* surefoot_error() { return surefoot::last_error; }
+
+// `run_seed`: decimal text. `time_limit` 0: none.
+EXPORT int surefoot_classic_create(int kind, std::int64_t num_envs, const char* run_seed, double g, double goal_velocity,
+                                   int sutton_barto_reward, std::int64_t time_limit, std::int64_t longest_replay,
+                                   void** made) {
+    return guarded([&] {
         classic::Setup setup;
         setup.num_envs = num_envs;
         setup.run_seed = run_seed;
@@ -29,110 +38,113 @@ void* surefoot_classic_create(int kind, std::int64_t num_envs, const char* run_s
         setup.params.sutton_barto_reward = sutton_barto_reward != 0;
         setup.time_limit = time_limit;
         setup.longest_replay = longest_replay;
-        classic::with_kind(kind, [&](auto tag) {
+        require_known(classic::with_kind(kind, [&](auto tag) {
             using Made = classic::Envs<typename decltype(tag)::Type>;
-            made = static_cast<classic::AnyEnvs*>(new Made(setup));
-        });
-    } catch (...) {
-        return nullptr;
-    }
-    return made;
+            *made = static_cast<classic::AnyEnvs*>(new Made(setup));
+        }));
+    });
 }
 
-void surefoot_classic_destroy(void* envs) { delete static_cast<classic::AnyEnvs*>(envs); }
+EXPORT int surefoot_classic_destroy(void* envs) {
+    return guarded([&] { delete &opened(envs); });
+}
 
 // state, observation, choices (0: the action is one float)
-int surefoot_classic_sizes(int kind, std::int64_t* sizes) {
-    return classic::with_kind(kind, [&](auto tag) {
-        using Kind = typename decltype(tag)::Type;
-        sizes[0] = Kind::num_state;
-        sizes[1] = Kind::num_obs;
-        sizes[2] = Kind::num_actions;
+EXPORT int surefoot_classic_sizes(int kind, std::int64_t* sizes) {
+    return guarded([&] {
+        require_known(classic::with_kind(kind, [&](auto tag) {
+            using Kind = typename decltype(tag)::Type;
+            sizes[0] = Kind::num_state;
+            sizes[1] = Kind::num_obs;
+            sizes[2] = Kind::num_actions;
+        }));
     });
 }
 
 // Every env to the start of its next episode; obs [num_envs, num_obs].
-void surefoot_classic_reset(void* envs, float* obs) { static_cast<classic::AnyEnvs*>(envs)->reset(obs); }
+EXPORT int surefoot_classic_reset(void* envs, float* obs) {
+    return guarded([&] { opened(envs).reset(obs); });
+}
 
 // One env to the start of an episode with this seed; obs [num_obs]. The next one's seed is its own again.
-void surefoot_classic_begin(void* envs, std::int64_t env, std::int64_t episode, std::uint64_t seed, float* obs) {
-    static_cast<classic::AnyEnvs*>(envs)->begin_seeded(env, episode, seed, obs);
+EXPORT int surefoot_classic_begin(void* envs, std::int64_t env, std::int64_t episode, std::uint64_t seed, float* obs) {
+    return guarded([&] { opened(envs).begin_seeded(env, episode, seed, obs); });
 }
 
 // action: int64 or float [num_envs]; active: NULL or [num_envs], 0 leaves an env as it is. Rows of final_obs are written
-// where an episode ended. Returns how many did; -1 - env for a fault of that env; INT64_MIN where there is no memory.
-std::int64_t surefoot_classic_step(void* envs, const void* action, const std::uint8_t* active, float* obs,
-                                   double* reward, std::uint8_t* terminated, std::uint8_t* truncated,
-                                   float* final_obs) {
-    try {
-        return static_cast<classic::AnyEnvs*>(envs)->step(action, active, obs, reward, terminated, truncated, final_obs);
-    } catch (...) {
-        return INT64_MIN;
-    }
+// where an episode ended. `ended`: how many did; -1 - env for a fault of that env.
+EXPORT int surefoot_classic_step(void* envs, const void* action, const std::uint8_t* active, float* obs, double* reward,
+                                 std::uint8_t* terminated, std::uint8_t* truncated, float* final_obs,
+                                 std::int64_t* ended) {
+    return guarded([&] {
+        *ended = opened(envs).step(action, active, obs, reward, terminated, truncated, final_obs);
+    });
 }
 
 // Number and steps of the open episodes, each [num_envs].
-void surefoot_classic_where(const void* envs, std::int64_t* episode, std::int64_t* steps) {
-    const auto* all = static_cast<const classic::AnyEnvs*>(envs);
-    std::memcpy(episode, all->episode.data(), all->episode.size() * sizeof(std::int64_t));
-    std::memcpy(steps, all->steps.data(), all->steps.size() * sizeof(std::int64_t));
+EXPORT int surefoot_classic_where(void* envs, std::int64_t* episode, std::int64_t* steps) {
+    return guarded([&] {
+        const classic::AnyEnvs& own = opened(envs);
+        std::memcpy(episode, own.episode.data(), own.episode.size() * sizeof(std::int64_t));
+        std::memcpy(steps, own.steps.data(), own.steps.size() * sizeof(std::int64_t));
+    });
 }
 
-std::int64_t surefoot_classic_num_remembered(const void* envs, std::int64_t env) {
-    return static_cast<const classic::AnyEnvs*>(envs)->num_remembered(env);
+EXPORT int surefoot_classic_num_remembered(void* envs, std::int64_t env, std::int64_t* count) {
+    return guarded([&] { *count = opened(envs).num_remembered(env); });
 }
 
 // The actions of an env's open episode, as many as `num_remembered` says.
-void surefoot_classic_remembered(const void* envs, std::int64_t env, void* action) {
-    static_cast<const classic::AnyEnvs*>(envs)->remembered(env, action);
+EXPORT int surefoot_classic_remembered(void* envs, std::int64_t env, void* action) {
+    return guarded([&] { opened(envs).remembered(env, action); });
 }
 
-// An env to where `episode` stood after these actions, obs [num_obs]; 0 where they do not lead there.
-int surefoot_classic_replay(void* envs, std::int64_t env, std::int64_t episode, const void* action, std::int64_t count,
-                            float* obs) {
-    try {
-        return static_cast<classic::AnyEnvs*>(envs)->replay(env, episode, action, count, obs);
-    } catch (...) {
-        return 0;
-    }
+// An env to where `episode` stood after these actions, obs [num_obs]; `came` 0: they do not lead there.
+EXPORT int surefoot_classic_replay(void* envs, std::int64_t env, std::int64_t episode, const void* action,
+                                   std::int64_t count, float* obs, int* came) {
+    return guarded([&] { *came = opened(envs).replay(env, episode, action, count, obs); });
 }
 
-void surefoot_classic_get_state(const void* envs, std::int64_t env, double* state) {
-    static_cast<const classic::AnyEnvs*>(envs)->get_state(env, state);
+EXPORT int surefoot_classic_get_state(void* envs, std::int64_t env, double* state) {
+    return guarded([&] { opened(envs).get_state(env, state); });
 }
 
-void surefoot_classic_set_state(void* envs, std::int64_t env, std::int64_t episode, std::int64_t steps,
-                                const double* state, float* obs) {
-    static_cast<classic::AnyEnvs*>(envs)->set_state(env, episode, steps, state, obs);
+EXPORT int surefoot_classic_set_state(void* envs, std::int64_t env, std::int64_t episode, std::int64_t steps,
+                                      const double* state, float* obs) {
+    return guarded([&] { opened(envs).set_state(env, episode, steps, state, obs); });
 }
 
-std::uint32_t surefoot_classic_episode_seed(const char* run_seed, std::int64_t env, std::int64_t episode) {
-    return classic::episode_seed(run_seed, env, episode);
+EXPORT int surefoot_classic_episode_seed(const char* run_seed, std::int64_t env, std::int64_t episode,
+                                         std::uint32_t* seed) {
+    return guarded([&] { *seed = classic::episode_seed(run_seed, env, episode); });
 }
 
 // The first `count` numbers of NumPy's default_rng(seed).random().
-void surefoot_classic_random(std::uint64_t seed, double* out, std::int64_t count) {
-    classic::Random random(seed);
-    for (std::int64_t i = 0; i < count; ++i) out[i] = random.random();
+EXPORT int surefoot_classic_random(std::uint64_t seed, double* out, std::int64_t count) {
+    return guarded([&] {
+        classic::Random random(seed);
+        for (std::int64_t i = 0; i < count; ++i) out[i] = random.random();
+    });
 }
 
 // The functions that the dynamics take from libm and NumPy, to be compared with NumPy's on this machine:
 // 0 sin, 1 cos, 2 x**2, 3 remainder by 2π; of float32 numbers (given as doubles): 4 sin, 5 cos, 6 x**2.
-int surefoot_classic_function(int which, const double* x, double* y, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-        const float narrow = static_cast<float>(x[i]);
-        switch (which) {
-            case 0: y[i] = std::sin(x[i]); break;
-            case 1: y[i] = std::cos(x[i]); break;
-            case 2: y[i] = classic::power_of_two(x[i]); break;
-            case 3: y[i] = classic::modulo(x[i], 2 * classic::pi); break;
-            case 4: y[i] = static_cast<double>(classic::sin_float32(narrow)); break;
-            case 5: y[i] = static_cast<double>(classic::cos_float32(narrow)); break;
-            case 6: y[i] = static_cast<double>(classic::power_of_two(narrow)); break;
-            default: return 0;
+EXPORT int surefoot_classic_function(int which, const double* x, double* y, std::int64_t count) {
+    return guarded([&] {
+        for (std::int64_t i = 0; i < count; ++i) {
+            const float narrow = static_cast<float>(x[i]);
+            switch (which) {
+                case 0: y[i] = std::sin(x[i]); break;
+                case 1: y[i] = std::cos(x[i]); break;
+                case 2: y[i] = classic::power_of_two(x[i]); break;
+                case 3: y[i] = classic::modulo(x[i], 2 * classic::pi); break;
+                case 4: y[i] = static_cast<double>(classic::sin_float32(narrow)); break;
+                case 5: y[i] = static_cast<double>(classic::cos_float32(narrow)); break;
+                case 6: y[i] = static_cast<double>(classic::power_of_two(narrow)); break;
+                default: throw std::invalid_argument("there is no such function");
+            }
         }
-    }
-    return 1;
+    });
 }
 
 }  // extern "C"

@@ -116,8 +116,8 @@ class Engine {
     shard_storage.resize((size_t)shard_size * MOST_SHARDS + 16);
     shards = (float*)(((uintptr_t)shard_storage.data() + 63) & ~(uintptr_t)63);
     pool.reset(new Pool(threads));
-    for (int rank = 0; rank < threads; rank++) {
-      spaces.emplace_back(new Workspace);
+    for (int rank = 0; rank < pool->size(); rank++) {
+      spaces.push_back(std::unique_ptr<Workspace>(new Workspace));
       Workspace& space = *spaces.back();
       space.x.resize(GROUP * width), space.dx.resize(GROUP * inputs), space.d_actor.resize(GROUP * actor.out());
       space.index.resize(GROUP * LANES), space.sums.resize(GROUP);

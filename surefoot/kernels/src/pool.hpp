@@ -3,13 +3,15 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace surefoot {
@@ -24,66 +26,87 @@ static inline void relax() {
 // for may need this very core.
 constexpr int SPINS = 2000;
 
+// Thrown at whoever waits for a thread that has failed.
+struct Broken {};
+
 class Barrier {
  public:
-  explicit Barrier(int size) : size_(size) {}
+  int size = 1;  // changes only while nobody waits
   void wait() {
-    if (size_ == 1) return;
-    int phase = phase_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+    if (size == 1) return;
+    const uint64_t phase = phase_.load(std::memory_order_acquire);
+    if (phase & BROKEN) throw Broken();
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
       arrived_.store(0, std::memory_order_relaxed);
       phase_.fetch_add(1, std::memory_order_release);
       return;
     }
-    for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; spins++) {
+    uint64_t now = phase;
+    for (int spins = 0; (now = phase_.load(std::memory_order_acquire)) == phase; spins++) {
       if (spins < SPINS) relax(); else sched_yield();
     }
+    if (now & BROKEN) throw Broken();
   }
+  // Lets everybody go who waits or will wait. True for the first to break it.
+  bool break_up() { return !(phase_.fetch_or(BROKEN, std::memory_order_acq_rel) & BROKEN); }
+  bool broken() const { return phase_.load(std::memory_order_acquire) & BROKEN; }
+  void mend() { arrived_ = 0, phase_ = 0; }  // while nobody waits
 
  private:
-  const int size_;
-  std::atomic<int> arrived_{0}, phase_{0};
+  static constexpr uint64_t BROKEN = uint64_t{1} << 63;
+  std::atomic<int> arrived_{0};
+  std::atomic<uint64_t> phase_{0};
 };
 
 class Pool {
  public:
-  explicit Pool(int threads) : size_(threads), owner_(getpid()), barrier_(threads) {}
-  ~Pool() { stop(); }
-  int size() const { return size_; }
+  // So many threads, the caller's being one of them, or as many as the system lets us have.
+  explicit Pool(int threads) {
+    sigset_t every, before;  // signals are for Python's main thread, from the first moment on
+    sigfillset(&every);
+    threads_.reserve(threads - 1);
+    pthread_sigmask(SIG_BLOCK, &every, &before);
+    try {
+      for (int rank = 1; rank < threads; rank++) threads_.emplace_back([this, rank] { work(rank); });
+    } catch (const std::exception&) {  // a limit on threads, or no memory for another stack
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    barrier_.size = size();
+  }
+  ~Pool() {
+    hand_out(nullptr);
+    for (auto& thread : threads_) thread.join();
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int size() const { return 1 + (int)threads_.size(); }
   Barrier& barrier() { return barrier_; }
 
-  // body(rank) on every thread, the caller being rank 0.
+  // body(rank) on every thread, the caller being rank 0. An exception on any of them is thrown here; the others leave
+  // at their next barrier.
   void run(const std::function<void(int)>& body) {
-    if (size_ == 1) {
-      body(0);
-      return;
-    }
-    if (getpid() != owner_) {  // a forked child: its threads are the parent's
-      for (auto& thread : threads_) thread.detach();
-      threads_.clear();
-      owner_ = getpid();
-    }
-    if (threads_.empty()) start();
-    {
-      std::lock_guard<std::mutex> hold(mutex_);
-      body_ = &body, left_ = size_ - 1, round_++;
-    }
-    wake_.notify_all();
-    body(0);
+    if (threads_.empty()) return body(0);
+    hand_out(&body);
+    attempt(body, 0);
     for (int spins = 0; left_.load(std::memory_order_acquire); spins++) {
       if (spins < SPINS) relax(); else sched_yield();
     }
+    if (!barrier_.broken()) return;
+    barrier_.mend();
+    std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
  private:
-  void start() {
-    sigset_t every, before;  // signals are for Python's main thread, from the first moment on
-    sigfillset(&every);
-    pthread_sigmask(SIG_BLOCK, &every, &before);
-    for (int rank = 1; rank < size_; rank++) threads_.emplace_back([this, rank] { work(rank); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  void hand_out(const std::function<void(int)>* body) {
+    {
+      std::lock_guard<std::mutex> hold(mutex_);
+      body_ = body, left_ = (int)threads_.size(), round_++;
+    }
+    wake_.notify_all();
   }
   void work(int rank) {
+    (void)std::uncaught_exceptions();  // room for a thread's exceptions is made when it is first asked for: not too late
     for (int64_t seen = 0;;) {
       const std::function<void(int)>* body;
       {
@@ -92,26 +115,19 @@ class Pool {
         seen = round_, body = body_;
       }
       if (!body) return;
-      (*body)(rank);
+      attempt(*body, rank);
       left_.fetch_sub(1, std::memory_order_release);
     }
   }
-  void stop() {
-    if (threads_.empty()) return;
-    if (getpid() != owner_) {  // in a forked child they do not exist
-      for (auto& thread : threads_) thread.detach();
-      return;
+  void attempt(const std::function<void(int)>& body, int rank) noexcept {
+    try {
+      body(rank);
+    } catch (const Broken&) {
+    } catch (...) {
+      if (barrier_.break_up()) failure_ = std::current_exception();
     }
-    {
-      std::lock_guard<std::mutex> hold(mutex_);
-      body_ = nullptr, round_++;
-    }
-    wake_.notify_all();
-    for (auto& thread : threads_) thread.join();
   }
 
-  const int size_;
-  pid_t owner_;
   Barrier barrier_;
   std::vector<std::thread> threads_;
   std::mutex mutex_;
@@ -119,6 +135,7 @@ class Pool {
   const std::function<void(int)>* body_ = nullptr;
   std::atomic<int> left_{0};
   int64_t round_ = 0;
+  std::exception_ptr failure_;
 };
 
 }  // namespace surefoot

@@ -1,12 +1,13 @@
 // A whole rollout of native envs: policy and envs stepped together, without a return to Python between two steps.
 #pragma once
+#include "entry.hpp"
 #include "recurrent.hpp"
 
 namespace surefoot {
 
-// As `surefoot_classic_step`: results of all envs; < 0: env −1 − result is at fault.
-typedef int64_t (*StepFunction)(void* envs, const void* action, const uint8_t* active, float* obs, double* reward,
-                                uint8_t* terminated, uint8_t* truncated, float* final_obs);
+// As `surefoot_classic_step`: results of all envs, how many ended; < 0: env −1 − ended is at fault. Returns a `Status`.
+typedef int (*StepFunction)(void* envs, const void* action, const uint8_t* active, float* obs, double* reward,
+                            uint8_t* terminated, uint8_t* truncated, float* final_obs, int64_t* ended);
 
 struct Finished {
   int64_t env, length;
@@ -96,8 +97,9 @@ static inline int64_t roll(Recurrent& engine, const float* theta, Rollout& r) {
     std::memcpy(obs, r.obs + t * N * D, sizeof(float) * N * D);  // an idle env shows what it showed
     double* reward = r.reward + t * N;
     uint8_t *terminated = r.terminated + t * N, *truncated = r.truncated + t * N;
-    const int64_t ended =
-        r.step(r.handle, sent, r.episodes ? active.data() : nullptr, obs, reward, terminated, truncated, last.data());
+    int64_t ended = 0;
+    require(r.step(r.handle, sent, r.episodes ? active.data() : nullptr, obs, reward, terminated, truncated, last.data(),
+                   &ended));
     if (ended < 0) return -1 - (t * N + (-1 - ended));
     bool anybody = false;
     for (int64_t n = 0; n < N; n++) {

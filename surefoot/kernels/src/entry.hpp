@@ -1,0 +1,40 @@
+// How a call gets in. Every exported function is `return guarded([&] { … });`: an exception that left one would end the
+// process. Results go through pointers; what is returned is a `Status`, which surefoot/kernels/calls.py raises in Python.
+#pragma once
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <stdexcept>
+
+#define EXPORT __attribute__((visibility("default")))
+
+namespace surefoot {
+
+enum Status : int { OK = 0, NO_MEMORY = 1, FAILED = 2 };
+
+static thread_local char last_error[256] = "";  // of this thread's last call that FAILED
+
+template <typename Body>
+static inline int guarded(const Body& body) noexcept {
+  try {
+    body();
+    return OK;
+  } catch (const std::bad_alloc&) {
+    return NO_MEMORY;
+  } catch (const std::length_error&) {  // more than a vector can ever hold
+    return NO_MEMORY;
+  } catch (const std::exception& error) {
+    std::snprintf(last_error, sizeof last_error, "%s", error.what());
+  } catch (...) {
+    std::snprintf(last_error, sizeof last_error, "unknown exception");
+  }
+  return FAILED;
+}
+
+// What another library's function returned.
+static inline void require(int status) {
+  if (status == NO_MEMORY) throw std::bad_alloc();
+  if (status != OK) throw std::runtime_error("a function of another library failed");
+}
+
+}  // namespace surefoot

@@ -17,9 +17,9 @@ from torch import Tensor
 from surefoot.engine.collect import past_limit
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.rollouts import fill_values, scale_rewards
-from surefoot.engine.send_tensors import build_sender, torch_dtype
 from surefoot.engine.timing import PhaseTimer
 from surefoot.errors import EnvError, NonFiniteError, UsageError
+from surefoot.policies.actions.model import torch_dtype
 from surefoot.types import Context, Rollout, Step
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class TensorCollector:
         self.rollout_length = rollout_length
         self.length = rollout_length if episodes_per_env is None else (rollout_length + 1) * episodes_per_env
         self.most_steps = rollout_length * (episodes_per_env or 1) * envs.num_envs
-        self._send = build_sender(policy.actions, envs.device)
+        self._send = policy.actions.tensor_sender(envs.device)
         self._allocate(self.length, envs.num_envs)
         self._last: int | None = None  # where the last rollout's final observation stands
 

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from surefoot.errors import UsageError
-from surefoot.kernels import network
 from surefoot.kernels.library import NotBuilt, load
 from surefoot.kernels.network import Cell, Description, HeadPart, Linear, Network
 from surefoot.kernels.outputs import CompiledMLPs
 from surefoot.kernels.recurrent import recurrence
-from surefoot.policies.actions.box import BoxActions
-from surefoot.policies.actions.composite import CompositeActions
-from surefoot.policies.actions.discrete import DiscreteActions, MultiBinaryActions, MultiDiscreteActions
 
 if TYPE_CHECKING:
     from surefoot.engine.flat import FlatParameters
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.policies.memory import Memory
     from surefoot.policies.mlp import MLP
-    from surefoot.types import Context
+    from surefoot.types import Array, Context
 
 
 class NotServed(Exception):
@@ -99,7 +95,7 @@ def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
     return replace(
         _mlps(policy, inputs, offsets),
         masks=policy.layout.mask_size,
-        parts=_Parts(policy, offsets).of(policy.actions),
+        parts=_parts(policy, offsets),
         first_trained=first_trained,
         memory=memory,
     )
@@ -133,54 +129,40 @@ def _layers(mlp: MLP, offsets: dict[int, int]) -> list[Linear]:
     return layers
 
 
-class _Parts:
-    """The head's parts, in the order of the action space, with their columns."""
+def _parts(policy: ActorCritic, offsets: dict[int, int]) -> list[HeadPart]:
+    """The head's parts, in the order of the action space, each with its first columns."""
+    parts = list[HeadPart]()
+    output = param = action = noise = mask = gaussian = 0
+    log_std = None if policy.log_std is None else offsets[id(policy.log_std)]
+    for part in policy.actions.kernel_parts:
+        kind, size = part.kind, part.size
+        own_std = kind.gaussian and log_std is not None
+        parts.append(
+            HeadPart(
+                kind,
+                size,
+                output,
+                param,
+                action,
+                noise,
+                mask=mask if kind.chooses and policy.layout.mask_size else -1,
+                log_std=log_std + gaussian if kind.gaussian and log_std is not None else -1,
+                mean_range=_mean_range(policy, slice(gaussian, gaussian + size)) if kind.gaussian else None,
+                log_scale=part.log_scale,
+            )
+        )
+        output += size if own_std else size * kind.params
+        param, noise = param + size * kind.params, noise + size * kind.noises
+        action, mask = action + kind.actions(size), mask + (size if kind.chooses else 0)
+        gaussian += size if kind.gaussian else 0
+    return parts
 
-    def __init__(self, policy: ActorCritic, offsets: dict[int, int]) -> None:
-        self.policy, self.parts = policy, list[HeadPart]()
-        self.output = self.param = self.action = self.noise = self.mask = self.gaussian = 0
-        self.log_std = -1 if policy.log_std is None else offsets[id(policy.log_std)]
 
-    def of(self, actions: Any) -> list[HeadPart]:
-        self._add(actions)
-        return self.parts
-
-    def _add(self, actions: Any) -> None:
-        if isinstance(actions, CompositeActions):
-            for model in actions.models:
-                self._add(model)
-        elif isinstance(actions, DiscreteActions):
-            self._part(network.CATEGORICAL, actions.num_params, actions=1)
-        elif isinstance(actions, MultiDiscreteActions):
-            for size in actions.sizes:
-                self._part(network.CATEGORICAL, size, actions=1)
-        elif isinstance(actions, MultiBinaryActions):
-            self._part(network.BERNOULLI, actions.num_params, actions=actions.num_params)
-        elif isinstance(actions, BoxActions):
-            self._gaussian(actions.num_gaussian)
-        else:
-            raise NotServed(f"its actions are {type(actions).__name__.removesuffix('Actions')}")
-
-    def _part(self, kind: int, size: int, actions: int) -> None:
-        masked = kind == network.CATEGORICAL and self.policy.layout.mask_size
-        mask = self.mask if masked else -1
-        self.parts.append(HeadPart(kind, size, self.output, self.param, self.action, self.noise, mask))
-        self.output, self.param, self.noise = self.output + size, self.param + size, self.noise + size
-        self.action += actions
-        self.mask += size if kind == network.CATEGORICAL else 0
-
-    def _gaussian(self, size: int) -> None:
-        policy, own = self.policy, slice(self.gaussian, self.gaussian + size)
-        given = self.log_std < 0
-        bounds = None
-        if policy.config.tanh_mean:
-            bounds = (policy.mean_centre[own].numpy().copy(), policy.mean_half[own].numpy().copy())
-        log_std = -1 if given else self.log_std + self.gaussian
-        at = (self.output, self.param, self.action, self.noise)
-        self.parts.append(HeadPart(network.GAUSSIAN, size, *at, -1, log_std, bounds))
-        self.output += 2 * size if given else size
-        self.param, self.action, self.noise = self.param + 2 * size, self.action + size, self.noise + size
-        self.gaussian += size
+def _mean_range(policy: ActorCritic, own: slice) -> tuple[Array, Array] | None:
+    """Centre and half of what the means of these Gaussian dimensions are squashed into."""
+    if not policy.config.tanh_mean:
+        return None
+    return policy.mean_centre[own].numpy().copy(), policy.mean_half[own].numpy().copy()
 
 
 def rows_of(policy: ActorCritic, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from surefoot.engine.collect import Collector, past_limit
@@ -221,8 +222,10 @@ class NativeCollector(Collector):
         tensors |= {"terminated": self._terminated, "truncated": self._truncated, "valid": self._valid}
         tensors |= {} if self.policy.memory is None else {"start": self._start}
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()} | {"reward": self._reward}
-        low, high = (float(side[0]) if len(side) else 0.0 for side in self.policy.actions.gaussian_bounds())
-        return NativeRollout(self.learner.net, envs.envs, arrays, (low, high), self.episodes_per_env or 0)
+        space, bounds = envs.action_space, None
+        if isinstance(space, spaces.Box):
+            bounds = (float(space.low[0]), float(space.high[0]))
+        return NativeRollout(self.learner.net, envs.envs, arrays, bounds, self.episodes_per_env or 0)
 
     def collect(self, remaining: float = 1.0) -> Rollout:
         if self._rollout is None:

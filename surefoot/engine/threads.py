@@ -63,7 +63,7 @@ def _context(description: Description, samples: int) -> tuple[torch.Tensor, torc
 def _time(net: Network, samples: int) -> float:
     d = net.description
     theta, gradient = torch.zeros(d.size), torch.zeros(d.size)
-    actions = max(part.action + (1 if part.kind == 0 else part.size) for part in d.parts)
+    actions = max(part.action + part.kind.actions(part.size) for part in d.parts)
     x, action, column = torch.zeros(samples, net.width), torch.zeros(samples, actions), torch.zeros(samples)
     x[:, net.width - d.masks :] = 1.0  # every choice is legal
     batch = net.batch(x, action, column, None, column, column, column, context=_context(d, samples))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from surefoot.kernels.calls import Library
+from surefoot.kernels.heads import HeadKind
 from surefoot.kernels.library import load
 from surefoot.kernels.structs import Batch as _Batch
 from surefoot.kernels.structs import LossSpec as _LossSpec
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 Numbers: TypeAlias = "Array | Tensor"
 Before: TypeAlias = "tuple[Numbers, Numbers] | None"  # (start, memory) of a policy with memory
-CATEGORICAL, BERNOULLI, GAUSSIAN = range(3)
 ACTIVATIONS = {"tanh": 0, "relu": 1, "elu": 2, "silu": 3}
 SURROGATES = {"none": 0, "log_prob": 1, "ratio": 2, "clip": 3}
 SUMS = tuple(field[0] for field in Sums._fields_)
@@ -53,7 +53,7 @@ class Linear:
 class HeadPart:
     """One independent part of the action's distribution and its first column among outputs, parameters, …"""
 
-    kind: int
+    kind: HeadKind
     size: int
     output: int
     param: int
@@ -62,6 +62,7 @@ class HeadPart:
     mask: int = -1
     log_std: int = -1  # in the parameter vector; −1: the network gives it
     mean_range: tuple[Array, Array] | None = None
+    log_scale: float = 0.0  # Σ log of what stretches an action into its bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +164,9 @@ class Network:
         numbers.append(len(d.parts))
         ranges: list[Array] = []
         for part in d.parts:
-            numbers += [part.kind, part.size, part.output, part.param, part.action, part.noise, part.mask]
+            numbers += [part.kind.code, part.size, part.output, part.param, part.action, part.noise, part.mask]
             numbers += [part.log_std, part.mean_range is not None]
-            ranges += [] if part.mean_range is None else list(part.mean_range)
+            ranges += [np.array([part.log_scale], np.float32), *(part.mean_range or ())]
         table = np.asarray(numbers, np.int64)
         flat = np.concatenate([np.zeros(0, np.float32), *(np.asarray(r, np.float32) for r in ranges)])
         arrays = (table.ctypes.data, len(table), flat.ctypes.data, len(flat))

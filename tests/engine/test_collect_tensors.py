@@ -11,7 +11,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from surefoot.engine.collect import Collector
 from surefoot.engine.collect_tensors import TensorCollector
 from surefoot.engine.episodes import EpisodeTracker
-from surefoot.engine.send_tensors import build_sender
 from surefoot.envs.gym_envs import SeededEpisodes
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.tensor_envs import TensorEnvs
@@ -178,7 +177,7 @@ def test_tensors_are_sent_as_arrays_are(space, bounds, monkeypatch):
     params = torch.randn(5, model.num_params, generator=generator)
     action = model.draw(params, model.noise((5,), generator))
     expected = model.to_vector_env(action.numpy())
-    send = build_sender(model, torch.device("cpu"))
+    send = model.tensor_sender(torch.device("cpu"))
     guard = Guard(2, monkeypatch)
     guard.step()
     sent = send(action)

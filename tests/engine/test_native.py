@@ -177,7 +177,6 @@ class TestChoice:
         [
             ({"memory": "gru", "std": "gsde", "action_space": CONTINUOUS}, "depends on the state"),
             ({"std": "gsde", "action_space": CONTINUOUS}, "depends on the state"),
-            ({"action_bounds": "beta", "action_space": CONTINUOUS}, "BetaBox"),
             ({"observation_space": spaces.Discrete(500)}, "an encoder that learns"),
         ],
     )

@@ -25,6 +25,10 @@ CASES = {
     "box": (SQUARE, {"activation": "silu", "log_std_init": -0.5}),
     "box-state-std": (SQUARE, {"std": "state", "hidden_sizes": (16,)}),
     "box-tanh-mean": (SQUARE, {"tanh_mean": True}),
+    "box-tanh": (SQUARE, {"action_bounds": "tanh", "log_std_init": -0.5}),
+    "box-tanh-state-std": (SQUARE, {"action_bounds": "tanh", "std": "state"}),
+    "box-beta": (spaces.Box(-1.0, 3.0, (2,), np.float32), {"action_bounds": "beta"}),
+    "hybrid-beta": (HYBRID, {"action_bounds": "beta", "hidden_sizes": (16,)}),
     "hybrid": (HYBRID, {"shared_trunk": True}),
     "odd-widths": (spaces.Discrete(3), {"hidden_sizes": (33, 1, 17), "critic_hidden_sizes": (7,)}),
     "wide": (SQUARE, {"hidden_sizes": (300, 110)}),  # no block of the product holds it all

@@ -122,7 +122,7 @@ class Engine {
       space.x.resize(GROUP * width), space.dx.resize(GROUP * inputs), space.d_actor.resize(GROUP * actor.out());
       space.index.resize(GROUP * LANES), space.sums.resize(GROUP);
       if (has_trunk) space.trunk.prepare(trunk, GROUP), space.d_shared.resize(GROUP * trunk.out());
-      space.actor.prepare(actor, GROUP), space.head.prepare(head);
+      space.actor.prepare(actor, GROUP), head.prepare(space.head);
       if (has_critic) space.critic.prepare(critic, GROUP), space.d_value.resize(GROUP);
     }
   }
@@ -168,9 +168,7 @@ class Engine {
   void distribution(const float* theta, const vec* out, int tile, Workspace& space) const {
     out += (int64_t)tile * actor.out();
     for (int i = 0; i < head.masks; i++) space.head.mask[i] = space.x[(int64_t)tile * width + inputs + i];
-    for (const Part& part : head.parts)
-      params_from(part, theta, out, head.masks ? space.head.mask.data() : nullptr, space.head.param.data(),
-                  space.head.slope.data());
+    head.params_from(theta, out, space.head);
   }
 
   // Actions and what belongs to them, for a group of observations. noise null: the mode. Any output may be null.
@@ -200,8 +198,7 @@ class Engine {
     }
     for (int o = 0; o < head.outputs; o++)
       for (int l = count; l < LANES; l++) h.d_out[o][l] = h.d_out[o][count - 1];
-    for (const Part& part : head.parts)
-      params_from(part, theta, h.d_out.data(), head.masks ? h.mask.data() : nullptr, h.param.data(), h.slope.data());
+    head.params_from(theta, h.d_out.data(), h);
     draw_tile(noise, count, params, action, log_prob, space);
   }
 
@@ -210,10 +207,9 @@ class Engine {
     for (int l = 0; l < LANES; l++) index[l] = l;
     HeadScratch& h = space.head;
     if (noise) load(noise, head.noises, head.noises, index, count, h.noise.data());
-    for (const Part& part : head.parts) draw(part, h.param.data(), noise ? h.noise.data() : nullptr, h.action.data());
-    vec chosen{}, entropy{}, kl{};
+    head.draw(noise != nullptr, h);
     if (log_prob) {
-      for (const Part& part : head.parts) measure(part, h, false, chosen, entropy, kl);
+      const vec chosen = head.measure(false, h).log_prob;
       for (int l = 0; l < count; l++) log_prob[l] = chosen[l];
     }
     if (params) store(h.param.data(), head.params, params, count);
@@ -368,15 +364,10 @@ class Engine {
       for (int t = 0; t < tiles; t++) {
         const int here = in_tile(count, t);
         distribution(theta, out, t, space);
-        for (const Part& part : head.parts)
-          if (part.kind == CATEGORICAL)
-            log_softmax(&h.param[part.param], part.size, &h.logp[part.param], &h.p[part.param]);
-          else if (part.kind == BERNOULLI)
-            for (int i = 0; i < part.size; i++) h.p[part.param + i] = sigmoid(h.param[part.param + i]);
         vec weight = all(scale);
         if (batch.weight) weight *= load(batch.weight, index + t * LANES, here);
         for (int l = here; l < LANES; l++) weight[l] = 0.0f;
-        for (const Part& part : head.parts) fisher(part, direction, h, tangent + (int64_t)t * actor.out(), weight, g);
+        head.fisher(direction, tangent + (int64_t)t * actor.out(), weight, h, g);
         std::copy_n(h.d_out.begin(), actor.out(), space.d_actor.begin() + (int64_t)t * actor.out());
       }
       back(theta, shared, space, g, ADD, tiles, true, false, along != nullptr);
@@ -459,8 +450,7 @@ class Engine {
     HeadScratch& h = space.head;
     load(batch.action, head.actions, head.actions, index, count, h.action.data());
     if (spec.with_kl) load(batch.params, head.params, head.params, index, count, h.old.data());
-    vec log_prob{}, entropy{}, kl{};
-    for (const Part& part : head.parts) measure(part, h, spec.with_kl, log_prob, entropy, kl);
+    const auto [log_prob, entropy, kl] = head.measure(spec.with_kl, h);
     if (kl_out)
       for (int l = 0; l < count; l++) kl_out[l] = kl[l];
     const vec advantage = batch.advantage ? (load(batch.advantage, index, count) - scale.shift) * scale.stretch : vec{};
@@ -488,9 +478,8 @@ class Engine {
       if (!(off <= sums.ratio_error)) sums.ratio_error = off;
     }
     if (g)
-      for (const Part& part : head.parts)
-        surefoot::gradient(part, h, spec.with_kl, share * of_log_prob, share * (float)-spec.entropy_coef,
-                           share * (float)spec.kl_coef, g);
+      head.gradient(spec.with_kl, {share * of_log_prob, share * (float)-spec.entropy_coef, share * (float)spec.kl_coef}, h,
+                    g);
   }
 
   // The value loss of a tile; returns its derivative with respect to v.

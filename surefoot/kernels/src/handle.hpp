@@ -16,7 +16,7 @@ struct Description {
   // weight, bias; then three chains (trunk, actor, critic), each: count of layers, and for each in, out, weight, bias,
   // activated; then the parts: count, and for each kind, size, output, param, action, noise, mask, log_std, squashed.
   std::vector<int64_t> numbers;
-  std::vector<float> ranges;  // centres and halves of the squashed parts, one after the other
+  std::vector<float> ranges;  // of each part its log_scale and, where its mean is squashed, centres and halves
   int64_t size, actor_size, first_trained;
   int threads;
 };
@@ -41,17 +41,12 @@ static inline std::unique_ptr<Recurrent> make_engine(const Description& descript
   engine->has_trunk = !engine->trunk.layers.empty();
   engine->has_critic = !engine->critic.layers.empty();
   for (int64_t left = *d++; left; left--, d += 9) {
-    Part part{(int)d[0], (int)d[1], (int)d[2], (int)d[3], (int)d[4], (int)d[5], (int)d[6], d[7], 0, {}, {}};
+    Part part{(int)d[0], (int)d[1], (int)d[2], (int)d[3], (int)d[4], (int)d[5], (int)d[6], d[7], 0, {}, {}, *ranges++};
     if (d[8]) {
       part.centre.assign(ranges, ranges + part.size), ranges += part.size;
       part.half.assign(ranges, ranges + part.size), ranges += part.size;
     }
-    Head& head = engine->head;
-    head.outputs = std::max(head.outputs, part.output + part.outputs());
-    head.params = std::max(head.params, part.param + part.params());
-    head.actions = std::max(head.actions, part.action + (part.kind == CATEGORICAL ? 1 : part.size));
-    head.noises = std::max(head.noises, part.noise + part.size);
-    head.parts.push_back(part);
+    engine->head.add(part);
   }
   engine->size = description.size, engine->actor_size = description.actor_size;
   engine->first_trained = description.first_trained;

@@ -20,7 +20,7 @@ struct Rollout {
   StepFunction step;                 // (given)
   void* handle;                      // of the envs (given)
   int64_t discrete;                  // actions are int64 choices, else float32 of one dimension (given)
-  float low, high;                   // what a continuous action is clipped to (given)
+  float low, high;                   // bounds of a continuous action (given)
   int64_t episodes;                  // whole episodes wanted of each env; 0: fixed length (given)
   const float *shift, *scale;        // of a normaliser, ±10 around it; null: none (given)
   const float* noise;                // (given)
@@ -90,7 +90,7 @@ static inline int64_t roll(Recurrent& engine, const float* theta, Rollout& r) {
       sent = action;
     } else {
       std::memcpy((float*)r.action + t * N, drawn.data(), sizeof(float) * N);
-      for (float& a : drawn) a = a < r.low ? r.low : a > r.high ? r.high : a;
+      for (float& a : drawn) a = head.sent(a, r.low, r.high);
       sent = drawn.data();
     }
     float* obs = r.obs + (t + 1) * N * D;

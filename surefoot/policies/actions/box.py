@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from surefoot.errors import UsageError
+from surefoot.kernels.heads import BETA, GAUSSIAN, TANH_GAUSSIAN, KernelPart
 from surefoot.math.distributions import Beta, DiagGaussian, TanhGaussian
-from surefoot.policies.actions.model import Leaf, MeanRange
+from surefoot.policies.actions.model import Leaf, MeanRange, Sender, torch_dtype
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -35,6 +36,7 @@ class BoxActions(Leaf):
         self.low, self.high, self.env_dtype = space.low, space.high, space.dtype
         self.bounded = bool(np.isfinite(space.low).any() or np.isfinite(space.high).any())
         self.num_clipped = size if self.bounded else 0
+        self.kernel_parts: tuple[KernelPart, ...] = (KernelPart(GAUSSIAN, size),)
 
     def params_from(self, outputs: Tensor, log_std: Tensor | None, mean_range: MeanRange | None = None) -> Tensor:
         return _gaussian_params(outputs, log_std, mean_range)
@@ -54,6 +56,10 @@ class BoxActions(Leaf):
     def to_env(self, action: Array) -> Array:
         shaped = action.reshape(*action.shape[:-1], *self.env_shape)
         return np.clip(shaped, self.low, self.high).astype(self.env_dtype, copy=False)
+
+    def tensor_sender(self, device: torch.device) -> Sender:
+        shape, kind, (low, high) = self.env_shape, torch_dtype(self.env_dtype), _on(device, self.low, self.high)
+        return lambda action: action.reshape(-1, *shape).clamp(low, high).to(kind)
 
     def clip_fraction(self, action: Tensor) -> Tensor | None:
         if not self.bounded:
@@ -76,6 +82,7 @@ class TanhBoxActions(Leaf):
         self.shape: tuple[int, ...] = (size,)
         self.num_params, self.num_noise, self.num_gaussian = 2 * size, size, size
         self.log_std_slices, self.gaussian_noise = (slice(size, 2 * size),), (slice(0, size),)
+        self.kernel_parts: tuple[KernelPart, ...] = (KernelPart(TANH_GAUSSIAN, size, self.log_half),)
 
     def params_from(self, outputs: Tensor, log_std: Tensor | None, mean_range: MeanRange | None = None) -> Tensor:
         return _gaussian_params(outputs, log_std, mean_range)
@@ -97,6 +104,16 @@ class TanhBoxActions(Leaf):
         squashed = np.tanh(action.astype(np.float64).reshape(*action.shape[:-1], *self.env_shape))
         return _within(self.centre + self.half * squashed, self.low, self.high).astype(self.env_dtype)
 
+    def tensor_sender(self, device: torch.device) -> Sender:
+        shape, kind = self.env_shape, torch_dtype(self.env_dtype)
+        low, high, centre, half = _on(device, self.low, self.high, self.centre, self.half)
+
+        def send(action: Tensor) -> Tensor:
+            squashed = action.reshape(-1, *shape).double().tanh()
+            return (centre + half * squashed).clamp(low, high).to(kind)
+
+        return send
+
 
 class BetaBoxActions(Leaf):
     """A bounded `Box`: x of a Beta on (0, 1) is stored; the env receives low + (high − low)·x."""
@@ -109,6 +126,7 @@ class BetaBoxActions(Leaf):
         self.env_shape, size = space.shape, self.low.size
         self.shape: tuple[int, ...] = (size,)
         self.num_params, self.num_noise = 2 * size, Beta.noise_size(2 * size)
+        self.kernel_parts: tuple[KernelPart, ...] = (KernelPart(BETA, size, self.log_width),)
 
     def distribution(self, params: Tensor) -> Beta:
         return Beta(params, self.log_width)
@@ -122,6 +140,19 @@ class BetaBoxActions(Leaf):
     def to_env(self, action: Array) -> Array:
         x = action.astype(np.float64).reshape(*action.shape[:-1], *self.env_shape)
         return _within(self.low * (1.0 - x) + self.high * x, self.low, self.high).astype(self.env_dtype)
+
+    def tensor_sender(self, device: torch.device) -> Sender:
+        shape, kind, (low, high) = self.env_shape, torch_dtype(self.env_dtype), _on(device, self.low, self.high)
+
+        def send(action: Tensor) -> Tensor:
+            x = action.reshape(-1, *shape).double()
+            return (low * (1.0 - x) + high * x).clamp(low, high).to(kind)
+
+        return send
+
+
+def _on(device: torch.device, *constants: Array) -> tuple[Tensor, ...]:
+    return tuple(torch.from_numpy(np.array(constant)).to(device) for constant in constants)
 
 
 def _finite_bounds(space: spaces.Box, bounds: str) -> tuple[Array, Array]:

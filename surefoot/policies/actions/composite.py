@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from surefoot.math.distributions import Composite, Part
-from surefoot.policies.actions.model import ActionModel, MeanRange
+from surefoot.policies.actions.model import ActionModel, MeanRange, Sender
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -39,6 +39,7 @@ class CompositeActions:
         self.mask_size = self._mask[-1].stop
         self.num_gaussian = sum(m.num_gaussian for m in parts)
         self.num_clipped = sum(m.num_clipped for m in parts)
+        self.kernel_parts = tuple(part for m in parts for part in m.kernel_parts)
         self.log_std_slices = _within(self._params, [m.log_std_slices for m in parts])
         self.gaussian_noise = _within(self._noise, [m.gaussian_noise for m in parts])
         columns = zip(parts, self._params, self._action, self._noise, strict=True)
@@ -85,6 +86,14 @@ class CompositeActions:
 
     def to_vector_env(self, action: Array) -> Any:
         return self._join([m.to_vector_env(own) for m, own in zip(self.models, self._split(action), strict=True)])
+
+    def tensor_sender(self, device: torch.device) -> Sender:
+        senders = [model.tensor_sender(device) for model in self.models]
+
+        def send(action: Tensor) -> Any:
+            return self._join([sender(part.own(action)) for sender, part in zip(senders, self.parts, strict=True)])
+
+        return send
 
     def clip_fraction(self, action: Tensor) -> Tensor | None:
         if not self.num_clipped:

@@ -10,8 +10,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from surefoot.kernels.heads import BERNOULLI, CATEGORICAL, KernelPart
 from surefoot.math.distributions import Bernoulli, Categorical, MultiCategorical, mask_logits
-from surefoot.policies.actions.model import Leaf
+from surefoot.policies.actions.model import Leaf, Sender, torch_dtype
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -27,6 +28,7 @@ class DiscreteActions(Leaf):
         self.num_params, self.start = int(space.n), int(space.start)
         self.num_noise = self.mask_size = self.num_params
         self.env_dtype = None if space.dtype == np.int64 else space.dtype
+        self.kernel_parts: tuple[KernelPart, ...] = (KernelPart(CATEGORICAL, self.num_params),)
 
     def distribution(self, params: Tensor) -> Categorical:
         return Categorical(params)
@@ -44,6 +46,10 @@ class DiscreteActions(Leaf):
         sent = action + self.start if self.start else action
         return sent if self.env_dtype is None else sent.astype(self.env_dtype)
 
+    def tensor_sender(self, device: torch.device) -> Sender:
+        start, kind = self.start, torch.int64 if self.env_dtype is None else torch_dtype(self.env_dtype)
+        return lambda action: (action + start).to(kind)
+
     def to_each(self, action: Array) -> list[Any]:
         return list(self.to_env(action))  # NumPy's integers, as the space itself samples them
 
@@ -59,6 +65,7 @@ class MultiDiscreteActions(Leaf):
         self.start = space.start.astype(np.int64)
         self.num_params = self.num_noise = self.mask_size = sum(self.sizes)
         self.shape: tuple[int, ...] = (len(self.sizes),)
+        self.kernel_parts: tuple[KernelPart, ...] = tuple(KernelPart(CATEGORICAL, size) for size in self.sizes)
         self._begins = np.cumsum([0, *self.sizes[:-1]])
 
     def distribution(self, params: Tensor) -> MultiCategorical:
@@ -77,6 +84,11 @@ class MultiDiscreteActions(Leaf):
         shaped = action.reshape(*action.shape[:-1], *self.env_shape)
         return (shaped + self.start).astype(self.env_dtype, copy=False)
 
+    def tensor_sender(self, device: torch.device) -> Sender:
+        first, shape = torch.from_numpy(np.array(self.start)).to(device), self.env_shape
+        kind = torch_dtype(self.env_dtype)
+        return lambda action: (action.reshape(-1, *shape) + first).to(kind)
+
 
 class MultiBinaryActions(Leaf):
     """`MultiBinary(shape)`: independent bits, stored flat. They take no mask: both values of a bit are always legal."""
@@ -87,6 +99,7 @@ class MultiBinaryActions(Leaf):
         self.env_shape, self.env_dtype = space.shape, space.dtype
         self.num_params = self.num_noise = math.prod(space.shape)
         self.shape: tuple[int, ...] = (self.num_params,)
+        self.kernel_parts: tuple[KernelPart, ...] = (KernelPart(BERNOULLI, self.num_params),)
 
     def distribution(self, params: Tensor) -> Bernoulli:
         return Bernoulli(params)
@@ -99,3 +112,7 @@ class MultiBinaryActions(Leaf):
 
     def to_env(self, action: Array) -> Array:
         return action.reshape(*action.shape[:-1], *self.env_shape).astype(self.env_dtype, copy=False)
+
+    def tensor_sender(self, device: torch.device) -> Sender:
+        shape, kind = self.env_shape, torch_dtype(self.env_dtype)
+        return lambda action: action.reshape(-1, *shape).to(kind)

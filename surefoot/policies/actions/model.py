@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from surefoot.kernels.heads import KernelPart
     from surefoot.types import Array, Distribution
 
+Sender: TypeAlias = Callable[[Tensor], Any]
 MeanRange: TypeAlias = "tuple[Tensor, Tensor]"  # centre and half-width of each Gaussian dimension
 
 
@@ -27,6 +30,7 @@ class ActionModel(Protocol):
     dtype: torch.dtype
     log_std_slices: tuple[slice, ...]  # where the log stds stand among the parameters
     gaussian_noise: tuple[slice, ...]  # where the noise of the Gaussian dimensions stands in a row of it
+    kernel_parts: tuple[KernelPart, ...]  # the same distribution as compiled kernels know it
 
     def num_outputs(self, std: str) -> int:
         """Numbers that the network gives: with the log stds only where its head gives them (std "state")."""
@@ -66,12 +70,22 @@ class ActionModel(Protocol):
         """What a `gymnasium.vector.VectorEnv` of these envs takes: arrays over the envs in the space's structure."""
         ...
 
+    def tensor_sender(self, device: torch.device) -> Sender:
+        """Makes of raw actions `[N, ...]` what `to_vector_env` does, as tensors; constants go to the device once."""
+        ...
+
     def clip_fraction(self, action: Tensor) -> Tensor | None:
         """Share of each action's components that the env's bounds will cut; None where there is nothing to cut."""
         ...
 
 
-class Leaf:
+def torch_dtype(kind: object) -> torch.dtype:
+    """NumPy's dtype as PyTorch's."""
+    dtype: torch.dtype = torch.from_numpy(np.zeros(0, kind)).dtype
+    return dtype
+
+
+class Leaf(ABC):
     """What holds of one array of numbers, unless its model says otherwise: no Gaussian, no mask, nothing cut."""
 
     num_params: int
@@ -93,8 +107,8 @@ class Leaf:
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         return params
 
-    def to_env(self, action: Array) -> Array:
-        raise NotImplementedError
+    @abstractmethod
+    def to_env(self, action: Array) -> Array: ...
 
     def to_each(self, action: Array) -> list[Any]:
         sent = self.to_env(action)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.envs.parallel_copy import ParallelMaker
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.files import write_json
+from surefoot.text import print
 from surefoot.training.crash import write_crash
 from surefoot.training.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
 from surefoot.training.loggers import FileLog, TensorBoardLog, VideoLog

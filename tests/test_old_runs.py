@@ -35,7 +35,7 @@ def old(request, tmp_path):
 
 def test_it_loads_and_evaluates(old):
     agent = surefoot.load(old)
-    found = surefoot.evaluate(agent, old.config["env"], episodes=3, seed=5, eval_max_steps=50)
+    found = surefoot.evaluate(agent, old.config["env"], episodes=3, seed=5, max_steps=50)
     assert found.episodes == 3
 
 

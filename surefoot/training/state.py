@@ -14,6 +14,7 @@ from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
 from surefoot.runs.checkpoints import point_best, read_verified, write_checkpoint
+from surefoot.schema import Misfit
 from surefoot.settings import options
 from surefoot.spaces.as_json import space_from_json, space_to_json
 from surefoot.training.build import initial_policy
@@ -129,11 +130,14 @@ def restore(trainer: Trainer, folder: Path) -> Restored:
     _load_weights(trainer.policy, folder, files)
     try:
         state = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
+        trainer.state_shape().check(state)
         lost = trainer.load_state_dict(state)
         best = trainer.selection.best
         if trainer.own_process and state["globals"] is not None:
             restore_globals(state["globals"])
         restored = Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"])
+    except Misfit as misfit:
+        raise CheckpointError(f"{folder / 'state.json'} is not as we write it: {misfit}") from None
     except (*WRONG_CONTENT, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{folder} holds a state that this version cannot read: {error!r}") from None
     point_best(folder.parent, best[0] if best else None)

@@ -169,6 +169,7 @@ class ArrayOf:
     dtype: str | None = None  # as NumPy and PyTorch name it, "float32"; None: any number
     low: float | None = None
     high: float | None = None
+    finite: bool = True
 
     def check(self, value: Any, where: str = "") -> None:
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
@@ -183,15 +184,17 @@ class ArrayOf:
         self._check_range(value, where)
 
     def _check_range(self, value: Any, where: str) -> None:
-        if str(value.dtype).removeprefix("torch.") == "bool" or not math.prod(value.shape):
+        """`finite` off: no number is looked at."""
+        if not self.finite or str(value.dtype).removeprefix("torch.") == "bool" or not math.prod(value.shape):
             return
         numbers = value.cpu().numpy() if hasattr(value, "cpu") else value
         low, high = float(numbers.min()), float(numbers.max())  # NaN if any is
         if not (math.isfinite(low) and math.isfinite(high)):
             raise Misfit(f"{where} holds numbers that are not finite")
         if (self.low is not None and low < self.low) or (self.high is not None and high > self.high):
-            wanted = f"from {self.low:g}" * (self.low is not None) + f" to {self.high:g}" * (self.high is not None)
-            raise Misfit(f"{where} holds numbers from {low:g} to {high:g}, not {wanted.strip()}")
+            wanted = "" if self.low is None else f" from {self.low:g}"
+            wanted += "" if self.high is None else f" to {self.high:g}"
+            raise Misfit(f"{where} holds numbers from {low:g} to {high:g}, not{wanted}")
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from surefoot.text import printable
+
 
 class SurefootError(Exception):
     """A run failed. The message says what, where, why and what to do."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(SurefootError):

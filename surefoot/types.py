@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gymnasium import Space
     from torch import Tensor
 
+    from surefoot.schema import Shape
+
     Scan: TypeAlias = Callable[[Tensor, Tensor], Tensor]
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -102,6 +104,10 @@ class Restorable(Protocol):
     observations: Array
 
     def state_dict(self) -> dict[str, Any]: ...
+
+    def state_shape(self) -> Shape:
+        """What such a state must look like."""
+        ...
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """Returns the indices of the envs that could not be restored and stand at a fresh episode instead."""

@@ -10,7 +10,7 @@ import surefoot
 
 PACKAGE = Path(surefoot.__file__).parent
 LAYERS = {
-    "errors": -1, "settings": 0, "types": 0, "runs": 0,
+    "schema": -2, "text": -2, "errors": -1, "settings": 0, "types": 0, "runs": 0,
     "math": 1, "kernels": 1, "spaces": 1,
     "policies": 2, "envs": 2,
     "engine": 3,
@@ -97,6 +97,16 @@ def test_nothing_is_ever_unpickled():
         for dotted in imports(path):
             assert dotted.split(".")[0] not in ("pickle", "cloudpickle", "dill", "joblib", "shelve"), path
         assert not re.search(r"(?<!safetensors\.)\btorch\.load\(", path.read_text()), path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_is_printed_but_through_the_print_that_escapes(path):
+    """What a stranger wrote (a name, an error of an env) must not reach a terminal raw; see `surefoot/text.py`."""
+    tree = ast.parse(path.read_text())
+    printing = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", None) == "print"]
+    assert not printing or "surefoot.text" in set(imports(path)), f"{path}: from surefoot.text import print"
+    written = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    assert not written & {"sys.stdout.write", "sys.stderr.write", "traceback.print_exc", "traceback.print_exception"}
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "algorithms").glob("*.py")), ids=lambda p: p.name)

@@ -12,6 +12,7 @@ from surefoot.cli.flags import Parser, add_settings
 from surefoot.cli.train import algorithm_of, explain_unknown
 from surefoot.errors import UsageError
 from surefoot.settings import Seconds, coerce
+from surefoot.text import print
 from surefoot.training.config import DEFAULT_ALGO, all_options, resolve
 
 DEFAULT_ENV = "CartPole-v1"

@@ -11,6 +11,7 @@ from surefoot.cli.flags import Parser, add_settings
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import UsageError
 from surefoot.settings import coerce, options
+from surefoot.text import print
 from surefoot.training.config import DEFAULT_ALGO
 from surefoot.training.presets import automatic_preset
 

@@ -10,6 +10,7 @@ from typing import Any
 from surefoot.cli.flags import Parser, add_run, trusting
 from surefoot.errors import UsageError
 from surefoot.settings import coerce
+from surefoot.text import print
 from surefoot.training.progress import as_return
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from surefoot.algorithms import ALGORITHMS, get_algorithm
 from surefoot.cli.flags import Parser, format_value
 from surefoot.settings import options
+from surefoot.text import print
 
 
 def run(words: Sequence[str]) -> int:

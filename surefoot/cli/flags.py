@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Option, Seconds, unwrap_optional
+from surefoot.text import print
 
 EXAMPLES = {  # of arguments that must not be left out
     "RUN": ("run", "latest"),

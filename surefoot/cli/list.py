@@ -10,6 +10,7 @@ from typing import Any
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser
 from surefoot.errors import UsageError, did_you_mean
+from surefoot.text import print
 from surefoot.training.progress import as_return
 
 

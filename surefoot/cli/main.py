@@ -10,6 +10,7 @@ from importlib import import_module
 
 from surefoot import __version__
 from surefoot.errors import EnvError, SurefootError, UsageError, did_you_mean
+from surefoot.text import print
 
 COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),
@@ -82,7 +83,7 @@ def _show_cause(cause: BaseException) -> None:
     ours, trace = os.path.dirname(os.path.dirname(__file__)), cause.__traceback__
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
         trace = trace.tb_next
-    traceback.print_exception(cause.with_traceback(trace), file=sys.stderr)
+    print("".join(traceback.format_exception(cause.with_traceback(trace))), end="", file=sys.stderr)
 
 
 if __name__ == "__main__":

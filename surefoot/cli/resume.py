@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser, add_run, trusting
 from surefoot.cli.train import say_result
+from surefoot.text import print
 
 
 def run(words: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from surefoot.cli.flags import Parser, add_settings
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, options
+from surefoot.text import print
 from surefoot.theory.config import BoundConfig, ClipConfig, GaeConfig, StepSizeConfig, SurrogateConfig
 
 STUDIES: dict[str, tuple[type[Settings], str]] = {

@@ -16,6 +16,7 @@ from surefoot.errors import UsageError
 from surefoot.runs import find_run
 from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json
+from surefoot.text import print
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
 from surefoot.training.presets import load_preset
 from surefoot.training.progress import as_return

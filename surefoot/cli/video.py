@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from surefoot.cli.eval import add_playing, playing_options
 from surefoot.cli.flags import Parser
+from surefoot.text import print
 from surefoot.training.progress import as_return
 
 EXAMPLES = """examples:

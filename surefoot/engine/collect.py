@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.engine.collector_state import collector_shape
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.rollouts import fill_values, scale_rewards
 from surefoot.engine.timing import PhaseTimer
@@ -19,6 +20,7 @@ from surefoot.types import Context, Parted, Restorable, Rollout
 if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.policies.actor_critic import ActorCritic, Noise
+    from surefoot.schema import Shape
     from surefoot.types import Array, Envs, Step
 
 Item = TypeVar("Item")
@@ -203,6 +205,9 @@ class Collector:
             "start": None if self._last is None else self._start[self._last].clone(),
             "envs": self.envs.state_dict() if restorable and isinstance(self.envs, Restorable) else None,
         }
+
+    def state_shape(self) -> Shape:
+        return collector_shape(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> list[int]:
         """Returns the envs whose open episode could not be restored; they stand at a fresh one."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from surefoot.engine.collect import past_limit
+from surefoot.engine.collector_state import collector_shape
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.rollouts import fill_values, scale_rewards
 from surefoot.engine.timing import PhaseTimer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.envs.tensor_envs import TensorEnvs
     from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.schema import Shape
     from surefoot.types import Array, TensorStep
 
 LOOK_EVERY = 32  # steps after which whole-episode collection asks whether all envs are done
@@ -277,6 +279,9 @@ class TensorCollector:
             "start": None if self._last is None else self._start[self._last].clone(),
             "envs": None,
         }
+
+    def state_shape(self) -> Shape:
+        return collector_shape(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> list[int]:
         """Every env stands at a fresh episode."""

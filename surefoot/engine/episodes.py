@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.errors import UsageError
+from surefoot.schema import ArrayOf, Number, Record, Shape, Table, Whole
 
 if TYPE_CHECKING:
     from surefoot.types import Array, Step
@@ -22,6 +23,9 @@ class Episode:
     ret: float
     length: int
     info: dict[str, float] = field(default_factory=dict)
+
+
+EPISODE = Record(env=Whole(), ret=Number(), length=Whole(), info=Table(Number(finite=False)))  # as JSON holds it
 
 
 class EpisodeTracker:
@@ -67,6 +71,10 @@ class EpisodeTracker:
 
     def state_dict(self) -> dict[str, Any]:
         return {"ret": self.ret.copy(), "length": self.length.copy()}
+
+    def state_shape(self) -> Shape:
+        size = (len(self.ret),)
+        return Record(ret=ArrayOf(size, "float64"), length=ArrayOf(size, "int64", low=0.0))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.ret, self.length = (np.asarray(state[name]).copy() for name in ("ret", "length"))

@@ -17,6 +17,7 @@ from surefoot.engine.rollouts import fill_values
 from surefoot.errors import NonFiniteError, SurefootError
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.math.trust_region import flat_gradient
+from surefoot.schema import Number, Record, Shape, generator_shape
 from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
@@ -266,6 +267,10 @@ class Learner:
             "rate_scale": self.rate_scale,
             "shuffle": self.generator.get_state(),
         }
+
+    def state_shape(self) -> Shape:
+        shuffle = generator_shape(self.generator)
+        return Record(optimizer=self.optimizer.state_shape(), rate_scale=Number(low=0.0), shuffle=shuffle)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surefoot.schema import ArrayOf, Record, Shape, Whole
+
 
 @dataclass
 class Slice:
@@ -64,6 +66,10 @@ class FlatOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "first": self.first.clone(), "second": self.second.clone()}
+
+    def state_shape(self) -> Shape:
+        size, dtype = tuple(self.first.shape), str(self.first.dtype).removeprefix("torch.")
+        return Record(steps=Whole(), first=ArrayOf(size, dtype), second=ArrayOf(size, dtype, low=0.0))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]

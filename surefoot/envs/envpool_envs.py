@@ -21,9 +21,11 @@ from surefoot.envs.atari import LIFE_LOST
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import EnvError, UsageError, did_you_mean
+from surefoot.schema import Record, Whole
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
+    from surefoot.schema import Shape
     from surefoot.types import Array
 
 PREFIX = "envpool:"
@@ -192,6 +194,9 @@ class PoolEnvs(VectorEnvs):
 
     def state_dict(self) -> dict[str, Any]:
         return {"starts": self._starts}
+
+    def state_shape(self) -> Shape:
+        return Record(starts=Whole())
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """A pool of another seed, or the run would see its first episodes once more. All envs are lost."""

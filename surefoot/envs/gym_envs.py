@@ -18,6 +18,7 @@ from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
 
 if TYPE_CHECKING:
+    from surefoot.schema import Shape
     from surefoot.types import Array
 
 
@@ -41,12 +42,17 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
             self.actions.append(kept(action))
         return self.env.step(action)
 
-    def replay(self, episode: int, actions: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-        """Bring the env to where `episode` stood after `actions`; the observation and info there."""
+    def replay(self, episode: int, actions: Sequence[Any]) -> tuple[Any, dict[str, Any]] | None:
+        """Bring the env to where `episode` stood after `actions`; the observation and info there.
+
+        None if the episode ends on the way: this time it is another one.
+        """
         self.episode = episode - 1
         obs, info = self.reset()
         for action in actions:
-            obs, _, _, _, info = self.step(action)
+            obs, _, terminated, truncated, info = self.step(action)
+            if terminated or truncated:
+                return None
         return obs, info
 
     @property
@@ -196,6 +202,9 @@ class GymEnvs:
     def state_dict(self) -> dict[str, Any]:
         return self._open.state_dict(self.envs)
 
+    def state_shape(self) -> Shape:
+        return self._open.state_shape(len(self.envs))
+
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """Replay the open episodes; returns the envs that did not come back as `last_obs` says.
 
@@ -204,9 +213,13 @@ class GymEnvs:
         lost = []
         for index, env in enumerate(self.envs):
             episode, actions = self._open.read(state, index)
-            if actions is not None:
-                self._store(index, *env.replay(episode, actions))
-            if actions is None or not np.array_equal(np.asarray(self._obs[index], last_obs.dtype), last_obs[index]):
+            try:
+                there = None if actions is None else env.replay(episode, actions)
+            except Exception as error:
+                raise EnvError(f"replay of {env} raised {type(error).__name__}: {error}") from error
+            if there is not None:
+                self._store(index, *there)
+            if there is None or not np.array_equal(np.asarray(self._obs[index], last_obs.dtype), last_obs[index]):
                 lost.append(index)
                 env.episode = episode
                 self._store(index, *self._reset(env))

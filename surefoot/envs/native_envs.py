@@ -16,7 +16,7 @@ import numpy as np
 from surefoot.envs.checks import require_finite
 from surefoot.envs.gym_envs import GymEnvs, time_limit
 from surefoot.envs.make import make_env
-from surefoot.envs.open_episodes import LONGEST_REPLAY
+from surefoot.envs.open_episodes import LONGEST_REPLAY, episodes_shape
 from surefoot.envs.seeds import derive_seed, episode_seed
 from surefoot.errors import EnvError
 from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply, classic_library
@@ -27,6 +27,7 @@ from surefoot.types import Step
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
     from surefoot.kernels.calls import Library
+    from surefoot.schema import Shape
     from surefoot.types import Array
 
 # Gymnasium's class -> the kind, and those keyword arguments of the constructor that it knows.
@@ -168,6 +169,9 @@ class NativeEnvs:
         episode, steps = self.envs.where()
         actions = [self.envs.remembered(index) for index in range(self.num_envs)]
         return {"episode": episode, "steps": steps, "actions": [own if len(own) else None for own in actions]}
+
+    def state_shape(self) -> Shape:
+        return episodes_shape(self.num_envs, self.action_space.shape)
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """As that of `GymEnvs`."""

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from surefoot.errors import EnvError
+from surefoot.schema import ArrayOf, Items, Optional, Record, Shape, Whole
 from surefoot.spaces.layout import Layout
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class OpenEpisodes:
 
     def __init__(self, space: spaces.Space[Any], *, agents: bool = False) -> None:
         self._layout = Layout(space) if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
-        self._agents = agents
+        self._agents, self._space = agents, space
 
     def state_dict(self, envs: Sequence[Episodic]) -> dict[str, Any]:
         """Number, steps and actions so far. (An episode too long to remember has fewer actions.)"""
@@ -47,6 +48,10 @@ class OpenEpisodes:
             "steps": [env.steps for env in envs],
             "actions": [np.stack(list(map(self._pack, env.actions))) if env.actions else None for env in envs],
         }
+
+    def state_shape(self, count: int) -> Shape:
+        """Of the open episodes of `count` envs."""
+        return episodes_shape(count, None if self._agents else self._space.shape)
 
     def read(self, state: dict[str, Any], index: int) -> tuple[int, list[Any] | None]:
         """(number, actions) of an env's open episode; None: they are not all known."""
@@ -65,6 +70,12 @@ class OpenEpisodes:
         if layout is None:
             return row
         return [layout.unpack(each) for each in row] if self._agents else layout.unpack(row)
+
+
+def episodes_shape(count: int, action: tuple[int, ...] | None) -> Shape:
+    """Of the open episodes of `count` envs. `action`: the shape of one, if it is a single array."""
+    numbers, rows = Items(Whole(), count), ArrayOf(None if action is None else (None, *action))
+    return Record(episode=numbers, steps=numbers, actions=Items(Optional(rows), count))
 
 
 def close_all(envs: Iterable[Episodic]) -> None:

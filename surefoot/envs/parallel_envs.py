@@ -21,6 +21,7 @@ from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
 
 if TYPE_CHECKING:
+    from surefoot.schema import Shape
     from surefoot.types import Array
 
 
@@ -150,6 +151,9 @@ class ParallelEnvs:
 
     def state_dict(self) -> dict[str, Any]:
         return self._open.state_dict(self.copies)
+
+    def state_shape(self) -> Shape:
+        return self._open.state_shape(len(self.copies))
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """Replay the open episodes; returns the rows of the copies that did not come back as `last_obs` says.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot.math.moments import RunningMoments
+from surefoot.schema import ArrayOf, Either, Number, Record, Shape
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -53,6 +55,10 @@ class RewardNormalizer:
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.moments.state_dict(), "running": self.running.copy()}
+
+    def state_shape(self) -> Shape:
+        count, mean, var = (Either((Number(low), ArrayOf((), "float64", low))) for low in (0.0, -math.inf, 0.0))
+        return Record(count=count, mean=mean, var=var, running=ArrayOf(self.running.shape, "float64"))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.moments.load_state_dict(state)

@@ -16,8 +16,13 @@ from typing import Any
 from surefoot.errors import BusyError, CheckpointError, SurefootError, UsageError
 from surefoot.runs import locks
 from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, sweep, write_atomic, write_json
+from surefoot.schema import Items, Record, Table, Text, Whole
+from surefoot.text import printable
 
 ROOT = Path("runs")
+LOGS = Record(  # what a checkpoint remembers of the logs
+    sizes=Record({"metrics.jsonl": Whole(), "timings.jsonl": Whole()}), unwritten=Table(Items(Text()))
+)
 
 
 class RunDirectory:
@@ -127,7 +132,7 @@ class RunDirectory:
 
     def note(self, line: str) -> None:
         """A line of `log.txt`; on a full disk it waits for the next one."""
-        self._notes.append(f"{line}\n".encode())
+        self._notes.append(printable(f"{line}\n").encode())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         return list(read_json_lines(self.metrics))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from surefoot.errors import UsageError
+from surefoot.schema import NUMBERS, Items, Misfit, Whole
+
+LARGEST = 2**28  # bytes of a bound of a Box: more than any observation has
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
@@ -40,25 +44,42 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(data: dict[str, Any]) -> spaces.Space[Any]:
+    """The space that `space_to_json` wrote; ValueError, TypeError or KeyError where it did not write that."""
     kind = data["type"]
     if kind == "Box":
-        dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
+        dtype = _dtype(data)
+        shape = _shape(data, dtype.itemsize)
         number = float if dtype.kind == "f" else int
         low, high = (_long([number(x) for x in data[side]], shape, dtype) for side in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        return spaces.Discrete(data["n"], start=data["start"], dtype=np.dtype(data["dtype"]).type)
+        return spaces.Discrete(data["n"], start=data["start"], dtype=_dtype(data).type)
     if kind == "MultiDiscrete":
-        dtype = np.dtype(data["dtype"])
+        dtype = _dtype(data)
         return spaces.MultiDiscrete(np.array(data["nvec"]), dtype=dtype.type, start=np.array(data["start"]))
     if kind == "MultiBinary":
-        shape = data["shape"]
+        shape = _shape(data)
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == "Dict":
         return spaces.Dict({key: space_from_json(part) for key, part in data["spaces"]})
     if kind == "Tuple":
         return spaces.Tuple([space_from_json(part) for part in data["spaces"]])
     raise UsageError(f"unknown kind of space in the checkpoint: {kind!r}")
+
+
+def _dtype(data: dict[str, Any]) -> np.dtype[Any]:
+    if data["dtype"] not in NUMBERS:
+        raise Misfit(f"dtype {data['dtype']!r} is not one of numbers")
+    dtype: np.dtype[Any] = np.dtype(data["dtype"])
+    return dtype
+
+
+def _shape(data: dict[str, Any], itemsize: int = 1) -> tuple[int, ...]:
+    """Of a space whose bounds fit into memory."""
+    Items(Whole()).check(data["shape"], "shape")
+    if math.prod(data["shape"]) * itemsize > LARGEST:
+        raise Misfit(f"shape {data['shape']} is larger than any space of ours")
+    return tuple(data["shape"])
 
 
 def _short(numbers: list[str]) -> list[str]:

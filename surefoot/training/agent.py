@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from surefoot.envs.gym_envs import read_mask
-from surefoot.errors import UsageError
+from surefoot.errors import NonFiniteError, UsageError
 from surefoot.spaces.masks import ActionMasks
 
 if TYPE_CHECKING:
@@ -79,13 +79,18 @@ class Agent:
                 before = torch.from_numpy(memory).to(device)
                 start = torch.zeros(len(rows), dtype=torch.bool, device=device)
             if not deterministic:
-                _, action, after = policy.act(inputs, self._noise(len(rows), begins), before, start)
+                params, action, after = policy.act(inputs, self._noise(len(rows), begins), before, start)
             else:
                 if before is None or start is None:
                     params, after = policy.action_params(inputs), None
                 else:
                     params, after = policy.step(inputs, before, start)
                 action = policy.actions.distribution(params).mode()
+            if not bool(params.isfinite().all()):
+                raise NonFiniteError(
+                    "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
+                    "what float32 holds, or the observation is not finite"
+                )
             return action.cpu().numpy(), None if after is None else after.cpu().numpy()
 
     def _noise(self, count: int, begins: Array | None) -> Noise:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from surefoot.errors import UsageError
 from surefoot.runs.files import write_json
+from surefoot.text import printable
 
 if TYPE_CHECKING:
     from surefoot.runs import RunDirectory
@@ -41,7 +42,8 @@ def write_crash(run: RunDirectory, trainer: Trainer, error: BaseException) -> Pa
             "rollout": {name: list(tensor.shape) for name, tensor in rollout.items()},
         }
         write_json(folder / "facts.json", facts)
-        (folder / "error.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        trace = printable("".join(traceback.format_exception(error)))
+        (folder / "error.txt").write_text(trace, encoding="utf-8")
         if rollout and sum(t.numel() * t.element_size() for t in rollout.values()) <= LARGEST:
             safetensors.torch.save_file(rollout, folder / "rollout.safetensors")
     except OSError:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from surefoot.envs.seeds import derive_seed
+from surefoot.schema import ArrayOf, Number, Optional, Record, Shape, Whole
 
 
 def seed_globals(seed: int) -> None:
@@ -34,6 +35,17 @@ def capture_globals() -> dict[str, Any]:
         },
         "torch": torch.get_rng_state(),
     }
+
+
+def globals_shape() -> Shape:
+    """Both Mersenne twisters have 624 words of 32 bits and the index of one: another would lead out of their memory."""
+    most = float(2**32 - 1)
+    words, key = ArrayOf((625,), "int64", 0.0, most), ArrayOf((624,), "int64", 0.0, most)
+    return Record(
+        python=Record(version=Whole(3, 3), words=words, gauss=Optional(Number())),
+        numpy=Record(key=key, pos=Whole(0, 624), has_gauss=Whole(0, 1), gauss=Number()),
+        torch=ArrayOf(tuple(torch.get_rng_state().shape), "uint8"),
+    )
 
 
 def restore_globals(state: dict[str, Any]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.engine.episodes import Episode
+from surefoot.engine.episodes import EPISODE, Episode
+from surefoot.schema import Items, Number, Record, Shape, Table, Whole
 
 MAXIMA = ("kl_max", "ratio_error")  # metrics whose extreme matters; the others are averaged
 
@@ -65,6 +66,16 @@ class Journal:
             "metrics": [dict(metrics) for metrics in self._metrics],
             "finished": [asdict(episode) for episode in self._finished],
         }
+
+    def state_shape(self) -> Shape:
+        return Record(
+            next_row=Whole(),
+            updates=Whole(),
+            episodes=Whole(),
+            recent=Items(Number()),
+            metrics=Items(Table(Number(finite=False))),
+            finished=Items(EPISODE),
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.next_row, self.updates, self.episodes = state["next_row"], state["updates"], state["episodes"]

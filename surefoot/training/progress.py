@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
 
+from surefoot.text import print, printable
 from surefoot.training.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class LiveProgress(Progress):
         self._console.print(describe_try(trainer, evaluation), markup=False, highlight=False)
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
-        self._console.print(f"warning: {message}", style="yellow", markup=False, highlight=False)
+        self._console.print(printable(f"warning: {message}"), style="yellow", markup=False, highlight=False)
 
     def on_end(self, trainer: Trainer) -> None:
         if self._row:

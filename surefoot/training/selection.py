@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.seeds import derive_seed
+from surefoot.schema import Number, Optional, Record, Row, Shape, Whole
 from surefoot.training.evaluate import Evaluation, evaluate_agent
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class Selection:
 
     def state_dict(self) -> dict[str, Any]:
         return {"next_step": self.next_step, "last_step": self.last_step, "best": self.best}
+
+    def state_shape(self) -> Shape:
+        return Record(next_step=Whole(), last_step=Whole(), best=Optional(Row(Whole(), Number())))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.next_step, self.last_step = state["next_step"], state["last_step"]

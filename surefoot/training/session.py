@@ -14,6 +14,7 @@ from surefoot.errors import SurefootError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import locks
 from surefoot.runs.files import write_json
+from surefoot.text import print
 from surefoot.training.crash import write_crash
 from surefoot.training.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
 from surefoot.training.loggers import FileLog, TensorBoardLog, VideoLog

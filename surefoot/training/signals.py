@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from surefoot.text import printable
+
 PATIENCE = 10.0  # seconds from the first signal to the end of the update in progress
 STUCK = 5.0  # seconds more for Python code to notice; after them the process is inside somebody's C code
 
@@ -81,4 +83,4 @@ def stop_on_signals(suspend: Callable[[str], None], last_words: Callable[[], Non
 
 def complain(text: str) -> None:
     """To stderr, past every buffer and lock that a stuck thread may hold."""
-    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"surefoot: {text}\n".encode())
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, printable(f"surefoot: {text}\n").encode())

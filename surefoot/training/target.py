@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.schema import Flag, Items, Number, Optional, Record, Row, Shape, Whole
 from surefoot.training.evaluate import Evaluation, evaluate_agent
 
 if TYPE_CHECKING:
@@ -85,6 +86,16 @@ class Target:
             "passed": self.passed,
             "found": None if found is None else [list(found.returns), list(found.lengths), found.cut],
         }
+
+    def state_shape(self) -> Shape:
+        found = Row(Items(Number(), at_least=1), Items(Whole(), at_least=1), Whole())
+        return Record(
+            first=Optional(Number()),
+            last_step=Whole(),
+            not_before=Whole(),
+            passed=Flag(),
+            found=Optional(found),
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.first = None if state["first"] is None else float(state["first"])

@@ -19,11 +19,13 @@ from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.math.moments import moments
+from surefoot.runs.directory import LOGS
+from surefoot.schema import Number, Optional, Record, Shape, Whole
 from surefoot.training.agent import Agent
 from surefoot.training.between import evaluate_log_save
 from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
 from surefoot.training.checks import bytes_per_step, check_memory, check_policy, check_spaces, rollout_length
-from surefoot.training.generators import capture_globals
+from surefoot.training.generators import capture_globals, globals_shape
 from surefoot.training.journal import Journal
 from surefoot.training.saving import Saving
 from surefoot.training.selection import Selection
@@ -251,6 +253,21 @@ class Trainer:
             "target": self.target.state_dict(),
             "globals": capture_globals() if self.own_process else None,
         }
+
+    def state_shape(self) -> Shape:
+        """What such a state must look like, as large as this run is."""
+        return Record(
+            step=Whole(),
+            seconds=Number(low=0.0),
+            logs=LOGS,
+            algorithm=Record({name: Number() for name in self.algorithm.state}),
+            learner=self.learner.state_shape(),
+            collector=self.collector.state_shape(),
+            journal=self.journal.state_shape(),
+            selection=self.selection.state_shape(),
+            target=self.target.state_shape(),
+            globals=Optional(globals_shape()),
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> list[int]:
         """Go on from there; returns the envs whose open episode could not be restored."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.envs.open_episodes import episodes_shape
 from surefoot.envs.workers.crew import Crew
 from surefoot.envs.workers.memory import action_parts, all_fields, map_fields, write_actions
 from surefoot.envs.workers.messages import frame
@@ -19,6 +20,7 @@ from surefoot.types import Step
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.workers.process import Lost, Worker
+    from surefoot.schema import Shape
     from surefoot.types import Array
 
 
@@ -151,6 +153,9 @@ class WorkerEnvs:
             actions = [None] * len(episodes)
             replies[worker.number] = {"episode": episodes, "steps": [max(n, 1) for n in steps], "actions": actions}
         return {name: [x for reply in replies for x in reply[name]] for name in ("episode", "steps", "actions")}
+
+    def state_shape(self) -> Shape:
+        return episodes_shape(self.num_envs, self.action_space.shape)
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """As that of `GymEnvs`."""

@@ -37,10 +37,18 @@ class BusyError(SurefootError):
     exit_code = 3
 
 
+class GoneError(SurefootError):
+    """The run directory was deleted while it was in use."""
+
+
 class CheckpointError(SurefootError):
     """A checkpoint is missing, damaged or of another kind."""
 
     exit_code = 4
+
+
+# What a user's code can end a call with: `sys.exit()` in an env is an error of that env, and no way to end a run.
+USER_ERRORS = (Exception, SystemExit)
 
 
 def did_you_mean(wrong: str, valid: Iterable[str]) -> str:

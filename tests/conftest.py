@@ -11,6 +11,12 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
+def _checkpoints_at_their_steps(monkeypatch):
+    """Short runs outrun the disk; which checkpoints they write is not to depend on it."""
+    monkeypatch.setattr("surefoot.training.saving.Saving.patient", True)
+
+
+@pytest.fixture(autouse=True)
 def _own_directory(tmp_path, monkeypatch):
     """Every test writes its runs into a directory of its own."""
     monkeypatch.chdir(tmp_path)

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from surefoot import __version__
+from surefoot.cli.streams import standing_streams
+from surefoot.envs.forks import Original
 from surefoot.errors import EnvError, SurefootError, UsageError, did_you_mean
 from surefoot.text import print
+from surefoot.training.streams import Outlet
 
 COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),
@@ -46,19 +49,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, say, that knows neither → nor π
         sys.stdout.reconfigure(errors="backslashreplace")
+    with standing_streams() as out:
+        try:
+            code = _run(words)
+        except SystemExit as done:  # of argparse, after --help
+            if _lost(words, out):
+                return 1
+            raise done
+        return code or int(_lost(words, out))
+
+
+def _run(words: list[str]) -> int:
+    original = Original()
     try:
-        return _dispatch(words)
+        code = _dispatch(words)
+        original.end_copies()
+        return code
     except SurefootError as error:
+        original.end_copies(error)
         print("\n".join([f"surefoot: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
-        if isinstance(error, EnvError) and error.__cause__ is not None:
+        if isinstance(error, EnvError) or isinstance(error.__cause__, SystemExit):
             _show_cause(error.__cause__)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
+        original.end_copies(interrupt)
         print(f"surefoot: interrupted {interrupt}".rstrip(), file=sys.stderr)
         return getattr(interrupt, "exit_code", 130)
-    except BrokenPipeError:  # the reader of a pipe (head, say) has seen enough of a listing
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+
+def _lost(words: list[str], out: Outlet) -> bool:
+    """Whether something was lost that the command is there to print. A reader that closed its pipe had enough."""
+    out.flush()
+    if not isinstance(out.error, OSError) or isinstance(out.error, BrokenPipeError):
+        return False
+    trained = words[:1] in (["train"], ["resume"]) and not {"--json", "--dry-run", "--help", "-h"} & set(words)
+    kept = "; everything is in the run directory" if trained else ""
+    print(f"surefoot: standard output cannot be written: {out.error.strerror}{kept}", file=sys.stderr)
+    return not trained
 
 
 def _dispatch(words: list[str]) -> int:
@@ -76,8 +103,10 @@ def _dispatch(words: list[str]) -> int:
     return code
 
 
-def _show_cause(cause: BaseException) -> None:
+def _show_cause(cause: BaseException | None) -> None:
     """The traceback of the user's own code, without our frames before it."""
+    if cause is None:
+        return
     import traceback
 
     ours, trace = os.path.dirname(os.path.dirname(__file__)), cause.__traceback__

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.errors import EnvError, NonFiniteError, SurefootError, UsageError
+from surefoot.errors import USER_ERRORS, EnvError, NonFiniteError, SurefootError, UsageError
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
@@ -24,7 +24,7 @@ def blamed(call: str, env: object) -> Iterator[None]:
         yield
     except SurefootError:
         raise
-    except Exception as error:
+    except USER_ERRORS as error:
         raise EnvError(f"{call} of {env} raised {type(error).__name__}: {error}") from error
 
 

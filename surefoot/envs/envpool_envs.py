@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from surefoot.envs.atari import LIFE_LOST
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.vector_envs import VectorEnvs
-from surefoot.errors import EnvError, UsageError, did_you_mean
+from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
 from surefoot.schema import Record, Whole
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def make_pool(config: EnvConfig, num_envs: int, seed: int, **more: Any) -> Pool:
         raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {reason}") from None
     except UsageError:
         raise
-    except Exception as error:
+    except USER_ERRORS as error:
         raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from surefoot.envs.atari import LIFE_LOST
 from surefoot.envs.checks import as_number, check_action_space, check_first_observation, pack_row, require_finite
+from surefoot.envs.forks import Original
 from surefoot.envs.open_episodes import LONGEST_REPLAY, OpenEpisodes, close_all, kept
 from surefoot.envs.seeds import episode_seed
-from surefoot.errors import EnvError, UsageError
+from surefoot.errors import USER_ERRORS, EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
@@ -29,18 +30,23 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.run_seed, self.env_index, self.episode, self.steps = run_seed, env_index, -1, 0
         self.actions: list[Any] = []  # of the open episode: with its seed, they are its whole state
+        self._original = Original()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.episode += 1
         self.steps = 0
         self.actions.clear()
-        return self.env.reset(seed=self.seed, options=options)
+        result = self.env.reset(seed=self.seed, options=options)
+        self._original.end_copies()
+        return result
 
     def step(self, action: Any) -> Any:
         self.steps += 1
         if self.steps <= LONGEST_REPLAY:
             self.actions.append(kept(action))
-        return self.env.step(action)
+        result = self.env.step(action)
+        self._original.end_copies()
+        return result
 
     def replay(self, episode: int, actions: Sequence[Any]) -> tuple[Any, dict[str, Any]] | None:
         """Bring the env to where `episode` stood after `actions`; the observation and info there.
@@ -154,7 +160,7 @@ class GymEnvs:
                 continue
             try:
                 obs, pay, ended, cut, info = env.step(action[index])
-            except Exception as error:
+            except USER_ERRORS as error:
                 raise EnvError(f"step of {env} raised {type(error).__name__}: {error}") from error
             reward[index] = pay if isinstance(pay, float) else as_number(pay, "reward", env)
             if ended or cut:
@@ -176,7 +182,7 @@ class GymEnvs:
     def _reset(self, env: SeededEpisodes) -> tuple[Any, dict[str, Any]]:
         try:
             obs, info = env.reset()
-        except Exception as error:
+        except USER_ERRORS as error:
             raise EnvError(f"reset of {env} raised {type(error).__name__}: {error}") from error
         if not self._checked:
             check_first_observation(env, self.observation_space, obs)
@@ -196,7 +202,7 @@ class GymEnvs:
     def _mask(self, env: SeededEpisodes, obs: Any, info: dict[str, Any]) -> Array:
         try:
             return self.masks.flat(read_mask(env, obs, info, self._mask_source))
-        except Exception as error:
+        except USER_ERRORS as error:
             raise EnvError(f"{env}: {error}") from error
 
     def state_dict(self) -> dict[str, Any]:

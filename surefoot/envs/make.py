@@ -19,7 +19,7 @@ from surefoot.envs.atari import is_atari, make_kwargs, preprocess
 from surefoot.envs.envpool_envs import PoolEnv, is_envpool
 from surefoot.envs.own_envs import register_own
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import EnvError, UsageError, did_you_mean
+from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
@@ -60,7 +60,7 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
     if factory is not None:
         try:
             env = factory(**kwargs)
-        except Exception as error:
+        except USER_ERRORS as error:
             if isinstance(error, TypeError) and "render_mode" in str(error):
                 raise UsageError(
                     "to be filmed, the environment's factory must take render_mode and hand it on to the env"
@@ -102,7 +102,7 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
         raise EnvError(f"{config.env} raised while it was made: {error}") from error
     except gym.error.Error as error:
         raise UsageError(f"{config.env!r} is not a valid environment id: {error}") from None
-    except Exception as error:
+    except USER_ERRORS as error:
         raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
 
 
@@ -163,6 +163,8 @@ def load_object(path: str, what: str) -> Any:
             module = importlib.import_module(source)
         except ModuleNotFoundError as error:
             raise UsageError(f"{what}={path!r}: {error}") from None
+        except USER_ERRORS as error:
+            raise EnvError(f"{source} raised {type(error).__name__} when it was imported: {error}") from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise UsageError(f"{what}={path!r}: there is no {name!r} in {source}{did_you_mean(name, public)}")
@@ -185,7 +187,7 @@ def _execute(file: Path, modified: int) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except USER_ERRORS as error:
         raise EnvError(f"{file} raised {type(error).__name__} when it was loaded: {error}") from error
     return module
 
@@ -206,6 +208,6 @@ def _wrap(env: gym.Env[Any, Any], text: str) -> gym.Env[Any, Any]:
             raise UsageError(f"wrappers: gymnasium.wrappers has no {name!r}{did_you_mean(name, gym.wrappers.__all__)}")
     try:
         wrapped: gym.Env[Any, Any] = wrapper(env, **kwargs)
-    except Exception as error:
+    except USER_ERRORS as error:
         raise UsageError(f"wrappers: {name}({kwargs}) failed: {type(error).__name__}: {error}") from error
     return wrapped

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.errors import EnvError
+from surefoot.errors import USER_ERRORS, EnvError
 from surefoot.schema import ArrayOf, Items, Optional, Record, Shape, Whole
 from surefoot.spaces.layout import Layout
 
@@ -84,7 +84,7 @@ def close_all(envs: Iterable[Episodic]) -> None:
     for env in envs:
         try:
             env.close()
-        except Exception as error:
+        except USER_ERRORS as error:
             broken = EnvError(f"close of {env} raised {type(error).__name__}: {error}")
             broken.__cause__ = error
     if broken is not None:

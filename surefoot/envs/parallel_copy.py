@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.make import PARALLEL, load_object
-from surefoot.envs.open_episodes import LONGEST_REPLAY, kept
+from surefoot.envs.open_episodes import LONGEST_REPLAY, close_all, kept
 from surefoot.envs.seeds import derive_seed, episode_seed
-from surefoot.errors import EnvError, UsageError, did_you_mean
+from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
@@ -47,7 +47,7 @@ class ParallelMaker:
             raise EnvError(f"{config.env} raised while it was made: {error}") from error
         except ImportError as error:
             raise UsageError(f"{config.env} could not be made: {error}") from None
-        except Exception as error:
+        except USER_ERRORS as error:
             raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
         missing = [name for name in NEEDED if not hasattr(env, name)]
         if missing or not callable(env.observation_space):
@@ -63,7 +63,7 @@ class ParallelMaker:
         try:
             return copy.observation_space, copy.action_space
         finally:
-            copy.close()
+            close_all([copy])
 
 
 def _find(env_id: str) -> Callable[..., Any]:
@@ -153,7 +153,7 @@ class Copy:
         try:
             self.observations, self.infos = self.env.reset(seed=self.seed, options=None)
             present = set(self.env.agents)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise EnvError(f"reset of {self} raised {type(error).__name__}: {error}") from error
         self._require_known(present)
         self.alive = [agent in present for agent in self.agents]
@@ -173,7 +173,7 @@ class Copy:
             found = self.env.step({agent: chosen[agent] for agent in acting})
             self.observations, self.rewards, terminations, truncations, self.infos = found
             present = set(self.env.agents)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise EnvError(f"step of {self} raised {type(error).__name__}: {error}") from error
         self._require_known(present)
         for values, what in (

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.errors import UsageError
+from surefoot.errors import USER_ERRORS, UsageError
 from surefoot.policies.encoders import flat_rows
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class CustomEncoder(nn.Module):
         """From the user's class."""
         try:
             module = encoder(layout)
-        except Exception as error:
+        except USER_ERRORS as error:
             name = getattr(encoder, "__name__", type(encoder).__name__)
             raise UsageError(
                 f"the encoder {name} could not be made: {type(error).__name__}: {error}. "
@@ -69,7 +69,7 @@ class CustomEncoder(nn.Module):
         try:
             with torch.no_grad():
                 features = self.module(self.layout.parts(rows))
-        except Exception as error:
+        except USER_ERRORS as error:
             paths = ", ".join(f"'{leaf.path}' {leaf.shape}" for leaf in self.layout.leaves)
             raise UsageError(
                 f"the encoder {name} failed on two observations of zeros with {type(error).__name__}: {error}. "

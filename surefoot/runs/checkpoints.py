@@ -1,6 +1,6 @@
 """Checkpoint directories: whole, hashed and durable, or not there at all.
 
-A checkpoint is written as `.tmp-…`: every file fsynced, `MANIFEST.json` with sizes and hashes last, the directory
+A checkpoint is written as `.tmp-…`: every file, `MANIFEST.json` with sizes and hashes last, all fsynced, the directory
 fsynced, renamed to its step, the parent fsynced; only then does `LATEST` (and, where it is the best so far, `BEST`)
 point at it, and only then are old ones removed. A kill at any point leaves the previous checkpoint, which verifies.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import CheckpointError
-from surefoot.runs.files import fsync_directory, read_json, read_regular, sweep, write_atomic, write_durable
+from surefoot.runs.files import fsync_directory, read_json, read_regular, sweep, write_all_durable, write_atomic
 
 SCHEMA = 1
 KEEP = 3
@@ -70,8 +70,7 @@ def _write_all(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
     beside = root / f".tmp-{step}-{os.getpid()}"
     try:
         beside.mkdir()
-        for name, data in files.items():
-            write_durable(beside / name, data)
+        write_all_durable({beside / name: data for name, data in files.items()})
         fsync_directory(beside)
         target = root / str(step)
         if target.exists():  # a run that was resumed from an older checkpoint comes by this step again

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from shlex import quote
-from time import sleep
-from typing import Any
+from typing import Any, TypeVar
 
-from surefoot.errors import BusyError, CheckpointError, SurefootError, UsageError
+from surefoot.errors import CheckpointError, GoneError, SurefootError, UsageError
 from surefoot.runs import locks
 from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, sweep, write_atomic, write_json
+from surefoot.runs.hold import LOCK, Hold
 from surefoot.schema import Items, Record, Table, Text, Whole
 from surefoot.text import printable
 
 ROOT = Path("runs")
+Appended = TypeVar("Appended", bound=AppendedFile)
 LOGS = Record(  # what a checkpoint remembers of the logs
     sizes=Record({"metrics.jsonl": Whole(), "timings.jsonl": Whole()}), unwritten=Table(Items(Text()))
 )
@@ -29,14 +29,20 @@ class RunDirectory:
     """Names of the files of a run; `docs/runs.md` says what is in each."""
 
     def __init__(self, path: Path) -> None:
+        self._name_files(path)
+        self._logs: dict[str, JsonLines] = {}
+        self._notes = AppendedFile(self.log)
+        self._appended: list[AppendedFile] = [self._notes]  # that are open, or may be opened yet
+        self._hold: Hold | None = None
+        self.gone = False  # deleted while it was in use
+
+    def _name_files(self, path: Path) -> None:
         self.path = path
         self.config, self.manifest = path / "config.toml", path / "manifest.json"
         self.metrics, self.timings = path / "metrics.jsonl", path / "timings.jsonl"
         self.tensorboard, self.checkpoints = path / "tensorboard", path / "checkpoints"
         self.status, self.result, self.log = path / "status.json", path / "result.json", path / "log.txt"
         self.videos, self.crash = path / "videos", path / "crash"
-        self._logs: dict[str, JsonLines] = {}
-        self._notes = AppendedFile(self.log)
 
     @classmethod
     def create(cls, path: str | Path | None, env: str, algo: str, seed: int) -> RunDirectory:
@@ -76,36 +82,43 @@ class RunDirectory:
 
     def lock(self) -> None:
         """Hold the run for this process until it ends, however it ends; BusyError if another one has it."""
-        try:
-            self._lock = open(self.path / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 (held open: closing it frees the run)
-        except OSError as error:
-            raise UsageError(f"cannot write to the run {self.path}: {error.strerror}") from None
-        for patience in (0.05, 0.05, 0.05, 0.0):  # somebody who only looks (is_locked) holds it for microseconds
-            if locks.take(self._lock):
-                break
-            sleep(patience)
-        else:
-            self._lock.seek(0)
-            holder = self._lock.read().strip() or "another process"
-            self._lock.close()
-            raise BusyError(f"{self.path} is in use by {holder}; wait for it, or train into another --run-dir")
-        with suppress(OSError):  # a full disk keeps nobody from holding the lock
-            self._lock.truncate(0)
-            self._lock.write(f"pid {os.getpid()} on {socket.gethostname()}")
-            self._lock.flush()
-
+        self._hold = Hold(self.path)
         for folder in (self.path, self.checkpoints):
             sweep(folder)
 
+    def watch(self) -> None:
+        """Find it again after a rename (`follow`), without holding it against anybody."""
+        self._hold = Hold(self.path, locked=False)
+
+    def follow(self) -> bool:
+        """Whether it was renamed; then its files have their new names. GoneError where it was deleted. Costs a stat."""
+        if self._hold is None:
+            return False
+        try:
+            place = self._hold.find(self.path)
+        except GoneError:
+            self.gone = True
+            for file in self._appended:
+                file.pending.clear()
+            raise
+        if place == self.path:
+            return False
+        for file in self._appended:
+            file.path = place / file.path.relative_to(self.path)
+        self._name_files(place)
+        return True
+
     def unlock(self) -> None:
         self._notes.close()
-        self._lock.close()
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
 
     def is_locked(self) -> bool:
         """Whether a living process holds the run."""
         try:
-            with open(self.path / ".lock", encoding="utf-8") as file:
-                return not locks.take(file, shared=True)
+            with open(self.path / LOCK, encoding="utf-8") as file:
+                return not locks.take(file.fileno(), shared=True)
         except FileNotFoundError:
             return False
         except OSError:
@@ -113,15 +126,29 @@ class RunDirectory:
 
     def refuse_links(self) -> None:
         """A run writes to its own files; one of a stranger may have links there to somebody else's."""
-        own = (*vars(self).values(), self.path / ".lock", self.checkpoints / "LATEST", self.checkpoints / "BEST")
+        own = (*vars(self).values(), self.path / LOCK, self.checkpoints / "LATEST", self.checkpoints / "BEST")
         for path in own:
             if isinstance(path, Path) and path != self.path and path.is_symlink():
                 raise CheckpointError(f"{path} is a link; a run is only resumed or filmed into files of its own")
 
     def set_status(self, state: str, **facts: Any) -> None:
         """state: running, degraded (running, but the disk refuses files), done, interrupted or failed."""
-        with suppress(OSError):  # the run itself is worth more than its label
-            write_json(self.status, {"state": state, **facts})
+        with suppress(OSError, GoneError):  # the run itself is worth more than its label
+            self._write("status", {"state": state, **facts})
+
+    def set_result(self, result: dict[str, Any]) -> None:
+        with suppress(OSError, GoneError):  # it is returned and printed all the same
+            self._write("result", result)
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        """One of its JSON files; once more if it was renamed in the middle of that."""
+        self.follow()
+        try:
+            write_json(getattr(self, name), value)
+        except OSError:
+            if not self.follow():
+                raise
+            write_json(getattr(self, name), value)
 
     def read_status(self) -> dict[str, Any]:
         """What the run said last; one that says it is running but has no process was interrupted (kill −9, power)."""
@@ -132,7 +159,8 @@ class RunDirectory:
 
     def note(self, line: str) -> None:
         """A line of `log.txt`; on a full disk it waits for the next one."""
-        self._notes.append(printable(f"{line}\n").encode())
+        if not self.gone:
+            self._notes.append(printable(f"{line}\n").encode())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         return list(read_json_lines(self.metrics))
@@ -141,16 +169,26 @@ class RunDirectory:
         """(metrics, timings), to append to. `unwritten`: rows that a full disk had refused, from the checkpoint."""
         waiting = {name: [line.encode() for line in lines] for name, lines in (unwritten or {}).items()}
         for log in (self.metrics, self.timings):
-            self._logs[log.name] = JsonLines(log, waiting.get(log.name, ()))
+            self._logs[log.name] = self.adopt(JsonLines(log, waiting.get(log.name, ())))
         return self._logs[self.metrics.name], self._logs[self.timings.name]
+
+    def adopt(self, file: Appended) -> Appended:
+        """A file of this directory that somebody appends to: it moves along when the directory is renamed."""
+        self._appended.append(file)
+        return file
 
     def log_state(self) -> dict[str, Any]:
         """What a checkpoint remembers of the logs: their bytes on the disk, and rows that are not there yet."""
         for log in self._logs.values():
             log.flush()
-        sizes = {log.name: log.stat().st_size if log.exists() else 0 for log in (self.metrics, self.timings)}
+        logs = [self._logs.get(path.name) or AppendedFile(path) for path in (self.metrics, self.timings)]
+        sizes = {log.path.name: log.size for log in logs}
         unwritten = {name: [line.decode() for line in log.pending] for name, log in self._logs.items() if log.pending}
         return {"sizes": sizes, "unwritten": unwritten}
+
+    def open_handles(self) -> list[int]:
+        """Copies of the logs' descriptors, for whoever waits until the disk has their rows. To be closed."""
+        return [handle for log in self._logs.values() if (handle := log.copy_handle()) is not None]
 
     def cut_logs(self, sizes: dict[str, int]) -> None:
         """Drop the rows that were written after a checkpoint."""

@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,20 @@ def write_atomic(path: Path, data: str | bytes) -> None:
 
 def write_durable(path: Path, data: bytes) -> None:
     """Write a file and wait until the disk has it."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    write_all_durable({path: data})
+
+
+def write_all_durable(files: Mapping[Path, bytes]) -> None:
+    """Write files and wait until the disk has them all: written first and waited for afterwards, most come at once."""
+    with ExitStack() as leaving:
+        opened = []
+        for path, data in files.items():
+            file = leaving.enter_context(open(path, "wb"))
+            file.write(data)
+            file.flush()
+            opened.append(file)
+        for file in opened:
+            os.fsync(file.fileno())
 
 
 def sweep(folder: Path) -> None:
@@ -125,6 +135,16 @@ class AppendedFile:
         self.pending.clear()
         self.error = None
         return True
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file; also where its directory has another name by now."""
+        if self._handle is not None:
+            return os.fstat(self._handle).st_size
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def copy_handle(self) -> int | None:
+        return None if self._handle is None else os.dup(self._handle)
 
     def close(self) -> None:
         self.flush()

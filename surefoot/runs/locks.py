@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from types import ModuleType
-from typing import IO
 
 FAR = 2**30  # the byte that is locked on Windows, where a locked one cannot be read: past everything that is written
 
@@ -19,15 +19,15 @@ def _module(name: str) -> ModuleType | None:
 fcntl, msvcrt = _module("fcntl"), _module("msvcrt")
 
 
-def take(file: IO[str], *, shared: bool = False) -> bool:
+def take(descriptor: int, *, shared: bool = False) -> bool:
     """Whether the lock on an open file is ours now; closing the file gives it back. `shared`: only to look."""
     try:
         if fcntl is not None:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         elif msvcrt is not None:
-            file.seek(FAR)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            file.seek(0)
+            os.lseek(descriptor, FAR, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            os.lseek(descriptor, 0, os.SEEK_SET)
     except OSError:
         return False
     return True

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 def evaluate_log_save(trainer: Trainer) -> None:
     """A suspended run leaves to its successor whatever is not done yet."""
     saving, selection, journal = trainer.saving, trainer.selection, trainer.journal
+    trainer.follow()
+    saving.look(trainer)
     before, found, complete = selection.best, {}, _try_target(trainer)
     if complete and selection.due(trainer.step, last=trainer.spent or trainer.stopped):
         with trainer.timer.phase("eval"):
@@ -30,7 +32,7 @@ def evaluate_log_save(trainer: Trainer) -> None:
     improved = selection.best != before
     if improved or (saving.behind and (trainer.over or saving.due(trainer.step))):
         with trainer.timer.phase("save"):
-            if not trainer.save(best=improved) and improved:
+            if not trainer.save(best=improved, wait=improved or trainer.over) and improved:
                 selection.best = before  # it is not on the disk
 
 

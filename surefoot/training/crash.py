@@ -30,7 +30,8 @@ def write_crash(run: RunDirectory, trainer: Trainer, error: BaseException) -> Pa
         return None
     folder = run.crash / str(trainer.step)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for place in (run.crash, folder):  # never the run's own directory: it may have been deleted
+            place.mkdir(exist_ok=True)
         rollout = _tensors(trainer.rollout)
         facts: dict[str, Any] = {
             "error": f"{type(error).__name__}: {error}",

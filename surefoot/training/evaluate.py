@@ -11,12 +11,13 @@ import numpy as np
 
 from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.checks import as_number, require_finite
+from surefoot.envs.forks import Original
 from surefoot.envs.gym_envs import SeededEpisodes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.native_envs import NativeEpisodes, native_kind, serves_natively
 from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import EnvError
+from surefoot.errors import USER_ERRORS, EnvError
 from surefoot.kernels.classic import classic_library
 from surefoot.math.robust import bootstrap_interval, interquartile_mean
 from surefoot.training.agent import Agent
@@ -172,6 +173,7 @@ def evaluate_agent(
     """
     size = min(episodes, num_envs or (make.seats if isinstance(make, EnvMaker) else SEATS))
     agent = evaluation_agent(agent, seed)
+    original = Original()
 
     def ask() -> None:
         if abandon():
@@ -188,13 +190,16 @@ def evaluate_agent(
         how: dict[str, Any] = {"episodes": episodes, "seed": seed, "deterministic": deterministic}
         with torch_threads(1):
             found = play_parallel(agent, make, limit=limit, num_copies=size, abandon=ask, **how)
+        original.end_copies()
         return Evaluation(tuple(found[0]), tuple(found[1]), found[2], deterministic)
     envs: list[EvaluationEpisode] = []
     with torch_threads(1), ExitStack() as leaving:
         for index in range(size):
             envs.append(EvaluationEpisode(make(), seed, index))
-            leaving.callback(envs[-1].close)
+            leaving.callback(call_env, "evaluation", envs[-1], "close")
+            original.end_copies()
         returns, lengths, cut = _play(agent, envs, episodes, deterministic, max_steps, abandon)
+    original.end_copies()
     return Evaluation(tuple(float(r) for r in returns), tuple(lengths), cut, deterministic)
 
 
@@ -285,5 +290,5 @@ def call_env(doing: str, env: SeededEpisodes, method: str, *arguments: Any) -> A
     """A method of the user's env; an error of theirs names the env, its seed, its episode and its step."""
     try:
         return getattr(env, method)(*arguments)
-    except Exception as error:
+    except USER_ERRORS as error:
         raise EnvError(f"{doing}: {method} of {env} raised {type(error).__name__}: {error}") from error

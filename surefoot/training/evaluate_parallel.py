@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.envs.checks import as_number, require_finite
+from surefoot.envs.open_episodes import close_all
 from surefoot.envs.parallel_copy import AgentOfCopy, EvaluationCopy
 from surefoot.envs.parallel_envs import agent_row
 from surefoot.spaces.masks import ActionMasks
@@ -92,7 +93,7 @@ def play_parallel(
         tables: dict[int, Table] = {}
         for index in range(num_copies):
             copy = EvaluationCopy(make(), seed, index, make.config.max_episode_steps)
-            leaving.callback(copy.close)
+            leaving.callback(close_all, [copy])
             tables[index] = Table(agent, copy, index)
         while tables:
             abandon()

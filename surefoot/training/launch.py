@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import torch
 
+from surefoot.envs.checks import blamed
 from surefoot.envs.make import load_object
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import RunDirectory
 from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints
-from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json, write_atomic, write_json
 from surefoot.runs.manifest import build_manifest, different_machine, different_versions
 from surefoot.settings import coerce
@@ -34,7 +34,7 @@ from surefoot.training.config import (
 from surefoot.training.encoders import load_encoder
 from surefoot.training.generators import seed_globals
 from surefoot.training.mirror import require_tracker
-from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, say
+from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, no_way_out, say
 from surefoot.training.state import Restored, restore, start_from
 from surefoot.training.trainer import Trainer
 from surefoot.training.video import go_headless
@@ -74,9 +74,11 @@ def train_config(
     made = encoder or load_encoder(config.policy)
     trainer = Trainer(config, config.run.seed, envs=vector, factory=factory, encoder=made)
     trainer.own_process = own_process
+    directory: RunDirectory | None = None
     try:
         notes = chosen + (start_from(trainer, Path(config.run.init_from)) if config.run.init_from else [])
         envs = other_envs(trainer, factory, ready_made=vector is not None)
+        trainer.original.end_copies()
         written = to_toml(trainer.config)  # with what its parts have settled
         directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, config.run.seed)
         directory.lock()
@@ -98,9 +100,11 @@ def train_config(
             raise UsageError(f"cannot write the run directory {directory.path}: {error.strerror}") from None
     except BaseException:
         trainer.envs.close()
+        if directory is not None:
+            directory.unlock()
         raise
-    command = None if from_python or encoder is not None else resume_command(directory, config)
-    session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, command)
+    flags = None if from_python or encoder is not None else resume_flags(config)
+    session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags)
     return _run(session, notes)
 
 
@@ -134,14 +138,15 @@ def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[Mak
     film = None
     if config.run.video_every is not None:
         film = evaluation_factory(config, factory, spaces, render_mode="rgb_array")
-        film().close()
+        with blamed("close", config.env.env):
+            film().close()
     return evaluation_factory(config, factory, spaces), film
 
 
-def resume_command(directory: RunDirectory, config: TrainConfig) -> str:
-    """What to type to go on, ready to be pasted."""
+def resume_flags(config: TrainConfig) -> str:
+    """What `surefoot resume` must be given besides the directory."""
     as_resumed = replace(config, origins=dict.fromkeys(config.origins, "file"))
-    return f"surefoot resume {shell_path(directory.path)}" + (" --trust" if foreign_code(as_resumed) else "")
+    return " --trust" if foreign_code(as_resumed) else ""
 
 
 def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
@@ -153,8 +158,11 @@ def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
         say(greeting(session.trainer, session.directory), session.to_stderr)
     try:
         return session.run()
+    except SystemExit as left:
+        raise no_way_out(left) from left
     finally:
-        session.directory.unlock()
+        if not session.trainer.saving.under_way:  # else the lock is freed with the process
+            session.directory.unlock()
 
 
 def resume_directory(
@@ -223,8 +231,8 @@ def _resumed(
     except BaseException:
         trainer.envs.close()
         raise
-    command = resume_command(directory, config)
-    session = Session(trainer, directory, *envs, own, own_process=own_process, resume_command=command)
+    flags = resume_flags(config)
+    session = Session(trainer, directory, *envs, own, own_process=own_process, resume_flags=flags)
     session.unwritten = restored.unwritten
     return session, notes
 

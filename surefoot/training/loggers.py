@@ -28,6 +28,16 @@ def json_number(name: str, value: Any) -> float | int | None:
     return number if math.isfinite(number) else None
 
 
+class OnlyOriginal(Callback):
+    """Stands between the user's callbacks and ours: a forked copy of the process does not come to what writes files."""
+
+    def _check(self, trainer: Trainer, *_: Any) -> None:
+        trainer.original.end_copies()
+
+    _always: Any = _check
+    on_start = on_rollout = on_update = on_log = on_evaluation = on_try = on_warning = on_end = on_exit = _always
+
+
 class FileLog(Callback):
     """`metrics.jsonl`, the record, `timings.jsonl`, kept apart so that equal runs have equal metrics, and `log.txt`."""
 
@@ -43,10 +53,11 @@ class FileLog(Callback):
         if written:
             trainer.recovered("metrics")
         else:
+            trainer.follow()
             free = shutil.disk_usage(self._run.path).free
             trainer.trouble(
                 "metrics",
-                f"metrics could not be written to {self._metrics.path}: {self._metrics.error} ({free:,} bytes are "
+                f"metrics could not be written to {self._run.metrics}: {self._metrics.error} ({free:,} bytes are "
                 "free). They are kept in memory; training goes on",
             )
 
@@ -68,7 +79,7 @@ class TensorBoardLog(Callback):
 
     def __init__(self, run: RunDirectory, step: int = 0) -> None:
         # A resumed run writes another file and disowns what the last one wrote beyond its checkpoint.
-        self._events = EventFile(run.tensorboard, purge_step=step + 1 if step else None)
+        self._events = run.adopt(EventFile(run.tensorboard, purge_step=step + 1 if step else None))
 
     def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
         scalars = {**row, "steps_per_second": timing["steps_per_second"]}
@@ -91,8 +102,10 @@ class VideoLog(Callback):
         if step < self._next or trainer.abandon():
             return
         self._next = step - step % self._every + self._every
+        trainer.follow()
         file = self._run.videos / f"{step}.mp4"
         try:
+            file.parent.mkdir(exist_ok=True)
             with trainer.timer.phase("video"):
                 record(
                     {"trained": trainer.agent},
@@ -103,6 +116,7 @@ class VideoLog(Callback):
                     abandon=trainer.abandon,
                 )
         except Exception as error:
+            trainer.follow()  # deleted in the middle of it: that is the end
             free = shutil.disk_usage(self._run.path).free
             trainer.trouble(
                 "video",

@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from surefoot.errors import CheckpointError, UsageError, did_you_mean
+from surefoot.errors import CheckpointError, GoneError, UsageError, did_you_mean
 from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines, write_json
 from surefoot.training.callbacks import Callback
@@ -124,8 +124,11 @@ class TrackerLog(Callback):
 
     def __init__(self, name: str, run: RunDirectory) -> None:
         self.name, self.run = name, run
-        self.log = run.path / f"tracker-{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.run.path / f"tracker-{self.name}.log"
 
     def on_start(self, trainer: Trainer) -> None:
         command = [sys.executable, "-m", "surefoot.training.mirror", self.name, str(self.run.path.absolute())]
@@ -189,12 +192,16 @@ class Followed:
     """What the mirror has sent of a run, remembered in `tracker-NAME.json` for the next process of it."""
 
     def __init__(self, name: str, run: RunDirectory) -> None:
-        self._name, self._file = name, run.path / f"tracker-{name}.json"
+        self._name, self._run = name, run
         known = {}
         with suppress(CheckpointError):  # damaged or missing: another run at the tracker is better than none
             known = read_json(self._file)
         self.id: str | None = known.get("id")
         self.step: int = known.get("step", 0)
+
+    @property
+    def _file(self) -> Path:
+        return self._run.path / f"tracker-{self._name}.json"
 
     def remember(self, run_id: str, step: int) -> None:
         self.id, self.step = run_id, step
@@ -216,6 +223,7 @@ def follow(name: str, run: RunDirectory) -> None:
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
     threading.Thread(target=_leave_with_the_run, daemon=True).start()
+    run.watch()
     settings = tomllib.loads(run.config.read_text(encoding="utf-8"))
     followed = Followed(name, run)
     mirror: Mirror = MIRRORS[name](run_name(run), run, settings, followed.id)
@@ -224,6 +232,8 @@ def follow(name: str, run: RunDirectory) -> None:
     while not outcome:
         with suppress(queue.Empty):
             outcome = ENDED.get(timeout=POLL_SECONDS)
+        with suppress(GoneError):  # then there is nothing more to send, and the run will say so
+            run.follow()
         step = followed.step
         for step, row in rows_after(run, followed.step):
             mirror.log(row, step)
@@ -234,7 +244,10 @@ def follow(name: str, run: RunDirectory) -> None:
 
 def _leave_with_the_run() -> None:
     """Tell how the run ended, and end this process a little later whatever it hangs in: nobody else will."""
-    ENDED.put(sys.stdin.readline().strip() or "interrupted")
+    said = b""  # not by sys.stdin: an interpreter that ends while a thread waits in it aborts
+    while not said.endswith(b"\n") and (more := os.read(0, 100)):
+        said += more
+    ENDED.put(said.decode().strip() or "interrupted")
     time.sleep(2.0 * END_SECONDS)
     os._exit(1)
 

@@ -33,17 +33,26 @@ class Mp4:
     def __init__(self, path: Path, fps: float, like: Array) -> None:
         self.path, self.frames = path, 0
         self.height, self.width = (size + size % 2 for size in like.shape[:2])  # yuv420p halves both
-        self._beside = path.absolute().with_name(f"{UNFINISHED}{os.getpid()}-{token_hex(4)}.mp4")
+        self._beside = f"{UNFINISHED}{os.getpid()}-{token_hex(4)}.mp4"
         source = f"-f rawvideo -pix_fmt rgb24 -s {self.width}x{self.height} -framerate {fps} -i pipe:0 -an"
-        command = [_ffmpeg(), *f"-y -loglevel error {source} {ENCODING}".split(), f"file:{self._beside}"]
+        command = [_ffmpeg(), *f"-y -loglevel error {source} {ENCODING}".split()]
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (no pipe: nobody would empty it)
+        self._folder = os.open(path.parent, os.O_RDONLY)  # which may be renamed before we are done
+        held = Path(f"/proc/self/fd/{self._folder}")
+        command.append(f"file:{(held if held.exists() else path.parent.absolute()) / self._beside}")
         try:
             # In a session of its own it gets no Ctrl-C of ours; if we are killed, its input ends, and then it does.
             self._process = subprocess.Popen(
-                command, stdin=PIPE, stdout=DEVNULL, stderr=self._said, start_new_session=True
+                command,
+                stdin=PIPE,
+                stdout=DEVNULL,
+                stderr=self._said,
+                pass_fds=(self._folder,),
+                start_new_session=True,
             )
         except OSError as error:
             self._said.close()
+            os.close(self._folder)
             raise SurefootError(f"{path} cannot be recorded: ffmpeg did not start: {error}") from error
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
@@ -69,7 +78,7 @@ class Mp4:
         if self._process.wait():
             raise self._failure()
         try:
-            os.replace(self._beside, self.path)
+            os.replace(self._beside, self.path.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
             raise SurefootError(f"{self.path} cannot be written: {error}") from error
 
@@ -88,7 +97,8 @@ class Mp4:
         with suppress(OSError):  # what is still in the pipe has nowhere to go
             self._pipe.close()
         with suppress(OSError):  # renamed, or never there
-            self._beside.unlink()
+            os.unlink(self._beside, dir_fd=self._folder)
+        os.close(self._folder)
 
 
 def sweep(folder: Path) -> None:

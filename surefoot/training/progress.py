@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from surefoot.text import print, printable
 from surefoot.training.callbacks import Callback
+from surefoot.training.streams import unfailing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,6 +33,7 @@ def make_progress(*, enabled: bool, to_stderr: bool) -> Progress:
     stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
     if not enabled or stream is None or stream.closed:
         return Progress()
+    stream = unfailing(stream)
     plain = not stream.isatty() or "CI" in os.environ or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return LineProgress(stream) if plain else LiveProgress(stream)
 
@@ -82,11 +84,7 @@ class LineProgress(Progress):
         self._say(f"warning: {message}")
 
     def _say(self, line: str) -> None:
-        """A reader that went away (a closed pipe, a full disk) is no reason to end a run."""
-        try:
-            print(line, file=self.stream, flush=True)
-        except OSError:
-            self.stream = open(os.devnull, "w")  # noqa: SIM115
+        print(line, file=self.stream, flush=True)
 
     @contextmanager
     def evaluating(self, episodes: int) -> Iterator[None]:
@@ -102,7 +100,7 @@ class LiveProgress(Progress):
         from rich.live import Live
 
         self._console = Console(file=stream)
-        self._live = Live(console=self._console, refresh_per_second=8, transient=False)
+        self._live = Live(console=self._console, auto_refresh=False)  # no thread of its own
         self._row: dict[str, Any] = {}
         self._next = 0.0
 
@@ -114,7 +112,7 @@ class LiveProgress(Progress):
         if now >= self._next:  # drawing costs a millisecond or two; eight times a second is plenty
             self._next = now + 0.125
             self._row = {**self._row, **metrics}
-            self._live.update(self._table(trainer))
+            self._live.update(self._table(trainer), refresh=True)
 
     def on_try(self, trainer: Trainer, evaluation: Evaluation) -> None:
         self._console.print(describe_try(trainer, evaluation), markup=False, highlight=False)
@@ -124,7 +122,7 @@ class LiveProgress(Progress):
 
     def on_end(self, trainer: Trainer) -> None:
         if self._row:
-            self._live.update(self._table(trainer))
+            self._live.update(self._table(trainer), refresh=True)
         self._live.stop()
 
     def _table(self, trainer: Trainer) -> Table:

@@ -7,20 +7,22 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
+from surefoot.envs.checks import blamed
 from surefoot.envs.parallel_copy import ParallelMaker
-from surefoot.errors import SurefootError, UsageError
+from surefoot.errors import GoneError, SurefootError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import locks
-from surefoot.runs.files import write_json
+from surefoot.runs.directory import shell_path
 from surefoot.text import print
 from surefoot.training.crash import write_crash
 from surefoot.training.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
-from surefoot.training.loggers import FileLog, TensorBoardLog, VideoLog
+from surefoot.training.loggers import FileLog, OnlyOriginal, TensorBoardLog, VideoLog
 from surefoot.training.mirror import TrackerLog
 from surefoot.training.progress import make_progress
-from surefoot.training.signals import Interrupted, complain, stop_on_signals
+from surefoot.training.signals import Interrupted, complain, signals_handled
+from surefoot.training.streams import unfailing
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
+HURRY = 0.5  # seconds that a run which is stopped at once gives to a checkpoint on its way to the disk
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Session:
     progress: bool = True
     to_stderr: bool = False
     own_process: bool = False
-    resume_command: str | None = None  # none: the env cannot be made again from the run's directory
+    resume_flags: str | None = None  # of `surefoot resume`; none: the env cannot be made again from the directory
     unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
 
     def run(self) -> dict[str, Any]:
@@ -53,7 +56,7 @@ class Session:
         trainer, directory = self.trainer, self.directory
         display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
         trainer.selection.make = trainer.target.make = self.evaluation_env
-        trainer.callbacks = [*self.callbacks, *self._loggers(), display]
+        trainer.callbacks = [*self.callbacks, OnlyOriginal(), *self._loggers(), display]
         directory.note(greeting(trainer, directory))
         directory.set_status("running", step=trainer.step)
         outcome = "failed"
@@ -68,12 +71,21 @@ class Session:
                 callback.on_exit(trainer, outcome)
         return result
 
+    @property
+    def resume_command(self) -> str | None:
+        """What to type to go on, ready to be pasted; the directory may have been renamed since the start."""
+        if self.resume_flags is None:
+            return None
+        return f"surefoot resume {shell_path(self.directory.path)}{self.resume_flags}"
+
     def _train_and_evaluate(self, display: Any) -> dict[str, Any]:
         trainer, directory = self.trainer, self.directory
+        last_words = self._last_words if self.own_process else None
         try:
-            with stop_on_signals(trainer.suspend, self._last_words if self.own_process else None) as signals:
+            with signals_handled(trainer.suspend, trainer.saving.ask, last_words) as signals:
                 trainer.train()
                 evaluation = None if trainer.suspended else self._evaluate(display)
+                trainer.follow()
             if signals.received:
                 raise Interrupted(self._resume_message(), 128 + signals.received)
             self._check_saved()
@@ -82,16 +94,19 @@ class Session:
                 interrupt = Interrupted(self._cut_short(), 128 + (signals.received or signal.SIGINT))
             directory.set_status("interrupted", step=trainer.step)
             raise interrupt from None
+        except GoneError as gone:
+            gone.add_note(f"The run stopped at step {trainer.step:,}; nothing of it is left to resume.")
+            raise
+        except SystemExit as left:
+            error = no_way_out(left)
+            self._failed(error)
+            raise error from left
         except BaseException as error:
-            # First of all, as a disk may have room for nothing else.
-            directory.set_status("failed", step=trainer.step, error=f"{type(error).__name__}: {error}")
-            directory.note(f"failed at step {trainer.step}: {type(error).__name__}: {error}")
-            self._rescue(error)
+            self._failed(error)
             raise
         result = summarize(trainer, directory, evaluation)
         result["resume"] = self.resume_command if trainer.suspended else None
-        with suppress(OSError):  # it is returned and printed all the same
-            write_json(directory.result, result)
+        directory.set_result(result)
         found = evaluation.mean_return if evaluation else None
         state = "interrupted" if trainer.suspended else "done"
         directory.set_status(state, step=trainer.step, eval_return=found, why=trainer.stop_reason)
@@ -132,20 +147,32 @@ class Session:
         if "checkpoint" in self.trainer.troubles:
             raise SurefootError(f"the end of the run is not saved: {self.trainer.troubles['checkpoint']}")
 
+    def _failed(self, error: BaseException) -> None:
+        self.trainer.original.end_copies(error)
+        # First of all, as a disk may have room for nothing else.
+        self.directory.set_status("failed", step=self.trainer.step, error=f"{type(error).__name__}: {error}")
+        self.directory.note(f"failed at step {self.trainer.step}: {type(error).__name__}: {error}")
+        self._rescue(error)
+
     def _rescue(self, error: BaseException) -> None:
         """After an error: the weights are whole, the open episodes are not."""
         trainer = self.trainer
-        if trainer.step and trainer.saved_step != trainer.step:
-            trainer.save(mid_rollout=True)
-        where = write_crash(self.directory, trainer, error)
-        if where is not None:
-            error.add_note(f"what happened is in {where}")
+        with suppress(GoneError):  # then there is nowhere to write, and the error is worth more
+            trainer.saving.settle(trainer)
+            if trainer.step and trainer.saved_step != trainer.step:
+                trainer.save(mid_rollout=True)
+            trainer.follow()
+            where = write_crash(self.directory, trainer, error)
+            if where is not None:
+                error.add_note(f"what happened is in {where}")
 
     def _cut_short(self) -> str:
         """In the middle of a rollout nothing exact can be saved; the last checkpoint is, and goes on exactly."""
         trainer = self.trainer
-        if trainer.saved_step < 0 and trainer.step:
-            trainer.save(mid_rollout=True)
+        with suppress(GoneError):
+            trainer.saving.settle(trainer, HURRY)
+            if trainer.saved_step < 0 and trainer.step and not trainer.saving.under_way:
+                trainer.save(mid_rollout=True)
         return self._resume_message()
 
     def _resume_message(self) -> str:
@@ -238,12 +265,20 @@ def evaluation_factory(
 
 
 def _spaces(probe: gym.Env[Any, Any]) -> tuple[Any, Any]:
-    probe.close()
+    with blamed("close", probe):
+        probe.close()
     return probe.observation_space, probe.action_space
+
+
+def no_way_out(left: SystemExit) -> SurefootError:
+    """The error of a callback that calls `sys.exit()`: with 0, a run would look as if it had gone well."""
+    return SurefootError(
+        f"sys.exit({left.code!r}) was called inside the run; to end it early, a callback calls trainer.stop('why')"
+    )
 
 
 def say(text: str, to_stderr: bool) -> None:
     """For people: stdout, or stderr where stdout is for machines. A closed pipe is not worth a run."""
-    stream = sys.stderr if to_stderr else sys.stdout
-    with suppress(OSError, ValueError):
-        print(text, file=stream, flush=True)
+    stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
+    if stream is not None:
+        print(text, file=unfailing(stream), flush=True)

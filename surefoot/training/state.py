@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,8 @@ from surefoot.engine.torch_threads import torch_threads
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
-from surefoot.runs.checkpoints import MANIFEST, point_best, read_verified, write_checkpoint
+from surefoot.runs.checkpoints import MANIFEST, point_best, read_verified
 from surefoot.schema import Misfit
-from surefoot.settings import options
 from surefoot.spaces.as_json import space_to_json
 from surefoot.training.described import WRONG_CONTENT, Described
 from surefoot.training.encoders import NO_CODE, EncoderCode
@@ -30,10 +29,19 @@ if TYPE_CHECKING:
 ONLY_AT_FIRST = {"init", "log_std_init"}  # settings of a policy that loaded weights overrule
 
 
-def save_checkpoint(root: Path, trainer: Trainer, *, best: bool = False, mid_rollout: bool = False) -> Path:
-    """Write everything that acting (`policy`) and going on (`state`) need as `root/<step>`."""
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint as bytes: it may be written while the run goes on. It refers to nothing of the run."""
+
+    step: int
+    files: dict[str, bytes]
+    facts: dict[str, Any]
+
+
+def take_snapshot(trainer: Trainer, *, mid_rollout: bool = False) -> Snapshot:
+    """Everything that acting (`policy`) and going on (`state`) need."""
     config = trainer.config.flat()
-    names = {option.name for option in options(PolicyConfig)}
+    names = {field.name for field in fields(PolicyConfig)}
     description = {
         "observation_space": space_to_json(trainer.envs.observation_space),
         "action_space": space_to_json(trainer.envs.action_space),
@@ -51,7 +59,7 @@ def save_checkpoint(root: Path, trainer: Trainer, *, best: bool = False, mid_rol
         "state.json": _json(plain),
     }
     facts = {"env": config["env"], "algo": config["algo"], "seed": trainer.seed, "mid_rollout": mid_rollout}
-    return write_checkpoint(root, trainer.step, files, facts, best=best)
+    return Snapshot(trainer.step, files, facts)
 
 
 def _json(value: Any) -> bytes:

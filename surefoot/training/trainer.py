@@ -16,6 +16,7 @@ from surefoot.engine.precision import full_precision
 from surefoot.engine.rollouts import valid_observations
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch_threads import torch_threads
+from surefoot.envs.forks import Original
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.math.moments import moments
@@ -59,12 +60,14 @@ class Trainer:
     ) -> None:
         """`encoder`: the class that `config.policy.encoder` names, where that is none of ours."""
         self.deadline = Deadline(config.run.max_time)  # the envs' start-up counts
+        self.original = Original()
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
         self.budget = budget or config.run.total_steps  # a resumed run may get more; its schedules keep their horizon
         self.saving = Saving(config.run.checkpoint_every)
         self.troubles: dict[str, str] = {}  # what does not work at the moment, though the run goes on
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
         self.envs = build_envs(config, seed, self.algorithm, envs, factory, self.warn)
+        self.original.end_copies()
         try:
             with torch_threads(1):  # the first weights must not depend on how many there are
                 self._build(encoder)
@@ -147,6 +150,7 @@ class Trainer:
                 leaving.callback(callback.on_end, self)
             for callback in self.callbacks:
                 callback.on_start(self)
+            leaving.push(lambda _, error, __: self.original.end_copies(error))  # before anybody is told anything
             self._loop()
 
     def _loop(self) -> None:
@@ -176,6 +180,7 @@ class Trainer:
             self.deadline.turn()
             if self.deadline.near:
                 self.suspend("max_time")
+        self.saving.settle(self)
         if self.saving.behind:  # a signal came between the last save and the look at it
             self.save()
         self.seconds = perf_counter() - start
@@ -218,12 +223,20 @@ class Trainer:
     def steps_per_second(self) -> float:
         return self.step / self.seconds if self.seconds else 0.0
 
-    def save(self, *, best: bool = False, mid_rollout: bool = False) -> bool:
+    def save(self, *, best: bool = False, mid_rollout: bool = False, wait: bool = True) -> bool:
         """Write a checkpoint of the whole run as it is now. A disk that refuses it is a trouble, not the end.
 
-        `best`: by evaluation, so far. `mid_rollout`: the open episodes cannot be restored.
+        `best`: by evaluation, so far. `mid_rollout`: the open episodes cannot be restored. Without `wait` it is written
+        while the training goes on.
         """
-        return self.saving.save(self, best=best, mid_rollout=mid_rollout)
+        return self.saving.save(self, best=best, mid_rollout=mid_rollout, wait=wait)
+
+    def follow(self) -> bool:
+        """Whether the run directory was renamed; the run goes on in it. GoneError where it was deleted."""
+        if self.run is None or not self.run.follow():
+            return False
+        self.warn(f"the run directory is now {self.run.path}; the run goes on there")
+        return True
 
     def trouble(self, what: str, message: str) -> None:
         """Something around the run does not work; said once, until it has worked again."""
@@ -231,9 +244,9 @@ class Trainer:
             self.troubles[what] = message
             self.warn(message)
 
-    def recovered(self, what: str) -> None:
+    def recovered(self, what: str, step: int | None = None) -> None:
         if self.troubles.pop(what, None) is not None:
-            self.warn(f"{what} written again, at step {self.step:,}")
+            self.warn(f"{what} written again, at step {self.step if step is None else step:,}")
 
     def warn(self, message: str) -> None:
         for callback in self.callbacks:

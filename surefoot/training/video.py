@@ -90,7 +90,7 @@ def record(
         panels: list[_Panel] = []
         for index, (label, agent) in enumerate(agents.items()):
             env = EvaluationEpisode(make(), seed, index)
-            leaving.callback(env.close)
+            leaving.callback(call_env, "recording", env, "close")
             _require_rgb_array(env)
             panels.append(_Panel(label, evaluation_agent(agent, seed), env, deterministic))
         fps = float(panels[0].env.metadata.get("render_fps") or DEFAULT_FPS)

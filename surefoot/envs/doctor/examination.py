@@ -21,8 +21,9 @@ from surefoot.envs.doctor.play import play
 from surefoot.envs.doctor.replay import replay
 from surefoot.envs.doctor.report import LEVELS, Level, Report
 from surefoot.envs.doctor.speed import measure_speed
+from surefoot.envs.forks import Original
 from surefoot.envs.seeds import episode_seed
-from surefoot.errors import EnvError, SurefootError, UsageError
+from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 
 if TYPE_CHECKING:
@@ -60,9 +61,12 @@ class Crashes:
 
     def guard(self, name: str, check: Callable[[], None]) -> bool:
         """Run one check; whether it came to its end."""
+        original = Original()
         try:
             check()
-        except Exception as error:
+            original.end_copies()
+        except USER_ERRORS as error:
+            original.end_copies(error)
             if isinstance(error, UsageError) and name == MAKING:  # no such env, or its package is missing
                 raise
             cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
@@ -151,7 +155,7 @@ def _gymnasium(case: Case) -> None:
     with closing(case.make()) as env:
         try:
             check_env(env.unwrapped, skip_render_check=True)
-        except Exception as error:
+        except USER_ERRORS as error:
             # What it asserts itself need not hinder training; what the env raised is the env's fault.
             if "env_checker" not in traceback.extract_tb(error.__traceback__)[-1].filename:
                 raise

@@ -21,13 +21,14 @@ import gymnasium as gym
 import numpy as np
 
 from surefoot.envs.config import EnvConfig
+from surefoot.envs.forks import Original
 from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
 from surefoot.envs.make import make_env
 from surefoot.envs.random_play import Player
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.workers.memory import COUNTS, IDLE, RESETTING, STEPPING, Field, map_fields, read_actions
 from surefoot.envs.workers.messages import decode, frame
-from surefoot.errors import SurefootError
+from surefoot.errors import USER_ERRORS, SurefootError
 from surefoot.spaces.as_json import space_to_json
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def _watch(parent: int) -> None:
 
 def _answer(sock: socket.socket, counts: memoryview, memory: int) -> None:
     envs: EnvSlice | None = None
+    original = Original()
     while (tag := sock.recv(1)) not in (b"", b"q"):
         result: Any = None
         try:
@@ -163,14 +165,18 @@ def _answer(sock: socket.socket, counts: memoryview, memory: int) -> None:
                     result = envs.describe()
                 else:
                     result = _serve_rare(envs, request, memory)
+            original.end_copies()
             reply = frame(b"o", result)
-        except Exception as error:
+        except USER_ERRORS as error:
+            original.end_copies(error)
             reply = frame(b"e", _as_message(error))
         sock.sendall(reply)
     if envs is not None:
         try:
             envs.close()
-        except Exception as error:
+            original.end_copies()
+        except USER_ERRORS as error:
+            original.end_copies(error)
             with suppress(OSError):
                 sock.sendall(frame(b"c", _as_message(error)))
 
@@ -208,7 +214,7 @@ def _receive(sock: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _as_message(error: Exception) -> dict[str, Any]:
+def _as_message(error: BaseException) -> dict[str, Any]:
     """The error, and the traceback of what the env did wrong (or of ours, where it did nothing)."""
     cause = error.__cause__ or (None if isinstance(error, SurefootError) else error)
     kind = type(error).__name__ if isinstance(error, SurefootError) else ""

@@ -1,0 +1,46 @@
+"""A copy of our process that a user's code made (`os.fork`) and let return. It must not go on as if it were the run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+_forks = 0  # between the first process and this one
+
+
+def _count() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count)
+
+
+class Original:
+    """The process that this object was made in, whose copies are to be ended where they come back to us."""
+
+    def __init__(self) -> None:
+        self.pid, self._forks = os.getpid(), _forks
+
+    def end_copies(self, error: BaseException | None = None) -> None:
+        """Nothing in the process itself; in a copy, the end: at once, and without touching anything of ours.
+
+        `error`: what the copy came back with. A child that calls `sys.exit()` wants to end, and does with that code.
+        """
+        if self._forks != _forks:
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        asked = error.__cause__ if error is not None and error.__cause__ is not None else error
+        if isinstance(asked, SystemExit):
+            os._exit(asked.code if isinstance(asked.code, int) else int(asked.code is not None))
+        said = (
+            f"surefoot: process {os.getpid()} is a fork of process {self.pid}, made by an env or a callback. It ends "
+            "here, the original goes on. End a forked child with os._exit().\n"
+        )
+        if sys.__stderr__ is not None:
+            with suppress(OSError, ValueError):
+                os.write(sys.__stderr__.fileno(), said.encode())
+        os._exit(1)

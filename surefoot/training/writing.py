@@ -1,0 +1,50 @@
+"""A checkpoint on its way to the disk, beside the training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from surefoot.runs.checkpoints import write_checkpoint
+
+if TYPE_CHECKING:
+    from surefoot.training.state import Snapshot
+
+
+class Writing:
+    """One snapshot that a thread writes. `error`: why it could not, once it is `done`.
+
+    The thread holds bytes and nothing of the run, so that a disk which never answers cannot keep a process from ending:
+    what is on the disk then is what a kill would leave, the checkpoint before it.
+    """
+
+    def __init__(self, root: Path, snapshot: Snapshot, *, best: bool, logs: Sequence[int] = ()) -> None:
+        self.snapshot, self.best = snapshot, best
+        self.error: BaseException | None = None
+        self._root, self._logs = root, list(logs)
+        self._thread = Thread(target=self._write, name="surefoot-checkpoint", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no thread is to be had: write it here
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            # The checkpoint remembers how long the logs are: their rows must not come to the disk after it.
+            for handle in self._logs:
+                os.fsync(handle)
+            write_checkpoint(self._root, self.snapshot.step, self.snapshot.files, self.snapshot.facts, best=self.best)
+        except BaseException as error:  # raised where it is waited for
+            self.error = error
+        finally:
+            while self._logs:
+                os.close(self._logs.pop())
+
+    def done(self, timeout: float | None = None) -> bool:
+        """Wait so long (None: until it is) and say whether it is."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()

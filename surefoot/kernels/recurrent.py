@@ -41,7 +41,7 @@ class _Recurrence(torch.autograd.Function):
         out, after, kept = x.new_empty(steps, sequences, hidden), torch.empty_like(state), None
         if any(ctx.needs_input_grad):
             numbers = _library().sf_recur_kept(*sizes)
-            kept = torch.empty(numbers + ALIGNMENT // 4)
+            kept = torch.empty(numbers + ALIGNMENT // 4, dtype=torch.float32, device="cpu")
             first = -kept.data_ptr() % ALIGNMENT // 4
             kept = kept[first : first + numbers]
             ctx.sizes = sizes

@@ -16,6 +16,7 @@ from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.fast import choose_engine, compile_parts
 from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.engine.optimize import Learner
+from surefoot.engine.torch_modes import own_modes
 from surefoot.engine.torch_threads import fastest_torch
 from surefoot.envs.checks import blamed
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
@@ -61,9 +62,17 @@ def initial_policy(
     encoder: EncoderClass | None = None,
 ) -> ActorCritic:
     """The policy that a run of this seed begins with."""
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed, "init"))
-        return ActorCritic(observation_space, action_space, config, critic=critic, masked=masked, encoder=encoder)
+    generator = _generator(seed, "init")
+    with own_modes(gradients=True):
+        return ActorCritic(
+            observation_space,
+            action_space,
+            config,
+            critic=critic,
+            masked=masked,
+            encoder=encoder,
+            generator=generator,
+        )
 
 
 def build_envs(
@@ -225,7 +234,7 @@ def build_collector(
 
 
 def _generator(seed: int, purpose: str) -> torch.Generator:
-    return torch.Generator().manual_seed(derive_seed(seed, purpose))
+    return torch.Generator("cpu").manual_seed(derive_seed(seed, purpose))
 
 
 def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, list[str]]:

@@ -14,6 +14,7 @@ from surefoot.engine.collector_state import collector_shape
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.rollouts import fill_values, scale_rewards
 from surefoot.engine.timing import PhaseTimer
+from surefoot.engine.torch_modes import own_modes
 from surefoot.errors import EnvError
 from surefoot.types import Context, Parted, Restorable, Rollout
 
@@ -70,28 +71,30 @@ class Collector:
         shape, actions = (length, num_envs), self.policy.actions
         layout = self.envs.layout
         self._obs = torch.from_numpy(np.zeros((length + 1, num_envs, *layout.shape), layout.dtype))
-        self._action = torch.zeros((*shape, *actions.shape), dtype=actions.dtype)
-        self._params = torch.zeros((*shape, actions.num_params))
+        self._action = torch.zeros((*shape, *actions.shape), dtype=actions.dtype, device="cpu")
+        self._params = torch.zeros((*shape, actions.num_params), dtype=torch.float32, device="cpu")
         self._reward = np.zeros(shape)  # raw, float64
-        self._terminated, self._truncated, self._valid = (torch.zeros(shape, dtype=torch.bool) for _ in range(3))
+        flags = (torch.zeros(shape, dtype=torch.bool, device="cpu") for _ in range(3))
+        self._terminated, self._truncated, self._valid = flags
         self._final: list[tuple[int, Array]] = []
         # Of a policy with memory: where episodes begin, what it remembers now, and what it did at truncations.
-        self._start = torch.ones((length + 1, num_envs), dtype=torch.bool)
+        self._start = torch.ones((length + 1, num_envs), dtype=torch.bool, device="cpu")
         self._memory = self.policy.initial_memory(num_envs)
         self._final_memory: list[Tensor] = []
 
     def collect(self, remaining: float = 1.0) -> Rollout:
         """One rollout with the policy as it is now. `remaining` is passed on to the batch, for schedules."""
         self._begin(self._obs.numpy())
-        memory = None if self._memory is None else self._memory.clone()
-        noise = self.policy.noise(self.length, self.envs.num_envs, self.generator)
+        with own_modes(gradients=False):
+            memory = None if self._memory is None else self._memory.clone()
+            noise = self.policy.noise(self.length, self.envs.num_envs, self.generator)
         if self.rows_alone and self.episodes_per_env is None and isinstance(self.envs, Parted):
             used = self._step_parts(self.envs, noise, memory)
         else:
             used = self._step_all(noise, memory)
         if self.reset_each_rollout:
             self._end_open_episodes(used, memory)
-        with self.timer.phase("act"):
+        with self.timer.phase("act"), own_modes(gradients=False):
             rollout = self._finish(used, remaining)
         self._memory = memory
         return rollout
@@ -177,7 +180,7 @@ class Collector:
     def _act(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> None:
         """Fill in the actions of envs `own` in step t and what they were drawn from; their memory moves on in place."""
         policy = self.policy
-        with torch.no_grad():
+        with own_modes(gradients=False):
             inputs = policy.normalize(self._obs[t, own].to(self.device))
             begins = None if memory is None else self._start[t, own].to(self.device)
             self._params[t, own], self._action[t, own], after = policy.act(inputs, noise, memory, begins)
@@ -262,6 +265,7 @@ class Collector:
         self.tracker.keep_first()
 
     def _finish(self, used: int, remaining: float) -> Rollout:
+        """Without gradients."""
         self._last = used
         terminated, truncated, valid = self._terminated[:used], self._truncated[:used], self._valid[:used]
         scaled = scale_rewards(
@@ -280,28 +284,27 @@ class Collector:
         if self._memory is not None:
             context = Context(self._start[: used + 1].to(device, copy=True), self._memory)
             final_memory = torch.stack(self._final_memory) if self._final_memory else self._memory[:0]
-        with torch.no_grad():
-            inputs = policy.normalize(obs)
-            index, final_inputs = self._finals(inputs)
-            rollout = Rollout(
-                obs=obs,
-                inputs=inputs,
-                action=action,
-                dist_params=params,
-                log_prob=self._log_prob(params, action),
-                reward=torch.from_numpy(scaled).to(device, torch.float32),
-                terminated=terminated.to(device),
-                truncated=truncated.to(device),
-                valid=valid.to(device),
-                value=torch.empty(0),
-                next_value=torch.empty(0),
-                final_index=index,
-                final_inputs=final_inputs,
-                remaining=remaining,
-                context=context,
-                final_memory=final_memory,
-                compiled=self.compiled,
-            )
+        inputs = policy.normalize(obs)
+        index, final_inputs = self._finals(inputs)
+        rollout = Rollout(
+            obs=obs,
+            inputs=inputs,
+            action=action,
+            dist_params=params,
+            log_prob=self._log_prob(params, action),
+            reward=torch.from_numpy(scaled).to(device, torch.float32),
+            terminated=terminated.to(device),
+            truncated=truncated.to(device),
+            valid=valid.to(device),
+            value=params.new_empty(0),
+            next_value=params.new_empty(0),
+            final_index=index,
+            final_inputs=final_inputs,
+            remaining=remaining,
+            context=context,
+            final_memory=final_memory,
+            compiled=self.compiled,
+        )
         return fill_values(rollout, policy, self._value)
 
     def _finals(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

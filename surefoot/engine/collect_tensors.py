@@ -19,6 +19,7 @@ from surefoot.engine.collector_state import collector_shape
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.rollouts import fill_values, scale_rewards
 from surefoot.engine.timing import PhaseTimer
+from surefoot.engine.torch_modes import own_modes
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actions.model import torch_dtype
 from surefoot.types import Context, Rollout, Step
@@ -94,27 +95,29 @@ class TensorCollector:
         """One rollout with the policy as it is now."""
         num_envs = self.envs.num_envs
         self._begin()
-        memory = None if self._memory is None else self._memory.clone()
         wanted = self.episodes_per_env
-        episodes = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
-        active = None if wanted is None else episodes < wanted
-        noise = self.policy.noise(self.length, num_envs, self.generator)
+        with own_modes(gradients=False):
+            memory = None if self._memory is None else self._memory.clone()
+            episodes = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
+            active = None if wanted is None else episodes < wanted
+            noise = self.policy.noise(self.length, num_envs, self.generator)
         used = self.length
         for t in range(self.length):
             start = perf_counter()
-            with torch.no_grad():
+            with own_modes(gradients=False):
                 inputs = self.policy.normalize(self._obs[t])
                 begins = None if memory is None else self._start[t]
                 params, action, memory = self.policy.act(inputs, noise[t], memory, begins)
-            self._params[t], self._action[t] = params, action
-            sent = self._send(action.to(self.envs.device))
+                self._params[t], self._action[t] = params, action
+                sent = self._send(action.to(self.envs.device))
             acted = perf_counter()
             step = self.envs.step(sent, None if active is None else active.to(self.envs.device))
             stepped = perf_counter()
-            self._store(t, step, memory)
-            if wanted is not None:
-                episodes += self._ended[t] & self._valid[t]
-                active = episodes < wanted
+            with own_modes(gradients=False):  # what an env made with gradients is stored without them
+                self._store(t, step, memory)
+                if wanted is not None:
+                    episodes += self._ended[t] & self._valid[t]
+                    active = episodes < wanted
             self.timer.add("act", acted - start + perf_counter() - stepped)
             self.timer.add("env", stepped - acted)
             if active is not None and (t + 1) % LOOK_EVERY == 0 and not bool(active.any()):
@@ -122,7 +125,7 @@ class TensorCollector:
                 break
         if active is not None and bool(active.any()):
             raise EnvError(past_limit(self.rollout_length))
-        with self.timer.phase("act"):
+        with self.timer.phase("act"), own_modes(gradients=False):
             rollout = self._finish(used, remaining)
         self._memory = memory
         return rollout
@@ -150,8 +153,10 @@ class TensorCollector:
         if self._last is not None and not self.reset_each_rollout and not ran_on:
             self._obs[0], self._start[0] = self._obs[self._last].clone(), self._start[self._last].clone()
             return
-        self._obs[0] = self.envs.reset()
-        self._start[0] = True
+        fresh = self.envs.reset()
+        with own_modes(gradients=False):
+            self._obs[0] = fresh
+            self._start[0] = True
         self.tracker.cut(np.zeros(self.envs.num_envs, np.bool_))
         if self.reward_normalizer is not None:
             self.reward_normalizer.restart()
@@ -190,25 +195,24 @@ class TensorCollector:
             context = Context(self._start[: used + 1].clone(), self._memory)
             kept = self._memories
             final_memory = self._memory[:0] if kept is None else kept.flatten(0, 1)[final_index]
-        with torch.no_grad():
-            rollout = Rollout(
-                obs=obs,
-                inputs=policy.normalize(obs),
-                action=action,
-                dist_params=params,
-                log_prob=policy.actions.distribution(params).log_prob(action),
-                reward=torch.from_numpy(scaled).to(self.device, torch.float32),
-                terminated=self._terminated[:used],
-                truncated=self._truncated[:used],
-                valid=self._valid[:used],
-                value=torch.empty(0),
-                next_value=torch.empty(0),
-                final_index=final_index,
-                final_inputs=policy.normalize(final),
-                remaining=remaining,
-                context=context,
-                final_memory=final_memory,
-            )
+        rollout = Rollout(
+            obs=obs,
+            inputs=policy.normalize(obs),
+            action=action,
+            dist_params=params,
+            log_prob=policy.actions.distribution(params).log_prob(action),
+            reward=torch.from_numpy(scaled).to(self.device, torch.float32),
+            terminated=self._terminated[:used],
+            truncated=self._truncated[:used],
+            valid=self._valid[:used],
+            value=params.new_empty(0),
+            next_value=params.new_empty(0),
+            final_index=final_index,
+            final_inputs=policy.normalize(final),
+            remaining=remaining,
+            context=context,
+            final_memory=final_memory,
+        )
         return fill_values(rollout, policy)
 
     def _require_given(self, cut: Array) -> None:

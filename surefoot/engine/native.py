@@ -18,6 +18,7 @@ from surefoot.engine.natural import Objective, fisher_samples, natural_step
 from surefoot.engine.optimize import Learner, Loss
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.threads import fastest
+from surefoot.engine.torch_modes import own_modes
 from surefoot.envs.native_envs import NativeEnvs
 from surefoot.errors import EnvError
 from surefoot.kernels import scan
@@ -88,7 +89,7 @@ class NativeLearner(Learner):
         order = None
         if minibatches > 1:
             units = packed.sequences or packed.size  # whole envs where there is a memory
-            rows = [torch.randperm(units, generator=self.generator) for _ in range(epochs)]
+            rows = [torch.randperm(units, generator=self.generator, device="cpu") for _ in range(epochs)]
             order = torch.stack(rows)
         slices = [(a, b, rate * self.optimizer.rate_factor) for a, b, rate in self.optimizer.ranges]
         optimizer = optimizer_spec(self.config.optimizer, slices, self.config.max_grad_norm)
@@ -146,7 +147,7 @@ class NativeLearner(Learner):
             return super().fit_value(loss, batch, config)
         sums, _ = self._steps(spec, self._packed(batch), config.value_epochs, config.value_minibatches, False)
         steps = config.value_epochs * config.value_minibatches
-        return [{name: torch.tensor(sums[name] / steps) for name in ("value_loss", "grad_norm")}]
+        return [{name: _scalar(sums[name] / steps) for name in ("value_loss", "grad_norm")}]
 
     def natural_step(
         self, objective: Objective, batch: Batch, config: Any, spec: LossSpec | None = None
@@ -178,10 +179,10 @@ class NativeLearner(Learner):
 
     def policy_metrics(self, batch: Batch) -> Metrics:
         found = self.net.evaluate(self.theta, loss_spec("ratio"), self._packed(batch))
-        return {name: torch.tensor(found[name]) for name in ("entropy", "ratio_error")}
+        return {name: _scalar(found[name]) for name in ("entropy", "ratio_error")}
 
     def kl_from(self, batch: Batch) -> Tensor:
-        kl = torch.empty(len(batch))
+        kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
         self.net.evaluate(self.theta, ONLY_KL, self._packed(batch), kl)
         return kl
 
@@ -193,7 +194,7 @@ class NativeLearner(Learner):
 
     def _report(self, batch: Batch, packed: Any, metrics: dict[str, float]) -> dict[str, float]:
         """With the exact KL(old‖new) of the whole rollout, checked."""
-        kl = torch.empty(len(batch))
+        kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
         mean = self.net.evaluate(self.theta, ONLY_KL, packed, kl)["kl"]
         ordered = np.sort((kl if batch.weight is None else kl[batch.weight > 0]).numpy())
         finite = math.isfinite(float(self.theta.sum())) or bool(self.theta.isfinite().all())
@@ -210,8 +211,10 @@ class NativeCollector(Collector):
         super().__init__(*args, **kwargs)
         self.learner = learner
         # Actions as the kernels give them: float32 rows.
-        self._rows = torch.zeros(self.envs.num_envs, math.prod(self.policy.actions.shape))
-        self._chosen = torch.zeros(self._action.shape[:2])  # log π of what was drawn
+        width = math.prod(self.policy.actions.shape)
+        self._rows = torch.zeros((self.envs.num_envs, width), dtype=torch.float32, device="cpu")
+        # log π of what was drawn
+        self._chosen = torch.zeros(self._action.shape[:2], dtype=torch.float32, device="cpu")
 
         self._rollout: NativeRollout | None = None
         if isinstance(self.envs, NativeEnvs):
@@ -230,7 +233,7 @@ class NativeCollector(Collector):
     def collect(self, remaining: float = 1.0) -> Rollout:
         if self._rollout is None:
             return super().collect(remaining)
-        with self.timer.phase("act"):
+        with self.timer.phase("act"), own_modes(gradients=False):
             self._begin(self._obs.numpy())
             memory = None if self._memory is None else self._memory.clone()
             used = self._roll(self._rollout, memory)
@@ -272,6 +275,10 @@ class NativeCollector(Collector):
 
     def _value(self, inputs: Tensor, context: Context | None = None) -> Tensor:
         return self.learner.value(inputs, context)
+
+
+def _scalar(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float32, device="cpu")
 
 
 def quantile(ordered: Array, q: float) -> float:

@@ -31,7 +31,7 @@ def fisher_samples(batch: Batch, fraction: float) -> Batch:
     if fraction >= 1.0:
         return batch
     stride = max(1, round(1.0 / fraction))
-    return batch.take(torch.arange(0, batch.units, stride, device=batch.obs.device))
+    return batch.take(torch.arange(0, batch.units, stride, dtype=torch.int64, device=batch.obs.device))
 
 
 def fisher_by_autograd(

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch.backends import cudnn
 
+from surefoot.policies.torch_defaults import Shared
 
-@contextmanager
-def full_precision() -> Iterator[None]:
+
+def full_precision() -> AbstractContextManager[None]:
     """No TensorFloat-32 inside. PyTorch lets cuDNN's convolutions round to it, which is three decimal digits.
 
     A rollout's small batches and an update's large ones then round differently, so that the first ratio of an update
     is not 1 (`RATIO_TOLERANCE`). Products of matrices are exact unless the user has asked for less.
     """
+    return _exact.held()
+
+
+def _ieee() -> Callable[[], None]:
     parts: tuple[Any, ...] = (cudnn.conv, cudnn.rnn)  # type: ignore[attr-defined]
     before = [part.fp32_precision for part in parts]
     # The old switch first: PyTorch refuses to read it where it and the new ones disagree, as other code may.
     cudnn.allow_tf32 = False
     for part in parts:
         part.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
+
+    def undo() -> None:
         cudnn.allow_tf32 = "tf32" in before
         for part, precision in zip(parts, before, strict=True):
             part.fp32_precision = precision
+
+    return undo
+
+
+_exact = Shared(_ieee)

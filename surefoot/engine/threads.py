@@ -57,19 +57,24 @@ def _context(description: Description, samples: int) -> tuple[torch.Tensor, torc
         return None
     sequences = next(n for n in range(max(1, samples // STRETCH), 0, -1) if samples % n == 0)
     size = (2 if cell.lstm else 1) * cell.of_hidden.inputs
-    return torch.zeros(samples // sequences, sequences, dtype=torch.bool), torch.zeros(sequences, size)
+    start = torch.zeros((samples // sequences, sequences), dtype=torch.bool, device="cpu")
+    return start, _zeros(sequences, size)
+
+
+def _zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.float32, device="cpu")
 
 
 def _time(net: Network, samples: int) -> float:
     d = net.description
-    theta, gradient = torch.zeros(d.size), torch.zeros(d.size)
+    theta, gradient = _zeros(d.size), _zeros(d.size)
     actions = max(part.action + part.kind.actions(part.size) for part in d.parts)
-    x, action, column = torch.zeros(samples, net.width), torch.zeros(samples, actions), torch.zeros(samples)
+    x, action, column = _zeros(samples, net.width), _zeros(samples, actions), _zeros(samples)
     x[:, net.width - d.masks :] = 1.0  # every choice is legal
     batch = net.batch(x, action, column, None, column, column, column, context=_context(d, samples))
     spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=bool(d.critic))
     optimizer = optimizer_spec("adam", [(0, d.size, 0.0)], None)
-    moments = (torch.zeros(d.size), torch.zeros(d.size))
+    moments = (_zeros(d.size), _zeros(d.size))
     start = perf_counter()
     net.epochs(theta, gradient, moments, 0, spec, optimizer, batch, None, STEPS, 1, normalize=False)
     return perf_counter() - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from surefoot.engine.openmp import require_threads
 from surefoot.engine.threads import STRETCH, most_threads
+from surefoot.policies.torch_defaults import no_global_draws
 from surefoot.types import Context
 
 if TYPE_CHECKING:
@@ -23,16 +25,26 @@ ROUNDS, SECONDS = 3, 0.03  # of each measurement, at least
 MOST_SAMPLES = 1024  # what is true for these is true for more
 
 
+_here = threading.local()  # each of our threads has a number of its own, as each of PyTorch's has
+
+
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
     """So many PyTorch threads inside; small networks are fastest, and on a busy machine far fastest, with one."""
     require_threads(number)
-    before = torch.get_num_threads()
+    before, outer = torch.get_num_threads(), held_threads()
     torch.set_num_threads(number)
+    _here.number = number
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        _here.number = outer
+
+
+def held_threads() -> int | None:
+    """What the innermost `torch_threads` asked for; an env may have changed it since. None: we are in none."""
+    return getattr(_here, "number", None)
 
 
 def fastest_torch(policy: ActorCritic, samples: int, most: int | None = None) -> tuple[int, str]:
@@ -54,7 +66,7 @@ def fastest_torch(policy: ActorCritic, samples: int, most: int | None = None) ->
 def _untouched(policy: ActorCritic) -> Iterator[None]:
     """What somebody's own encoder counts or draws while it is measured does not count."""
     buffers = [(buffer, buffer.clone()) for buffer in policy.buffers()]
-    with torch.random.fork_rng(devices=[]):
+    with no_global_draws():
         yield
     for buffer, before in buffers:
         buffer.copy_(before)
@@ -66,11 +78,11 @@ def _gradient_step(policy: ActorCritic, samples: int) -> Callable[[], object]:
     memory = policy.initial_memory(max(1, samples // STRETCH))
     if memory is not None:  # in sequences as a rollout has them: their number is what threads can share
         samples -= samples % len(memory)
-        context = Context(torch.zeros(samples // len(memory), len(memory), dtype=torch.bool), memory)
+        context = Context(torch.zeros((samples // len(memory), len(memory)), dtype=torch.bool, device="cpu"), memory)
     obs = torch.from_numpy(np.zeros((samples, *layout.shape), layout.dtype))
     if layout.mask is not None:
         obs[..., layout.mask] = 1  # every choice is legal
-    inputs, action = policy.normalize(obs), torch.zeros((samples, *actions.shape), dtype=actions.dtype)
+    inputs, action = policy.normalize(obs), torch.zeros((samples, *actions.shape), dtype=actions.dtype, device="cpu")
     parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
 
     def step() -> tuple[Tensor | None, ...]:

@@ -61,7 +61,10 @@ class TensorEnvs:
         self._begun: tuple[Any, dict[str, Any]] | None = begun
         self._steps = 0
         self.device = self._device(begun[0])
-        self._offsets = [torch.as_tensor(leaf.start, device=self.device).reshape(-1) for leaf in self.layout.leaves]
+        self._offsets = [
+            torch.as_tensor(leaf.start, dtype=torch.int64, device=self.device).reshape(-1)
+            for leaf in self.layout.leaves
+        ]
         self._none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self._ended = self._none
         self.notes = (

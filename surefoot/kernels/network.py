@@ -226,7 +226,7 @@ class Network:
         )
 
     def values(self, theta: Numbers, x: Numbers, context: Before = None) -> Tensor:
-        out = torch.empty(len(x))
+        out = torch.empty(len(x), dtype=torch.float32, device="cpu")
         self.library.values(self.handle, address(theta), byref(self.batch(x, context=context)), address(out))
         return out
 
@@ -244,7 +244,7 @@ class Network:
 
     def outputs(self, theta: Numbers, x: Numbers) -> Tensor:
         """Of actor and critic side by side, before any distribution is made of them."""
-        out = torch.empty(len(x), self._columns)
+        out = torch.empty((len(x), self._columns), dtype=torch.float32, device="cpu")
         self.library.outputs(self.handle, address(theta), address(x), len(x), address(out))
         return out
 
@@ -361,6 +361,7 @@ def address(array: Array | Tensor | None, dtype: Any = np.float32) -> int | None
         return None
     if isinstance(array, Tensor):
         assert array.dtype is TORCH_TYPES[dtype], f"{array.dtype}, not {dtype}"
+        assert array.is_cpu, f"a tensor on {array.device}, where the kernels cannot read"
         assert array.is_contiguous(), "a contiguous tensor is needed"
         return array.data_ptr()
     assert array.dtype == dtype, f"{array.dtype} where {dtype} is needed"

@@ -47,7 +47,7 @@ class _Recurrence(torch.autograd.Function):
         if any(ctx.needs_input_grad):
             numbers = c_int64()
             _library().recur_kept(*sizes, byref(numbers))
-            kept = torch.empty(numbers.value + ALIGNMENT // 4)
+            kept = torch.empty(numbers.value + ALIGNMENT // 4, dtype=torch.float32, device="cpu")
             first = -kept.data_ptr() % ALIGNMENT // 4
             kept = kept[first : first + numbers.value]
             ctx.sizes = sizes

@@ -42,7 +42,7 @@ def advantages(
     shape = rollout.reward.shape
     names = ("reward", "value", "next_value", "terminated", "truncated", "valid")
     tensors = [getattr(rollout, name).contiguous() for name in names]
-    advantage, target = torch.empty(shape), torch.empty(shape)
+    advantage, target = (torch.empty(shape, dtype=torch.float32, device="cpu") for _ in range(2))
     pointers = [tensor.data_ptr() for tensor in tensors]
     cut = segment_length or 0
     _library().advantages(*pointers, *shape, gamma, lambda_, value_lambda, cut, advantage.data_ptr(), target.data_ptr())

@@ -64,8 +64,12 @@ class ActorCritic(nn.Module):
         critic: bool = True,
         masked: bool = False,
         encoder: EncoderClass | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
-        """`encoder`: what `config.encoder` names, where that is none of ours."""
+        """`encoder`: what `config.encoder` names, where that is none of ours.
+
+        `generator`: draws the first weights; None: PyTorch's global one.
+        """
         super().__init__()
         self.config, self.has_critic, self.action_space = config, critic, action_space
         # The actor's outputs and V from what is recalled, compiled, where the engine has set it; else the modules' own.
@@ -78,43 +82,46 @@ class ActorCritic(nn.Module):
         # A single Box keeps its shape where something other than an MLP looks at it; an image also its dtype.
         self.raw_inputs = self.layout.plain and images
         self.shaped_inputs = self.raw_inputs or (self.layout.plain and config.own_encoder)
-        inputs = self._build_encoders(encoder)
+        inputs = self._build_encoders(encoder, generator)
         self.log_std = None
         if self.actions.num_gaussian and config.std == "parameter":
-            self.log_std = nn.Parameter(torch.full((self.actions.num_gaussian,), config.log_std_init))
+            self.log_std = _filled((self.actions.num_gaussian,), config.log_std_init)
         if config.tanh_mean:
             centre, half = mean_range(self.actions, action_space)
             self.register_buffer("mean_centre", centre, persistent=False)
             self.register_buffer("mean_half", half, persistent=False)
-        self._build_networks(inputs)
+        self._build_networks(inputs, generator)
         self.sde = bool(self.actions.num_gaussian) and config.std == "gsde"
         if self.sde:
             width = self.actor.head.in_features
             initial = config.log_std_init - 0.5 * math.log(width)
-            self.log_std = nn.Parameter(torch.full((width, self.actions.num_gaussian), initial))
+            self.log_std = _filled((width, self.actions.num_gaussian), initial)
         if config.init == "orthogonal":
-            self._orthogonal()
+            self._orthogonal(generator)
 
-    def _build_encoders(self, own: EncoderClass | None) -> int:
+    def _build_encoders(self, own: EncoderClass | None, generator: torch.Generator | None) -> int:
         """Everything before the MLPs; returns their inputs."""
         config, layout = self.config, self.layout
         if config.own_encoder != (own is not None):
             raise UsageError(f"encoder={config.encoder}, but the class {own} was handed over; give both or neither")
         make: Callable[[], Encoder | CustomEncoder]
         if own is not None:
-            make = partial(CustomEncoder.make, own, layout)
+            make = partial(CustomEncoder.make, own, layout, generator)
         else:
-            make = partial(Encoder, layout, image_encoder=config.encoder, embedding_size=config.embedding_size)
+            sizes = {"embedding_size": config.embedding_size}
+            make = partial(Encoder, layout, image_encoder=config.encoder, generator=generator, **sizes)
         needed = own is not None or needs_encoder(layout)
         self.encoder = make() if needed else None
         inputs = self.encoder.size if self.encoder is not None else layout.numbers
-        self.memory = None if config.memory == "none" else Memory(config.memory, inputs, config.memory_size)
+        cell = partial(Memory, config.memory, inputs, config.memory_size, generator)
+        self.memory = None if config.memory == "none" else cell()
         apart = needed and self.has_critic and not self.shared and self.memory is None
         self.critic_encoder = make() if apart else None
         return inputs if self.memory is None else config.memory_size
 
-    def _build_networks(self, inputs: int) -> None:
+    def _build_networks(self, inputs: int, generator: torch.Generator | None) -> None:
         config = self.config
+        mlp = partial(MLP, activation=config.activation, generator=generator)
         actor_hidden, critic_hidden = list(config.hidden_sizes), list(config.critic_hidden_sizes or config.hidden_sizes)
         self.trunk = None
         if self.shared:
@@ -123,17 +130,17 @@ class ActorCritic(nn.Module):
             if not actor_hidden and self.encoder is None and self.memory is None:
                 raise UsageError("shared_trunk needs at least one hidden layer; set hidden_sizes")
             if actor_hidden:
-                self.trunk = MLP([inputs, *actor_hidden], config.activation, activate_last=True)
+                self.trunk = mlp([inputs, *actor_hidden], activate_last=True)
                 inputs = actor_hidden[-1]
             actor_hidden, critic_hidden = [], []
-        self.actor = MLP([inputs, *actor_hidden, self.actions.num_outputs(config.std)], config.activation)
+        self.actor = mlp([inputs, *actor_hidden, self.actions.num_outputs(config.std)])
         if self.has_critic:
-            self.critic = MLP([inputs, *critic_hidden, 1], config.activation)
+            self.critic = mlp([inputs, *critic_hidden, 1])
 
-    def _orthogonal(self) -> None:
+    def _orthogonal(self, generator: torch.Generator | None) -> None:
         for part in (self.encoder, self.memory, self.critic_encoder):
             if part is not None:
-                part.orthogonal()
+                part.orthogonal(generator)
         heads = {self.actor.head: 0.01}
         networks = [self.trunk, self.actor]
         if self.has_critic:
@@ -141,7 +148,7 @@ class ActorCritic(nn.Module):
             networks.append(self.critic)
         for module in (layer for network in networks if network is not None for layer in network.layers):
             assert isinstance(module, nn.Linear)
-            nn.init.orthogonal_(module.weight, heads.get(module, math.sqrt(2.0)))
+            nn.init.orthogonal_(module.weight, heads.get(module, math.sqrt(2.0)), generator)
             nn.init.zeros_(module.bias)
         if self.actions.num_gaussian and self.config.std == "state":
             # softplus⁻¹ of the wanted std, in the part of the head's bias that makes it
@@ -187,7 +194,8 @@ class ActorCritic(nn.Module):
         """`[n, M]` zeros; None for a policy without memory."""
         if self.memory is None:
             return None
-        return torch.zeros(num_envs, self.memory.size, device=next(self.parameters()).device)
+        device = next(self.parameters()).device
+        return torch.zeros((num_envs, self.memory.size), dtype=torch.float32, device=device)
 
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
@@ -272,7 +280,7 @@ class ActorCritic(nn.Module):
             return [Noise(row) for row in rows]
         stretch = self.config.sde_resample or steps
         shape = (-(-steps // stretch), num_envs, *self.matrix_shape)
-        matrices = torch.randn(shape, generator=generator, device=generator.device).to(device)
+        matrices = torch.randn(shape, generator=generator, dtype=torch.float32, device=generator.device).to(device)
         return [Noise(row, matrices[t // stretch]) for t, row in enumerate(rows)]
 
     def act(self, x: Tensor, noise: Noise, memory: Tensor | None, start: Tensor | None) -> Acted:
@@ -328,6 +336,10 @@ class ActorCritic(nn.Module):
         else:
             value = features.new_zeros(features.shape[:-1])
         return Outputs(distribution.log_prob(action), distribution, value)
+
+
+def _filled(shape: tuple[int, ...], value: float) -> nn.Parameter:
+    return nn.Parameter(torch.full(shape, value, dtype=torch.float32, device="cpu"))
 
 
 def mean_range(actions: ActionModel, space: spaces.Space[Any]) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.policies.images import CNNS, Image
+from surefoot.policies.layers import embedding
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout, Leaf
@@ -40,6 +41,7 @@ class Encoder(nn.Module):
         image_encoder: str = "auto",
         image_features: int | None = None,
         embedding_size: int = 32,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         if not layout.leaves:
@@ -51,7 +53,9 @@ class Encoder(nn.Module):
             if value is not None and value < 1:
                 raise UsageError(f"{name}={value} must be at least 1")
         self.layout = layout
-        self._encoders = tuple(_build(leaf, image_encoder, image_features, embedding_size) for leaf in layout.leaves)
+        self._encoders = tuple(
+            _build(leaf, image_encoder, image_features, embedding_size, generator) for leaf in layout.leaves
+        )
         self.encoders = nn.ModuleList(self._encoders)  # a list: a key of a space may be no name of a module
         self.size = sum(encoder.size for encoder in self._encoders)
 
@@ -62,15 +66,15 @@ class Encoder(nn.Module):
         joined = features[0] if len(features) == 1 else torch.cat(features, dim=-1)
         return joined.reshape(*lead, self.size)
 
-    def orthogonal(self) -> None:
+    def orthogonal(self, generator: torch.Generator | None = None) -> None:
         """Orthogonal weights of gain √2 and zero biases; embeddings from N(0, 1)."""
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):
-                nn.init.orthogonal_(module.weight, math.sqrt(2.0))
+                nn.init.orthogonal_(module.weight, math.sqrt(2.0), generator)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight)
+                nn.init.normal_(module.weight, generator=generator)
 
     def describe(self) -> list[str]:
         """A line for each leaf: what it is → what is done with it → how many features."""
@@ -107,8 +111,8 @@ class OneHot(nn.Module):
         # The component and the choice that each feature stands for.
         component = [i for i, n in enumerate(leaf.sizes) for _ in range(n)]
         choice = [choice for n in leaf.sizes for choice in range(n)]
-        self.register_buffer("component", torch.tensor(component), persistent=False)
-        self.register_buffer("choice", torch.tensor(choice), persistent=False)
+        self.register_buffer("component", _whole(component), persistent=False)
+        self.register_buffer("choice", _whole(choice), persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
         flat = values.reshape(len(values), len(self.leaf.sizes))
@@ -123,11 +127,11 @@ class Embedded(nn.Module):
 
     offset: Tensor
 
-    def __init__(self, leaf: Leaf, embedding_size: int) -> None:
+    def __init__(self, leaf: Leaf, embedding_size: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.leaf, self.size = leaf, len(leaf.sizes) * embedding_size
-        self.table = nn.Embedding(sum(leaf.sizes), embedding_size)
-        self.register_buffer("offset", torch.tensor([0, *accumulate(leaf.sizes[:-1])]), persistent=False)
+        self.table = embedding(sum(leaf.sizes), embedding_size, generator)
+        self.register_buffer("offset", _whole([0, *accumulate(leaf.sizes[:-1])]), persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
         flat = values.reshape(len(values), len(self.leaf.sizes)).long()
@@ -139,13 +143,21 @@ class Embedded(nn.Module):
 
 
 def _build(
-    leaf: Leaf, image_encoder: str, image_features: int | None, embedding_size: int
+    leaf: Leaf,
+    image_encoder: str,
+    image_features: int | None,
+    embedding_size: int,
+    generator: torch.Generator | None,
 ) -> Flat | OneHot | Embedded | Image:
     if leaf.kind == "image":
-        return Image(leaf, image_encoder, image_features)
+        return Image(leaf, image_encoder, image_features, generator)
     if leaf.kind in ("discrete", "multi_discrete"):
-        return OneHot(leaf) if max(leaf.sizes) <= MOST_ONE_HOT else Embedded(leaf, embedding_size)
+        return OneHot(leaf) if max(leaf.sizes) <= MOST_ONE_HOT else Embedded(leaf, embedding_size, generator)
     return Flat(leaf)
+
+
+def _whole(numbers: list[int]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
 
 def flat_rows(rows: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:

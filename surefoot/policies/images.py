@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surefoot.errors import UsageError
+from surefoot.policies.layers import convolution, linear
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Leaf
 
+Generator: TypeAlias = torch.Generator | None  # what draws the first weights; None: PyTorch's global one
 NATURE_SIDE = 36  # the smallest side that its three unpadded convolutions leave a pixel of
 
 
@@ -25,7 +27,7 @@ class Image(nn.Module):
     The channel axis is the shorter of first and last; of equal ones the last.
     """
 
-    def __init__(self, leaf: Leaf, architecture: str, features: int | None) -> None:
+    def __init__(self, leaf: Leaf, architecture: str, features: int | None, generator: Generator = None) -> None:
         super().__init__()
         self.leaf, self.scale = leaf, _scale(leaf)
         rank = len(leaf.shape)
@@ -46,10 +48,10 @@ class Image(nn.Module):
             )
         self.architecture, (build, default) = architecture, CNNS[architecture]
         self.size = default if features is None else features
-        self.cnn = build(*self.image_shape)
+        self.cnn = build(*self.image_shape, generator)
         with torch.no_grad():
-            numbers = self.cnn(torch.zeros(1, *self.image_shape)).numel()
-        self.linear = nn.Linear(numbers, self.size)
+            numbers = self.cnn(torch.zeros((1, *self.image_shape), dtype=torch.float32, device="cpu")).numel()
+        self.linear = linear(numbers, self.size, generator)
 
     def images(self, values: Tensor) -> Tensor:
         """`[B, *leaf.shape]` as scaled float32 `[B, C, H, W]`. Last channels of a single frame stay last in memory."""
@@ -68,33 +70,33 @@ class Image(nn.Module):
         return f"image {shape} ({frames}{order}, {scaling}) → {self.architecture} CNN"
 
 
-def nature(channels: int, height: int, width: int) -> nn.Sequential:
+def nature(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
     """Mnih et al. 2015. 84×84 leaves 64×7×7 = 3136 numbers."""
     return nn.Sequential(
-        *(nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU()),
-        *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU()),
-        *(nn.Conv2d(64, 64, 3), nn.ReLU()),
+        *(convolution(channels, 32, 8, generator, stride=4), nn.ReLU()),
+        *(convolution(32, 64, 4, generator, stride=2), nn.ReLU()),
+        *(convolution(64, 64, 3, generator), nn.ReLU()),
     )
 
 
-def small(channels: int, height: int, width: int) -> nn.Sequential:
+def small(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
     """At least two 3×3 convolutions, 32 channels and then 64, that halve each side while it is 8 or longer."""
     layers: list[nn.Module] = []
     sides = (height, width)
     while len(layers) < 4 or max(sides) >= 8:
         stride = (2 if sides[0] >= 8 else 1, 2 if sides[1] >= 8 else 1)
         width_out = 64 if layers else 32
-        layers += [nn.Conv2d(channels, width_out, 3, stride=stride, padding=1), nn.ReLU()]
+        layers += [convolution(channels, width_out, 3, generator, stride=stride, padding=1), nn.ReLU()]
         channels, sides = width_out, (-(-sides[0] // stride[0]), -(-sides[1] // stride[1]))
     return nn.Sequential(*layers)
 
 
-def impala(channels: int, height: int, width: int) -> nn.Sequential:
+def impala(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
     """The deep network of Espeholt et al. 2018: fifteen convolutions; each third of them halves the sides."""
     layers: list[nn.Module] = []
     for out in (16, 32, 32):
-        layers += [nn.Conv2d(channels, out, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
-        layers += [Residual(out), Residual(out)]
+        layers += [convolution(channels, out, 3, generator, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
+        layers += [Residual(out, generator), Residual(out, generator)]
         channels = out
     return nn.Sequential(*layers, nn.ReLU())
 
@@ -102,10 +104,10 @@ def impala(channels: int, height: int, width: int) -> nn.Sequential:
 class Residual(nn.Module):
     """x + conv(relu(conv(relu(x))))."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, generator: Generator = None) -> None:
         super().__init__()
-        self.first = nn.Conv2d(channels, channels, 3, padding=1)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.first = convolution(channels, channels, 3, generator, padding=1)
+        self.second = convolution(channels, channels, 3, generator, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.second(F.relu(self.first(F.relu(x))))
@@ -113,7 +115,7 @@ class Residual(nn.Module):
 
 
 # The convolutions for (channels, height, width), and the width of the linear layer after them.
-CNNS: dict[str, tuple[Callable[[int, int, int], nn.Sequential], int]] = {
+CNNS: dict[str, tuple[Callable[[int, int, int, Generator], nn.Sequential], int]] = {
     "nature": (nature, 512),
     "small": (small, 256),
     "impala": (impala, 256),

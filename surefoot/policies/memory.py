@@ -7,14 +7,18 @@ recurrent kernels at once, instead of step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.backends import cudnn
 from torch.nn import functional as F
+
+from surefoot.policies.layers import recurrent
+from surefoot.policies.torch_defaults import Shared
 
 if TYPE_CHECKING:
     from surefoot.types import Context
@@ -27,16 +31,19 @@ KINDS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 class Memory(nn.Module):
     """features `[B, F]` → remembered features `[B, H]`. A state is one row, `[n, M]`: h, and c beside it (LSTM)."""
 
-    def __init__(self, kind: str, inputs: int, hidden: int) -> None:
+    def __init__(self, kind: str, inputs: int, hidden: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.hidden, self.is_lstm = hidden, kind == "lstm"
         self.size = 2 * hidden if self.is_lstm else hidden  # M
-        self.net = KINDS[kind](inputs, hidden)
+        self.net = recurrent(KINDS[kind], inputs, hidden, generator)
         self.recurrence: Recurrence | None = None  # compiled, where the engine has set it; else PyTorch's own
 
-    def orthogonal(self) -> None:
+    def orthogonal(self, generator: torch.Generator | None = None) -> None:
         for name, parameter in self.net.named_parameters():
-            nn.init.orthogonal_(parameter) if "weight" in name else nn.init.zeros_(parameter)
+            if "weight" in name:
+                nn.init.orthogonal_(parameter, generator=generator)
+            else:
+                nn.init.zeros_(parameter)
 
     def step(self, features: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """One step of n envs: (remembered features, the new state)."""
@@ -55,7 +62,7 @@ class Memory(nn.Module):
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """`[L, n, F]` from the states before; the output is flat, `[L·n, H]`."""
         before = memory[None].contiguous()
-        with without_cudnn():
+        with without_cudnn() if features.is_cuda else nullcontext():
             if self.is_lstm:
                 out, (h, c) = self.net(features, tuple(part.contiguous() for part in before.chunk(2, -1)))
                 return out.flatten(0, 1), torch.cat([h[0], c[0]], -1)
@@ -78,26 +85,28 @@ class Memory(nn.Module):
         begins[0] = True
         env, first = begins.t().nonzero(as_tuple=True)  # one entry per stretch, by env and then by time
         number = (begins.t().flatten().cumsum(0) - 1).view(num_envs, steps).t()  # [T, n]: which stretch
-        time = torch.arange(steps, device=start.device)[:, None]
+        time = torch.arange(steps, dtype=torch.int64, device=start.device)[:, None]
         within = time - first[number]  # [T, n]: how far inside
         longest = int(within.max()) + 1
-        ahead = torch.arange(longest, device=start.device)[:, None]
+        ahead = torch.arange(longest, dtype=torch.int64, device=start.device)[:, None]
         rows = (first + ahead).clamp(max=steps - 1) * num_envs + env  # [L, S]; beyond a stretch's end nobody looks
         before = memory[env] * (first == 0)[:, None]
         out, _ = self._run(features[rows], before)
         return out[(within * len(env) + number).flatten()]
 
 
-@contextmanager
-def without_cudnn() -> Iterator[None]:
+def without_cudnn() -> AbstractContextManager[None]:
     """PyTorch's own kernels on a GPU.
 
     cuDNN's recurrent ones cannot be differentiated twice (NPG, TRPO), have no gradient after `eval()`, and want the
     weights in an order of their own, while ours are views of one vector.
     """
-    before = cudnn.enabled
-    cudnn.enabled = False
-    try:
-        yield
-    finally:
-        cudnn.enabled = before
+    return _cudnn_off.held()
+
+
+def _disable_cudnn() -> Callable[[], None]:
+    before, cudnn.enabled = cudnn.enabled, False
+    return partial(setattr, cudnn, "enabled", before)
+
+
+_cudnn_off = Shared(_disable_cudnn)

@@ -9,15 +9,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from surefoot.policies.layers import linear
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu, "elu": F.elu, "silu": F.silu}
 
 
 class MLP(nn.Module):
     """Linear layers with the activation between them and, for a trunk, after the last."""
 
-    def __init__(self, sizes: Sequence[int], activation: str, *, activate_last: bool = False) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        activation: str,
+        *,
+        activate_last: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__()
-        self._linears = tuple(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self._linears = tuple(linear(a, b, generator) for a, b in pairwise(sizes))
         self.layers = nn.ModuleList(self._linears)
         self.activation, self.activate_last = ACTIVATIONS[activation], activate_last
 

@@ -35,11 +35,11 @@ class ObservationNormalizer(nn.Module):
     def __init__(self, shape: tuple[int, ...], active: Tensor | None = None) -> None:
         """`active`: which numbers of a row are normalised (choices, images and masks are not); None: all."""
         super().__init__()
-        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
-        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
-        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("_shift", torch.zeros(shape), persistent=False)
-        self.register_buffer("_scale", torch.ones(shape), persistent=False)
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64, device="cpu"))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64, device="cpu"))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64, device="cpu"))
+        self.register_buffer("_shift", torch.zeros(shape, dtype=torch.float32, device="cpu"), persistent=False)
+        self.register_buffer("_scale", torch.ones(shape, dtype=torch.float32, device="cpu"), persistent=False)
         self.register_buffer("_active", active, persistent=False)
         self.register_load_state_dict_post_hook(lambda *_: self.refresh())  # type: ignore[no-untyped-call]
 
@@ -71,7 +71,7 @@ def build_normalizer(layout: Layout) -> ObservationNormalizer | None:
         return None
     if layout.plain:
         return ObservationNormalizer(layout.shape)
-    active = torch.zeros(layout.shape, dtype=torch.bool)
+    active = torch.zeros(layout.shape, dtype=torch.bool, device="cpu")
     for leaf in vectors:
         active[leaf.span] = True
     return ObservationNormalizer(layout.shape, active)

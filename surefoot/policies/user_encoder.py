@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from surefoot.errors import USER_ERRORS, UsageError
 from surefoot.policies.encoders import flat_rows
+from surefoot.policies.torch_defaults import global_draws, usual_defaults
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
@@ -48,8 +49,13 @@ class CustomEncoder(nn.Module):
         self._try(name)
 
     @classmethod
-    def make(cls, encoder: EncoderClass, layout: Layout) -> CustomEncoder:
-        """From the user's class."""
+    def make(cls, encoder: EncoderClass, layout: Layout, generator: torch.Generator | None = None) -> CustomEncoder:
+        """From the user's class, which draws from PyTorch's global generator: that goes on from `generator`."""
+        with global_draws(generator), usual_defaults(torch.device("cpu")):
+            return cls._make(encoder, layout)
+
+    @classmethod
+    def _make(cls, encoder: EncoderClass, layout: Layout) -> CustomEncoder:
         try:
             module = encoder(layout)
         except USER_ERRORS as error:
@@ -61,9 +67,8 @@ class CustomEncoder(nn.Module):
         return cls(module, layout)
 
     def _try(self, name: str) -> None:
-        rows = torch.zeros(2, *self.layout.shape)
-        if self.layout.plain and self.layout.leaves[0].kind == "image":
-            rows = torch.from_numpy(np.zeros(rows.shape, self.layout.dtype))
+        image = self.layout.plain and self.layout.leaves[0].kind == "image"
+        rows = torch.from_numpy(np.zeros((2, *self.layout.shape), self.layout.dtype if image else np.float32))
         modes = {module: module.training for module in self.module.modules()}
         self.module.eval()  # zeros are not to count in a batch norm
         try:
@@ -90,10 +95,11 @@ class CustomEncoder(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         flat, lead = flat_rows(rows, self.layout)
-        features: Tensor = self.module(self.layout.parts(flat))
+        with usual_defaults(rows.device):
+            features: Tensor = self.module(self.layout.parts(flat))
         return features.reshape(*lead, self.size)
 
-    def orthogonal(self) -> None:
+    def orthogonal(self, generator: torch.Generator | None = None) -> None:
         """Nothing: the module's class has chosen its weights."""
 
     def describe(self) -> list[str]:

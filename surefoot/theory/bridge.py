@@ -29,14 +29,15 @@ def linear_policy(mdp: MDP, parameters: Array, *, critic: bool = True) -> ActorC
     low, high = float(mdp.basis[:, :-1].min()), float(mdp.basis[:, :-1].max())
     box = spaces.Box(low, high, (mdp.basis.shape[1] - 1,), np.float64)
     config = PolicyConfig(hidden_sizes=())
-    policy = ActorCritic(box, spaces.Discrete(mdp.num_actions), config, critic=critic).double()
+    made = torch.Generator("cpu").manual_seed(0)  # of the critic, if there is one
+    policy = ActorCritic(box, spaces.Discrete(mdp.num_actions), config, critic=critic, generator=made).double()
     set_parameters(policy, parameters)
     return policy
 
 
 def set_parameters(policy: ActorCritic, parameters: Array) -> None:
     """θ `[D, A]`, the bias in its last row, into a network without hidden layers."""
-    head, theta = policy.actor.head, torch.as_tensor(np.ascontiguousarray(parameters.T))
+    head, theta = policy.actor.head, torch.from_numpy(np.ascontiguousarray(parameters.T))
     with torch.no_grad():
         head.weight.copy_(theta[:, :-1])
         head.bias.copy_(theta[:, -1])
@@ -52,9 +53,9 @@ def parameters_of(policy: ActorCritic) -> Array:
 def inputs_of(mdp: MDP, policy: ActorCritic) -> torch.Tensor:
     """What the network sees of each state: its number in a Discrete space, else its features. `[S, ...]`."""
     if policy.layout.leaves[0].kind == "discrete":
-        return policy.normalize(torch.arange(mdp.num_states)[:, None])
+        return policy.normalize(torch.arange(mdp.num_states, dtype=torch.int64, device="cpu")[:, None])
     features = mdp.basis[:, : policy.layout.numbers]
-    return torch.as_tensor(features, dtype=next(policy.parameters()).dtype)
+    return torch.as_tensor(features, dtype=next(policy.parameters()).dtype, device="cpu")
 
 
 def table_of(mdp: MDP, policy: ActorCritic) -> Array:
@@ -75,13 +76,13 @@ def exact_batch(mdp: MDP, policy: ActorCritic) -> Batch:
     states, actions = (index.ravel() for index in np.indices(table.shape))
     kept = mdp.live[states]
     states, actions = states[kept], actions[kept]
-    rows, action = torch.as_tensor(states), torch.as_tensor(actions)
+    rows, action = (torch.as_tensor(x, dtype=torch.int64, device="cpu") for x in (states, actions))
     with torch.no_grad():
         params = policy.action_params(inputs)[rows]
         log_prob = policy.actions.distribution(params).log_prob(action)
 
     def tensor(x: Any) -> torch.Tensor:
-        return torch.as_tensor(x, dtype=dtype)
+        return torch.as_tensor(x, dtype=dtype, device="cpu")
 
     value = tensor(state_value(mdp, table)[states])
     return Batch(

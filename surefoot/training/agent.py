@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.engine.torch_modes import own_modes
 from surefoot.envs.gym_envs import read_mask
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.spaces.masks import ActionMasks
@@ -25,7 +26,7 @@ class Agent:
 
     def __init__(self, policy: ActorCritic, seed: int = 0) -> None:
         self.policy = policy.eval()
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator("cpu").manual_seed(seed)
         self._masks = ActionMasks(policy.action_space)
         self._matrix: Tensor | None = None  # of state-dependent exploration, while it is held
         self._held = 0  # for so many steps
@@ -72,7 +73,7 @@ class Agent:
         """Raw actions and the new memory for rows of the policy's layout. `begins`: whose episode begins, if known."""
         policy = self.policy
         device = next(policy.parameters()).device
-        with torch.no_grad(), policy.uncompiled():
+        with own_modes(gradients=False), policy.uncompiled():
             inputs = policy.normalize(torch.from_numpy(np.ascontiguousarray(rows)).to(device))
             before = start = None
             if memory is not None:
@@ -101,7 +102,7 @@ class Agent:
         if begins is None or before is None or len(before) != count or over:
             self._matrix, self._held = noise.matrix, 1
         else:
-            new = torch.tensor(begins, device=before.device)[:, None, None]
+            new = torch.tensor(begins, dtype=torch.bool, device=before.device)[:, None, None]
             self._matrix, self._held = torch.where(new, noise.matrix, before), self._held + 1
         return replace(noise, matrix=self._matrix)
 

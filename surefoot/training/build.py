@@ -18,6 +18,7 @@ from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.engine.openmp import require_threads, startable
 from surefoot.engine.optimize import Learner
 from surefoot.engine.threads import most_threads
+from surefoot.engine.torch_modes import own_modes
 from surefoot.engine.torch_threads import fastest_torch
 from surefoot.envs.checks import blamed
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
@@ -63,9 +64,17 @@ def initial_policy(
     encoder: EncoderClass | None = None,
 ) -> ActorCritic:
     """The policy that a run of this seed begins with."""
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed, "init"))
-        return ActorCritic(observation_space, action_space, config, critic=critic, masked=masked, encoder=encoder)
+    generator = _generator(seed, "init")
+    with own_modes(gradients=True):
+        return ActorCritic(
+            observation_space,
+            action_space,
+            config,
+            critic=critic,
+            masked=masked,
+            encoder=encoder,
+            generator=generator,
+        )
 
 
 def build_envs(
@@ -237,7 +246,7 @@ def build_collector(
 
 
 def _generator(seed: int, purpose: str) -> torch.Generator:
-    return torch.Generator().manual_seed(derive_seed(seed, purpose))
+    return torch.Generator("cpu").manual_seed(derive_seed(seed, purpose))
 
 
 def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, list[str]]:

@@ -15,6 +15,7 @@ from surefoot.engine.native import NativeLearner
 from surefoot.engine.precision import full_precision
 from surefoot.engine.rollouts import valid_observations
 from surefoot.engine.timing import Deadline, PhaseTimer
+from surefoot.engine.torch_modes import own_modes
 from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.forks import Original
 from surefoot.envs.seeds import derive_seed
@@ -69,7 +70,8 @@ class Trainer:
         self.envs = build_envs(config, seed, self.algorithm, envs, factory, self.warn)
         self.original.end_copies()
         try:
-            with torch_threads(1):  # the first weights must not depend on how many there are
+            # The first weights must not depend on how many threads there are.
+            with torch_threads(1), own_modes(gradients=True):
                 self._build(encoder)
         except BaseException:
             self.envs.close()
@@ -168,7 +170,7 @@ class Trainer:
             for callback in self.callbacks:
                 callback.on_rollout(self, rollout)
             self.rollout = rollout
-            with self.timer.phase("learn"):
+            with self.timer.phase("learn"), own_modes(gradients=True):
                 metrics = self._learn(rollout, remaining)
             self.rollout = None
             self.step += steps

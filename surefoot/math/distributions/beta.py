@@ -31,8 +31,8 @@ class Beta:
     def noise(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Candidates (z, log u) for two gamma variates per action dimension, in one row: `[..., 4·candidates·D]`."""
         pairs = (*shape[:-1], shape[-1] * GAMMA_CANDIDATES)  # one gamma variate per parameter
-        normal = torch.randn(pairs, generator=generator, device=generator.device)
-        uniform = torch.rand(pairs, generator=generator, device=generator.device)
+        normal = torch.randn(pairs, generator=generator, dtype=torch.float32, device=generator.device)
+        uniform = torch.rand(pairs, generator=generator, dtype=torch.float32, device=generator.device)
         return torch.cat([normal, uniform.clamp_(min=torch.finfo(uniform.dtype).tiny).log_()], dim=-1)
 
     @staticmethod

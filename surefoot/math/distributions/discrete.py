@@ -35,7 +35,7 @@ class Categorical:
     @staticmethod
     def noise(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Gumbel noise −log(−log u) of the parameters' shape."""
-        uniform = torch.rand(shape, generator=generator, device=generator.device)
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float32, device=generator.device)
         tiny = torch.finfo(uniform.dtype).tiny
         return uniform.clamp_(min=tiny).log_().neg_().clamp_(min=tiny).log_().neg_()
 
@@ -126,7 +126,7 @@ class Bernoulli:
     @staticmethod
     def noise(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Logistic noise log u − log(1 − u) of the parameters' shape."""
-        uniform = torch.rand(shape, generator=generator, device=generator.device)
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float32, device=generator.device)
         uniform.clamp_(torch.finfo(uniform.dtype).tiny, 1.0 - 2.0**-24)
         return uniform.log() - torch.log1p(-uniform)
 

@@ -35,7 +35,8 @@ class DiagGaussian:
     @staticmethod
     def noise(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Standard normal noise, one number per action dimension (half of the parameters)."""
-        return torch.randn((*shape[:-1], shape[-1] // 2), generator=generator, device=generator.device)
+        size = (*shape[:-1], shape[-1] // 2)
+        return torch.randn(size, generator=generator, dtype=torch.float32, device=generator.device)
 
     @staticmethod
     def draw(params: Tensor, noise: Tensor) -> Tensor:

@@ -1,0 +1,65 @@
+"""Layers of float32 on the CPU whose first weights come from a generator that is handed in.
+
+PyTorch's constructors draw from its global generator, which other threads and the user's code share. These draw the
+same numbers, in the same order, from `generator`; None is the global one. No default device or dtype changes them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
+    layer = _undrawn(nn.Linear(inputs, outputs, device="meta", dtype=torch.float32))
+    _draw_product(layer, generator)
+    return layer
+
+
+def convolution(
+    channels: int,
+    outputs: int,
+    size: int,
+    generator: torch.Generator | None,
+    *,
+    stride: int | tuple[int, int] = 1,
+    padding: int = 0,
+) -> nn.Conv2d:
+    layer = _undrawn(nn.Conv2d(channels, outputs, size, stride, padding, device="meta", dtype=torch.float32))
+    _draw_product(layer, generator)
+    return layer
+
+
+def embedding(choices: int, size: int, generator: torch.Generator | None) -> nn.Embedding:
+    table = _undrawn(nn.Embedding(choices, size, device="meta", dtype=torch.float32))
+    nn.init.normal_(table.weight, generator=generator)
+    return table
+
+
+def recurrent(
+    kind: type[nn.GRU | nn.LSTM], inputs: int, hidden: int, generator: torch.Generator | None
+) -> nn.GRU | nn.LSTM:
+    net = _undrawn(kind(inputs, hidden, device="meta", dtype=torch.float32))
+    bound = 1.0 / math.sqrt(hidden)
+    for parameter in net.parameters():
+        nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return net
+
+
+def _undrawn(module: Module) -> Module:
+    """On the CPU, with memory as it is found: nothing is drawn for a module that is made on `meta`."""
+    return module.to_empty(device="cpu")
+
+
+def _draw_product(layer: nn.Linear | nn.Conv2d, generator: torch.Generator | None) -> None:
+    """Weights and biases from U(−1/√n, 1/√n), n inputs of each output."""
+    nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5.0), generator=generator)
+    assert layer.bias is not None
+    inputs = layer.weight[0].numel()
+    bound = 1.0 / math.sqrt(inputs) if inputs else 0.0
+    nn.init.uniform_(layer.bias, -bound, bound, generator=generator)

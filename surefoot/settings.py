@@ -35,12 +35,14 @@ def setting(
     high: float | None = None,
     above: float | None = None,
     flag: bool = True,
+    metavar: str | None = None,
 ) -> T:
     """A dataclass field that knows its help and its range: `low <= value <= high`, `above < value`.
 
-    `flag=False` keeps it off the command line (for what is set by a positional argument).
+    `flag=False` keeps it off the command line (for what is set by a positional argument). `metavar` says what its value
+    is (RUN, FILE.py:CLASS) where the type does not; completion in the shell goes by it.
     """
-    metadata = {"help": help, "low": low, "high": high, "above": above, "flag": flag}
+    metadata = {"help": help, "low": low, "high": high, "above": above, "flag": flag, "metavar": metavar}
     factory: Any = None
     if isinstance(default, dict):
         factory = lambda: dict(default)  # noqa: E731 (a frozen config still must not share a mutable default)
@@ -79,6 +81,7 @@ class Option:
     high: float | None = None
     above: float | None = None
     flag: bool = True
+    metavar: str | None = None
 
     @property
     def optional(self) -> bool:

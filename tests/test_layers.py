@@ -17,6 +17,7 @@ LAYERS = {
     "algorithms": 4,
     "training": 5, "analysis": 5, "theory": 5,
     "dashboard": 6, "cli": 6,
+    "__main__": 7,
 }  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

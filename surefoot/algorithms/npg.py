@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, EntropyConfig, CriticConfig, GradientConfig):
     """Settings of NPG."""
 
-    max_kl: float = setting(0.01, "δ: KL(old‖new) that one step may cost, by the quadratic model.", above=0.0)
+    max_kl: float = setting(0.01, "δ: the KL(old‖new) that one step may cost, by the quadratic model.", above=0.0)
     cg_iterations: int = setting(10, "Conjugate-gradient iterations.", low=1)
     cg_damping: float = setting(0.1, "Added to the diagonal of the Fisher matrix.", low=0.0)
     fisher_fraction: float = setting(
-        1.0, "Share of the samples that the Fisher matrix is estimated on.", above=0.0, high=1.0
+        1.0, "Share of the samples that the Fisher matrix is estimated from.", above=0.0, high=1.0
     )
     value_epochs: int = setting(10, "Passes over each rollout to fit the critic.", low=1)
-    value_minibatches: int = setting(4, "Minibatches per such pass.", low=1)
+    value_minibatches: int = setting(4, "Minibatches per pass over the rollout to fit the critic.", low=1)
     learning_rate: float = setting(1e-3, "α of the critic's optimizer; the actor's step is set by max_kl.", above=0.0)
     normalize_advantage: Normalize = "batch"
     rollout_length: int = 256

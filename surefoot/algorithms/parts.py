@@ -45,11 +45,13 @@ class AdvantageConfig(Settings):
         0.95, "λ of GAE: 0 is the TD error, 1 the bootstrapped return minus V.", low=0.0, high=1.0
     )
     value_lambda: float | None = setting(
-        None, "λ of the critic's target: 0 TD, 1 Monte Carlo; none: as gae_lambda.", low=0.0, high=1.0
+        None, "λ of the critic's target: 0 is TD, 1 Monte Carlo; none: that of gae_lambda.", low=0.0, high=1.0
     )
-    segment_length: int | None = setting(None, "Cut the advantage's sum every so many steps; none: do not.", low=1)
+    segment_length: int | None = setting(
+        None, "Cut the sum of the advantage every this many steps; none: disabled.", low=1
+    )
     normalize_advantage: Normalize = setting(
-        "none", "Subtract the mean and divide by the (population) std: of the rollout, or of each minibatch."
+        "none", "Subtract the mean and divide by the (population) std of the rollout (batch) or of each minibatch."
     )
 
 
@@ -64,9 +66,11 @@ class EntropyConfig(Settings):
 class CriticConfig(Settings):
     """The critic's loss."""
 
-    value_loss: Literal["mse", "smooth_l1"] = setting("mse", "Mean square (without ½) or Huber's with β = 1.")
+    value_loss: Literal["mse", "smooth_l1"] = setting(
+        "mse", "Mean squared error (without ½), or Huber's loss with β = 1."
+    )
     value_clip: float | None = setting(
-        None, "Keep V within this distance of the old V, taking the larger loss; none: off.", above=0.0
+        None, "Keep V within this distance of the old V, taking the larger loss; none: disabled.", above=0.0
     )
 
 
@@ -75,7 +79,9 @@ class JointLossConfig(CriticConfig, EntropyConfig):
     """A critic trained in one loss with the policy."""
 
     value_coef: float = setting(0.5, "c_v: weight of the critic's loss.", low=0.0)
-    critic_learning_rate: float | None = setting(None, "α of the critic's own parameters; none: the same.", above=0.0)
+    critic_learning_rate: float | None = setting(
+        None, "α of the critic's own parameters; none: that of learning_rate.", above=0.0
+    )
 
 
 def estimate(rollout: Rollout, config: AdvantageConfig) -> Batch:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of PPO-penalty."""
 
-    target_kl: float = setting(0.01, "δ: the KL per update that β is steered to.", above=0.0)
+    target_kl: float = setting(0.01, "δ: the KL per update that β aims at.", above=0.0)
     kl_coef: float = setting(1.0, "β at the start.", above=0.0)
     kl_coef_min: float = setting(1e-4, "β never falls below this.", above=0.0)
     kl_coef_max: float = setting(1e4, "β never rises above this.", above=0.0)

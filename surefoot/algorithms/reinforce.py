@@ -33,11 +33,11 @@ class Config(CollectConfig, AdaptiveRateConfig, EntropyConfig):
 
     episodes_per_env: int = setting(1, "Whole episodes of each env per update.", low=1)
     rollout_length: int = setting(
-        256, "T: the horizon with reset_each_rollout; without it episodes run to their own end.", low=1
+        256, "T: the horizon if reset_each_rollout is set; otherwise episodes run to their own end.", low=1
     )
     gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0)
     normalize_advantage: Normalize = setting(
-        "none", "Subtract the mean and divide by the (population) std of the returns of the rollout."
+        "none", "Subtract the mean and divide by the (population) std of the returns in the rollout."
     )
     learning_rate: float = 1e-3
 

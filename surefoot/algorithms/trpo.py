@@ -30,8 +30,10 @@ class Config(npg.Config):
     """Settings of TRPO."""
 
     max_kl: float = setting(0.01, "δ: the mean KL(old‖new) that no step may exceed.", above=0.0)
-    backtrack_factor: float = setting(0.8, "Each try of the line search is so much shorter.", above=0.0, high=0.999)
-    backtrack_tries: int = setting(10, "Tries before the step is given up.", low=1)
+    backtrack_factor: float = setting(
+        0.8, "Each try of the line search is shorter by this factor.", above=0.0, high=0.999
+    )
+    backtrack_tries: int = setting(10, "Tries before the step is abandoned.", low=1)
 
 
 class TRPO(Base[Config]):

@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from surefoot.algorithms import ALGORITHMS
-from surefoot.cli.flags import Parser, add_settings
-from surefoot.cli.train import algorithm_of, explain_unknown
+from surefoot.cli.flags import Parser, add_json, add_settings
+from surefoot.cli.train import add_algo, algorithm_of, explain_unknown
 from surefoot.errors import UsageError
 from surefoot.settings import Seconds, coerce
 from surefoot.text import print
-from surefoot.training.config import DEFAULT_ALGO, all_options, resolve
+from surefoot.training.config import all_options, resolve
+from surefoot.training.screen import fit, width_of
 
 DEFAULT_ENV = "CartPole-v1"
-NO_PART = {  # of a bench: what is not training, and the engine, which is what it compares
+NO_PART = {  # settings that are no flags of bench: those that do not affect training, and the engine, which it compares
     "engine", "max_time", "callbacks", "trackers", "log_info", "eval_every", "selection_episodes", "eval_episodes",
     "target_return", "eval_max_steps", "eval_env", "eval_env_kwargs", "video_every",
 }  # fmt: skip
 
-DESCRIPTION = """Measure how fast this installation trains: PyTorch against the compiled kernels, in turn, some seconds
-each, with where the time goes. All flags of `surefoot train` that shape training may be given.
+DESCRIPTION = """Measure how fast this installation trains: PyTorch against the compiled kernels, in turn, for a few
+seconds each, and where the time goes. Every flag of `surefoot train` that affects training works here too.
 
 examples:
-  surefoot bench                                            PPO on CartPole-v1 with its preset, half a minute
-  surefoot bench Pendulum-v1 --algo trpo --num-envs 16      other settings
-  surefoot bench --preset none --hidden-sizes 256 256       larger networks
-  surefoot bench --engines native --total-steps 500k        one engine, so many steps instead of seconds
+  surefoot bench
+      PPO on CartPole-v1 with its preset; takes half a minute
+  surefoot bench Pendulum-v1 --algo trpo --num-envs 16
+      other settings
+  surefoot bench --preset none --hidden-sizes 256 256
+      larger networks
+  surefoot bench --engines native --total-steps 500k
+      one engine, for a number of steps instead of seconds
 
-Steps per second are env steps over the wall time from the first step to the last update, logging and saving included;
-ratios are taken within each round. With native envs their time is part of "act". On a busy machine the range is wide:
-look at it before you believe the median.
+Steps per second are env steps divided by the wall time from the first step to the last update, logging and saving
+included; ratios are taken within each round. With native envs their time is part of "act". On a busy machine the range
+is wide: look at it before you believe the median.
 """
 
 
@@ -53,7 +59,7 @@ def run(words: Sequence[str]) -> int:
     from surefoot.training.bench import as_table, bench
 
     def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        print(fit(line, sys.stderr), file=sys.stderr, flush=True)
 
     each = f"{config.run.total_steps:,} steps" if by_steps else f"{seconds:g} s"
     times = f"{rounds} round{'s'[: rounds > 1]} of {each}"
@@ -62,38 +68,38 @@ def run(words: Sequence[str]) -> int:
     found = bench(config, engines, rounds=rounds, seconds=None if by_steps else seconds, say=say)
     if not found["engines"]:
         raise UsageError("; ".join(found["missing"].values()))
-    print(f"\n{title}\n", *as_table(found), sep="\n", file=out)
+    print(fit(f"\n{title}\n", out), *as_table(found, width_of(out)), sep="\n", file=out)
     for reason in found["missing"].values():
-        print(f"\n{reason}", file=out)
+        print(fit(f"\n{reason}", out), file=out)
     if control["json"]:
         print(json.dumps(found))
     return 0
 
 
-def _explain_unknown(algo: str, flag: str) -> str | None:
+def _explain_unknown(algo: str, flag: str, value: str | None, typed: Namespace) -> str | None:
     if flag == "--engine":
-        return "bench compares engines; --engines torch native says which"
+        return "bench compares engines; choose them with --engines torch native"
     if flag.removeprefix("--").replace("-", "_") in NO_PART:
-        return f"{flag} is no part of training, which is all that bench measures; drop it"
-    return explain_unknown(algo, flag)
+        return f"{flag} does not affect training, which is all that bench measures; drop it"
+    typed.env = typed.env or DEFAULT_ENV
+    return explain_unknown(algo, flag, value, typed)
 
 
 def _parser(algo: str) -> Parser:
     parser = Parser(
-        explain_unknown=lambda flag: _explain_unknown(algo, flag),
+        explain_unknown=partial(_explain_unknown, algo),
         prog="surefoot bench",
         usage="surefoot bench [ENV] [--algo ALGO] [--rounds N] [flags of surefoot train]",
         description=DESCRIPTION,
     )
     own: dict[str, Any] = {"nargs": "+", "choices": ("torch", "native"), "default": ["torch", "native"]}
-    parser.add_argument("env", nargs="?", metavar="ENV", help=f"[{DEFAULT_ENV}]")
-    parser.add_argument("--algo", metavar="{" + ",".join(ALGORITHMS) + "}", help=f"the algorithm [{DEFAULT_ALGO}]")
-    parser.add_argument("--preset", default="auto", help="a preset's name, or none [that of ENV and ALGO]")
-    parser.add_argument("--engines", **own, help="which to measure; ratios are to the first [torch native]")
-    parser.add_argument("--rounds", default="3", metavar="N", help="times that each engine trains [3]")
+    parser.add_argument("env", nargs="?", metavar="ENV", help=f"the environment [{DEFAULT_ENV}]")
+    add_algo(parser)
+    parser.add_argument("--engines", **own, help="engines to measure; ratios are to the first [torch native]")
+    parser.add_argument("--rounds", default="3", metavar="N", help="how often each engine trains [3]")
     parser.add_argument(
-        "--seconds", default="4", metavar="TIME", help="of each run, unless --total-steps is given [4s]"
+        "--seconds", default="4", metavar="TIME", help="length of each run, unless --total-steps is given [4s]"
     )
-    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
+    add_json(parser)
     add_settings(parser, (option for option in all_options(algo).values() if option.name not in NO_PART))
     return parser

@@ -14,6 +14,7 @@ from surefoot.settings import coerce, options
 from surefoot.text import print
 from surefoot.training.config import DEFAULT_ALGO
 from surefoot.training.presets import automatic_preset
+from surefoot.training.screen import fit
 
 if TYPE_CHECKING:
     from surefoot.envs.doctor import Report
@@ -54,7 +55,8 @@ def run(words: Sequence[str]) -> int:
     preset = automatic_preset(config.env, DEFAULT_ALGO)
     if preset is not None:  # it was tuned with flags of its own
         report.flags = []
-    print("\n".join(describe(report, preset)), file=sys.stderr if as_json else sys.stdout)
+    out = sys.stderr if as_json else sys.stdout
+    print(fit("\n".join(describe(report, preset)), out), file=out)
     if as_json:
         print(json.dumps(report.as_dict() | {"preset": preset}))
     return 0 if report.ok else 1

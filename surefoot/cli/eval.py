@@ -7,15 +7,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from surefoot.cli.flags import Parser, add_run, trusting
+from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.errors import UsageError
 from surefoot.settings import coerce
 from surefoot.text import print
 from surefoot.training.progress import as_return
+from surefoot.training.screen import fit
 
 
 def run(words: Sequence[str]) -> int:
-    parser = Parser(prog="surefoot eval", description="Evaluate a run's policy over whole episodes with fixed seeds.")
+    parser = Parser(
+        prog="surefoot eval", description="Evaluate the policy of a run over whole episodes with fixed seeds."
+    )
     add_playing(parser, episodes=100)
     arguments = parser.parse_args(words)
     playing = playing_options(arguments)
@@ -28,7 +31,7 @@ def run(words: Sequence[str]) -> int:
     for reason in passed_over:
         print(f"passed over: {reason}", file=sys.stderr)
     manner = "stochastic" if arguments.stochastic else "greedy"
-    print(f"{folder}\n{manner} {describe(evaluation.summary())}", file=out)
+    print(fit(f"{folder}\n{manner} {describe(evaluation.summary())}", out), file=out)
     if arguments.json:
         print(json.dumps({"run_dir": str(found.path), "checkpoint": folder.name, **evaluation.as_dict()}))
     return 0
@@ -37,12 +40,14 @@ def run(words: Sequence[str]) -> int:
 def add_playing(parser: Parser, episodes: int) -> None:
     """The flags that `eval` and `video` have in common."""
     add_run(parser)
-    parser.add_argument("--checkpoint", default="latest", metavar="{best,latest,STEP}", help="which one [latest]")
+    parser.add_argument(
+        "--checkpoint", default="latest", metavar="{best,latest,STEP}", help="the checkpoint to use [latest]"
+    )
     parser.add_argument("--episodes", default=str(episodes), metavar="N", help=f"episodes to play [{episodes}]")
-    parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the likeliest")
-    parser.add_argument("--seed", metavar="N", help="other episodes than those of the run's own evaluation")
-    parser.add_argument("--max-steps", metavar="N", help="longest episode [the env's own limit, else 10_000]")
-    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
+    parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the likeliest")
+    parser.add_argument("--seed", metavar="N", help="play other episodes than the run's own evaluation did")
+    parser.add_argument("--max-steps", metavar="N", help="longest episode, in steps [the env's own limit, else 10_000]")
+    add_json(parser)
 
 
 def playing_options(arguments: Any) -> dict[str, Any]:

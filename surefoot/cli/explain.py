@@ -11,12 +11,15 @@ from surefoot.algorithms import ALGORITHMS, get_algorithm
 from surefoot.cli.flags import Parser, format_value
 from surefoot.settings import options
 from surefoot.text import print
+from surefoot.training.screen import fit
 
 
 def run(words: Sequence[str]) -> int:
-    parser = Parser(prog="surefoot explain", description="Formula, what changed from the previous rung, every setting.")
-    parser.add_argument("algo", metavar="ALGO", help=", ".join(ALGORITHMS))
-    print(explain(parser.parse_args(words).algo))
+    parser = Parser(
+        prog="surefoot explain", description="Show the formula of an algorithm, what is new in it, and every setting."
+    )
+    parser.add_argument("algo", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}")
+    print(fit(explain(parser.parse_args(words).algo)))
     return 0
 
 

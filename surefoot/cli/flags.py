@@ -6,13 +6,18 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from shutil import get_terminal_size
+from textwrap import fill
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Option, Seconds, unwrap_optional
 from surefoot.text import print
 
+WIDEST = 100  # columns of help: longer lines are hard to read
+ExplainUnknown = Callable[[str, str | None, Any], str | None]
 EXAMPLES = {  # of arguments that must not be left out
     "RUN": ("run", "latest"),
     "ALGO": ("algorithm", "ppo"),
@@ -21,51 +26,116 @@ EXAMPLES = {  # of arguments that must not be left out
 }
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Fills paragraphs to the terminal's width, up to what reads well, and leaves indented lines (examples) alone."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=min(get_terminal_size().columns, WIDEST) - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = [
+            block if "\n " in f"\n{block}" else fill(block, width, initial_indent=indent, subsequent_indent=indent)
+            for block in text.strip().split("\n\n")
+        ]
+        return "\n\n".join(paragraphs)
+
+
+class Described(Exception):
+    """Not an error: carries the parser of a command that was asked for it (`Parser.describing`)."""
+
+    def __init__(self, parser: Parser) -> None:
+        super().__init__()
+        self.parser = parser
+
+
 class Parser(argparse.ArgumentParser):
     """Errors as UsageError with a suggestion; flags must be written out in full.
 
-    `explain_unknown` may say more of a flag that does not exist here (that it belongs to another algorithm).
+    `explain_unknown` may say more about a flag that does not exist here, given its value and what else was typed.
     """
 
-    def __init__(self, explain_unknown: Callable[[str], str | None] | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+    describing: ClassVar[bool] = False  # commands hand out their parser instead of parsing: a shell asks what fits
+
+    def __init__(self, explain_unknown: ExplainUnknown | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", Help)
         super().__init__(allow_abbrev=False, **kwargs)
         self._explain_unknown = explain_unknown
+        self.settings: dict[str, Option] = {}  # those that are flags, by name
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse, but `--flag -5e-1` is a number and not another flag."""
+        if Parser.describing:
+            raise Described(self)
         words = list(args)
         for index, word in reversed(list(enumerate(words))[1:]):
             if re.fullmatch(r"-[0-9.]+[eE][-+]?[0-9]+", word) and words[index - 1].startswith("--"):
                 words[index - 1 : index + 1] = [f"{words[index - 1]}={word}"]
-        return super().parse_args(words, namespace)
+        found, left = self.parse_known_args(words, namespace)
+        if left:
+            raise UsageError(self._explain(words, left))
+        return found
+
+    def _explain(self, words: list[str], left: list[str]) -> str:
+        """What is wrong with the words that are `left` over."""
+        flags = [word.split("=")[0] for word in left if word.startswith("-")]
+        if not flags:
+            return f"unexpected argument '{left[0]}'{self._hint()}"
+        rest, values = _without(words, flags)
+        with suppress(UsageError):  # something else is wrong as well
+            typed, _ = self.parse_known_args(rest)
+            known = self._explain_unknown(flags[0], values[flags[0]], typed) if self._explain_unknown else None
+            if known:
+                return known
+        own = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
+        return f"unknown flag {flags[0]}{did_you_mean(flags[0], own)}{self._hint()}"
 
     def error(self, message: str) -> Any:
-        prefix = "unrecognized arguments: "
-        if message.startswith(prefix):
-            wrong = message.removeprefix(prefix).split()[0].split("=")[0]
-            known = self._explain_unknown(wrong) if self._explain_unknown else None
-            flags = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
-            message = known or f"unknown flag {wrong}{did_you_mean(wrong, flags)}"
-            if not wrong.startswith("-"):
-                message = f"there is no place for '{wrong}' here"
         missing = message.removeprefix("the following arguments are required: ")
         if missing in EXAMPLES:
             what, example = EXAMPLES[missing]
             message = f"no {what} given; name one: {self.prog} {example}"
-        raise UsageError(f"{message} (`{self.prog} --help` shows the flags)")
+        raise UsageError(f"{message}{self._hint()}")
+
+    def _hint(self) -> str:
+        return f" (`{self.prog} --help` shows the flags)"
+
+
+def _without(words: list[str], flags: list[str]) -> tuple[list[str], dict[str, str | None]]:
+    """The words without these flags and the value that follows each, and those values."""
+    rest: list[str] = []
+    values: dict[str, str | None] = dict.fromkeys(flags)
+    open_flag: str | None = None
+    for word in words:
+        flag, _, value = word.partition("=")
+        if flag in values:
+            open_flag = None if value else flag
+            values[flag] = value or values[flag]
+        elif open_flag is not None and not word.startswith("--"):
+            values[open_flag], open_flag = word, None
+        else:
+            open_flag = None
+            rest.append(word)
+    return rest, values
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """What every command takes that reads a run and makes its env."""
-    parser.add_argument("run", metavar="RUN", help="a run's directory, a unique prefix of it, or latest")
-    parser.add_argument("--strict", action="store_true", help="refuse a damaged checkpoint (exit 4), use no older one")
+    parser.add_argument("run", metavar="RUN", help="the run: its directory, a unique prefix of its name, or latest")
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse a damaged checkpoint (exit code 4) instead of using an older one"
+    )
     add_trust(parser)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--trust", action="store_true", help="modules and files that a run or a config names may be executed"
+        "--trust", action="store_true", help="allow modules and files named by a run or a config to be executed"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line of stdout, all else to stderr"
     )
 
 
@@ -79,7 +149,7 @@ def _ask(message: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def add_settings(parser: argparse.ArgumentParser, settings: Iterable[Option]) -> None:
+def add_settings(parser: Parser, settings: Iterable[Option]) -> None:
     """A flag per setting, in groups named after their owners. Only flags that were typed appear in the result."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in settings:
@@ -89,6 +159,7 @@ def add_settings(parser: argparse.ArgumentParser, settings: Iterable[Option]) ->
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         _add_flag(groups[title], option)
+        parser.settings[option.name] = option
 
 
 def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
@@ -104,9 +175,9 @@ def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
     if inner is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
     elif get_origin(inner) is tuple:
-        group.add_argument(flag, nargs="*", metavar=_metavar(get_args(inner)[0]), **keywords)
+        group.add_argument(flag, nargs="*", metavar=option.metavar or _metavar(get_args(inner)[0]), **keywords)
     else:
-        group.add_argument(flag, metavar=_metavar(inner), **keywords)
+        group.add_argument(flag, metavar=option.metavar or _metavar(inner), **keywords)
 
 
 def _metavar(kind: Any) -> str:

@@ -12,13 +12,14 @@ from surefoot.cli.flags import Parser
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.text import print
 from surefoot.training.progress import as_return
+from surefoot.training.screen import table
 
 
 def run(words: Sequence[str]) -> int:
     kinds = {"algos": _algos, "envs": _envs, "presets": _presets, "runs": _runs}
-    parser = Parser(prog="surefoot list", description="What there is.")
-    parser.add_argument("kind", metavar="{" + ",".join(kinds) + "}")
-    parser.add_argument("--json", action="store_true", help="one JSON array instead of a table")
+    parser = Parser(prog="surefoot list", description="List algorithms, environments, presets or runs.")
+    parser.add_argument("kind", metavar="{" + ",".join(kinds) + "}", help="what to list")
+    parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
     arguments = parser.parse_args(words)
     if arguments.kind not in kinds:
         raise UsageError(
@@ -62,11 +63,10 @@ def _table(rows: list[dict[str, Any]], kind: str) -> None:
     if not rows:
         print(f"no {kind} yet" + ("; train one: surefoot train CartPole-v1" if kind == "runs" else ""))
         return
-    names = list(rows[0])
+    fullest = max(rows, key=len)  # there is less to say about a run that cannot be read
+    names = list(fullest)
     cells = [[_cell(name, row.get(name)) for name in names] for row in rows]
-    widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(names)]
-    for line in [names, *cells]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print(*table(names, cells), sep="\n")
 
 
 def _cell(name: str, value: Any) -> str:

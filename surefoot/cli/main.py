@@ -17,30 +17,31 @@ from surefoot.training.streams import Outlet
 
 COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),
-    "resume": ("surefoot.cli.resume", "go on with an interrupted run, or give a finished one more steps"),
-    "eval": ("surefoot.cli.eval", "evaluate a run's policy"),
-    "video": ("surefoot.cli.video", "film a run's policy, alone or beside the untrained one"),
+    "resume": ("surefoot.cli.resume", "continue an interrupted run, or give a finished one more steps"),
+    "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
+    "video": ("surefoot.cli.video", "film the policy of a run, alone or beside the untrained one"),
     "doctor": ("surefoot.cli.doctor", "examine this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
-    "explain": ("surefoot.cli.explain", "an algorithm: formula, what is new in it, every setting"),
-    "theory": ("surefoot.cli.theory", "the lecture's formulas on MDPs where every number is exact, with pictures"),
-    "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
+    "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what is new in it, its settings"),
+    "theory": ("surefoot.cli.theory", "compute the lecture's formulas exactly on small MDPs, with pictures"),
+    "list": ("surefoot.cli.list", "list algorithms, environments, presets or runs"),
+    "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 
-  surefoot train CartPole-v1                           PPO with the tuned preset
-  surefoot train Pendulum-v1 --algo trpo --seed 3      another algorithm, a fixed seed
-  surefoot eval latest                                 the newest run, 100 greedy episodes
-  surefoot video latest --untrained                    trained beside untrained, as an mp4
-  surefoot doctor my/env.py:MyEnv                      what is wrong with an env, and how to train on it
-  surefoot bench CartPole-v1                           how fast this installation trains
-  surefoot explain trpo                                what TRPO is, and each of its settings
+  surefoot train CartPole-v1                       PPO with the tuned preset
+  surefoot train Pendulum-v1 --algo trpo --seed 3  another algorithm, a fixed seed
+  surefoot eval latest                             the newest run, greedily
+  surefoot video latest --untrained                trained beside untrained
+  surefoot doctor my/env.py:MyEnv                  what is wrong with an env
+  surefoot bench CartPole-v1                       how fast training is here
+  surefoot explain trpo                            TRPO and all of its settings
 
 commands:
 {{commands}}
 
-`surefoot COMMAND --help` shows a command's flags.
+`surefoot COMMAND --help` shows the flags of a command.
 """
 
 
@@ -90,7 +91,7 @@ def _lost(words: list[str], out: Outlet) -> bool:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        lines = "\n".join(f"  {name:<9} {line}" for name, (_, line) in COMMANDS.items())
+        lines = "\n".join(f"  {name:<10}  {line}" for name, (_, line) in COMMANDS.items())
         print(HELP.format(commands=lines), end="")
         return 0
     if words[0] in ("-V", "--version", "version"):

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from surefoot.cli.flags import Parser, add_run, trusting
+from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.cli.train import say_result
 from surefoot.text import print
 
@@ -14,18 +14,16 @@ from surefoot.text import print
 def run(words: Sequence[str]) -> int:
     parser = Parser(
         prog="surefoot resume",
-        description="Go on with an interrupted run as if nothing had happened, or give a finished one more steps.",
+        description="Continue an interrupted run as if nothing had happened, or give a finished one more steps.",
     )
     add_run(parser)
     parser.add_argument(
         "--total-steps", metavar="N", help="a new step budget; schedules keep their horizon [the run's own]"
     )
     parser.add_argument(
-        "--max-time", metavar="TIME", help="save and leave within this wall time (2h, 90m) [the run's own]"
+        "--max-time", metavar="TIME", help="save and stop within this wall time (2h, 90m) [the run's own]"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="the last line on stdout is one JSON object; the rest: stderr"
-    )
+    add_json(parser)
     arguments = parser.parse_args(words)
     from surefoot.runs import find_run
     from surefoot.training.launch import resume_directory

@@ -9,22 +9,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from surefoot.cli.flags import Parser, add_settings
+from surefoot.cli.flags import Parser, add_json, add_settings
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, options
 from surefoot.text import print
 from surefoot.theory.config import BoundConfig, ClipConfig, GaeConfig, StepSizeConfig, SurrogateConfig
+from surefoot.training.screen import fit
 
 STUDIES: dict[str, tuple[type[Settings], str]] = {
     "bound": (BoundConfig, "the true return, the surrogate and the lower bound along a direction"),
-    "surrogate": (SurrogateConfig, "the surrogate touches the true return in value and slope"),
+    "surrogate": (SurrogateConfig, "how the surrogate touches the true return in value and slope"),
     "clip": (ClipConfig, "PPO's clipped objective against the ratio, with its gradient"),
     "step-size": (StepSizeConfig, "the fall off the cliff, and the methods that do not fall"),
     "gae": (GaeConfig, "bias and variance of GAE against λ"),
 }
 ELSEWHERE = {"epsilon": "clip-ratio", "eps": "clip-ratio", "delta": "max-kl", "lr": "learning-rates"}
 
-HELP = """surefoot theory STUDY: the lecture from the trust region to the clip, on MDPs where every number is exact
+HELP = """surefoot theory STUDY: the lecture from the trust region to the clip, exactly,
+on MDPs that are small enough to compute every number
 
   surefoot theory bound --world random --gamma 0.9
   surefoot theory step-size --learning-rates 0.03 0.1 3 --out cliff.svg
@@ -32,7 +34,7 @@ HELP = """surefoot theory STUDY: the lecture from the trust region to the clip, 
 studies:
 {studies}
 
-`surefoot theory STUDY --help` shows a study's knobs.
+`surefoot theory STUDY --help` shows the flags of a study.
 """
 
 
@@ -52,7 +54,7 @@ def run(words: Sequence[str]) -> int:
 
     numbers = getattr(studies, study.replace("-", "_"))(config)
     out = sys.stderr if as_json else sys.stdout
-    print("\n".join(DESCRIBE[study](numbers)), file=out)
+    print(fit("\n".join(DESCRIBE[study](numbers)), out), file=out)
     if picture is not None:
         from surefoot.theory.plots import draw
 
@@ -66,20 +68,27 @@ def run(words: Sequence[str]) -> int:
 
 
 def _parser(study: str, config_type: type[Settings], line: str) -> Parser:
-    def explain_unknown(flag: str) -> str | None:
+    def explain_unknown(flag: str, value: str | None, typed: Any) -> str | None:
         name = flag.removeprefix("--")
         others = [other for other, (kind, _) in STUDIES.items() if name.replace("-", "_") in _names(kind)]
         if name in ELSEWHERE and ELSEWHERE[name].replace("-", "_") in _names(config_type):
             return f"unknown flag {flag}; here it is --{ELSEWHERE[name]}"
         return f"{flag} is no knob of {study}; it belongs to {', '.join(others)}" if others else None
 
-    parser = Parser(explain_unknown=explain_unknown, prog=f"surefoot theory {study}", description=f"{line}.")
-    parser.add_argument(
-        "--out", metavar="FILE", help=f"the picture, as .png, .svg or .pdf; none: numbers alone [theory-{study}.png]"
+    parser = Parser(
+        explain_unknown=explain_unknown, prog=f"surefoot theory {study}", description=f"{line[0].upper()}{line[1:]}."
     )
-    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
+    parser.add_argument(
+        "--out", metavar="FILE", help=f"the picture to draw (.png, .svg or .pdf), or none [theory-{study}.png]"
+    )
+    add_json(parser)
     add_settings(parser, options(config_type))
     return parser
+
+
+def first_words() -> dict[str, str]:
+    """What may follow `surefoot theory`."""
+    return {study: line for study, (_, line) in STUDIES.items()}
 
 
 def _names(config_type: type[Settings]) -> list[str]:

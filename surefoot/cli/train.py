@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
 from surefoot.cli.eval import describe as describe_evaluation
-from surefoot.cli.flags import Parser, add_settings, add_trust, format_value, trusting
+from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
 from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json
 from surefoot.text import print
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
+from surefoot.training.elsewhere import explain
 from surefoot.training.presets import load_preset
 from surefoot.training.progress import as_return
-
-ELSEWHERE = {  # what other libraries call it
-    "lr": "learning_rate",
-    "n_steps": "rollout_length",
-    "num_steps": "rollout_length",
-    "n_envs": "num_envs",
-    "n_epochs": "num_epochs",
-    "update_epochs": "num_epochs",
-    "batch_size": "num_minibatches",
-    "ent_coef": "entropy_coef",
-    "vf_coef": "value_coef",
-    "clip_range": "clip_ratio",
-    "clip_coef": "clip_ratio",
-    "total_timesteps": "total_steps",
-    "n_timesteps": "total_steps",
-    "timesteps": "total_steps",
-    "net_arch": "hidden_sizes",
-    "use_sde": "std gsde",
-    "sde_sample_freq": "sde_resample",
-}
+from surefoot.training.screen import fit
 
 EXAMPLES = """examples:
-  surefoot train CartPole-v1                                 PPO, the tuned preset, a seed drawn and printed
-  surefoot train Pendulum-v1 --algo trpo --total-steps 200k  another algorithm; its own preset, if there is one
-  surefoot train --preset lecture/cartpole                   the env comes with the preset
-  surefoot train my/env.py:MyEnv --env-kwargs '{"size": 5}'  an environment of your own
-  surefoot train CartPole-v1 --dry-run                       show every setting and where it comes from
+  surefoot train CartPole-v1
+      PPO with its tuned preset; the seed is drawn and printed
+  surefoot train Pendulum-v1 --algo trpo --total-steps 200k
+      another algorithm, with its own preset if there is one
+  surefoot train --preset lecture/cartpole
+      the preset names the environment
+  surefoot train my/env.py:MyEnv --env-kwargs '{"size": 5}'
+      an environment of your own
+  surefoot train CartPole-v1 --dry-run
+      show every setting and where it comes from
 """
 
 
@@ -62,7 +50,7 @@ def run(words: Sequence[str]) -> int:
     config = resolve(control["env"], typed_algo, preset, source, arguments)
     out = sys.stderr if control["json"] else sys.stdout
     if control["dry_run"]:
-        print(describe(config), file=out)
+        print(fit(describe(config), out), file=out)
         if control["json"]:
             print(json.dumps(config.flat()))
         return 0
@@ -83,11 +71,9 @@ def _config_of(run: str) -> str:
 
 def algorithm_of(words: Sequence[str]) -> str:
     """The algorithm decides which flags exist, so it is found before they are parsed."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--algo")
-    first.add_argument("--preset")
-    first.add_argument("--config")
-    first.add_argument("--like")
+    first = Parser(prog="surefoot train", add_help=False)
+    for name in ("--algo", "--preset", "--config", "--like"):
+        first.add_argument(name)
     found, _ = first.parse_known_args(words)
     sources: list[dict[str, Any]] = [{"algo": found.algo} if found.algo else {}]
     if found.config and found.like:
@@ -103,38 +89,57 @@ def algorithm_of(words: Sequence[str]) -> str:
     return algo
 
 
-def explain_unknown(algo: str, flag: str) -> str | None:
-    """What a flag that the algorithm does not have is elsewhere; None where it is nothing."""
+def explain_unknown(algo: str, flag: str, value: str | None, typed: Namespace) -> str | None:
+    """What a flag that the algorithm does not have is called here; None where it is nothing that we know."""
     name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-    if name in ELSEWHERE:
-        return f"unknown flag {flag}; here it is --{ELSEWHERE[name].replace('_', '-')}"
+    if name in ("env", "env_id", "task"):
+        return f"unknown flag {flag}; the environment comes first, without a flag: surefoot train {value or 'ENV'}"
+    elsewhere = explain(name, algo, all_options(algo), algorithms_with, value, _settings(algo, typed), as_flag=True)
+    if elsewhere:
+        return f"unknown flag {flag}; {elsewhere}"
     others = algorithms_with(name)
     return f"{flag} is no setting of {algo}; it belongs to {', '.join(others)}" if others else None
 
 
+def _settings(algo: str, typed: Namespace) -> dict[str, Any] | None:
+    """Those of the run that would be trained; None where something else is wrong as well."""
+    flags = [option.name for option in all_options(algo).values() if option.flag]
+    given = {name: vars(typed)[name] for name in flags if name in vars(typed)}
+    source = find_run(typed.like).config if getattr(typed, "like", None) else getattr(typed, "config", None)
+    try:
+        return resolve(typed.env, typed.algo, typed.preset, source, given).flat()
+    except UsageError:
+        return None
+
+
 def _parser(algo: str) -> Parser:
     parser = Parser(
-        explain_unknown=lambda flag: explain_unknown(algo, flag),
+        explain_unknown=partial(explain_unknown, algo),
         prog="surefoot train",
         usage="surefoot train [ENV] [--algo ALGO] [flags]",
         description=f"Train a policy. The flags below are those of {algo}; --algo changes them.\n\n{EXAMPLES}",
     )
-    kinds = "registered id, module:Id, path/to/file.py:Factory, envpool:ID, pettingzoo:module"
-    parser.add_argument("env", nargs="?", metavar="ENV", help=kinds)
-    parser.add_argument("--algo", metavar="{" + ",".join(ALGORITHMS) + "}", help=f"the algorithm [{DEFAULT_ALGO}]")
     parser.add_argument(
-        "--preset", default="auto", help="a preset's name, or none [the tuned one of ENV and ALGO, if there is one]"
+        "env", nargs="?", metavar="ENV", help="registered id, module:Id, file.py:Factory, envpool:ID, pettingzoo:MODULE"
     )
-    parser.add_argument("--config", metavar="FILE.toml", help="settings from a file, such as a run's config.toml")
-    parser.add_argument("--like", metavar="RUN", help="repeat a run: its settings and seed, apart from flags given")
+    add_algo(parser)
+    parser.add_argument("--config", metavar="FILE.toml", help="read settings from a file, such as a run's config.toml")
+    parser.add_argument("--like", metavar="RUN", help="repeat a run with its settings and seed, except for flags given")
     parser.add_argument("--run-dir", metavar="DIR", help="where to put the run [runs/ENV/ALGO/TIME-sSEED]")
-    parser.add_argument("--dry-run", action="store_true", help="print every setting with its origin, and stop")
-    parser.add_argument(
-        "--json", action="store_true", help="the last line on stdout is one JSON object; the rest: stderr"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="print every setting and where it comes from, then stop")
+    add_json(parser)
     add_trust(parser)
     add_settings(parser, all_options(algo).values())
     return parser
+
+
+def add_algo(parser: Parser) -> None:
+    """What `train` and `bench` have in common."""
+    names = "{" + ",".join(ALGORITHMS) + "}"
+    parser.add_argument("--algo", metavar=names, help=f"the algorithm [{DEFAULT_ALGO}]")
+    parser.add_argument(
+        "--preset", default="auto", help="a preset by name, or none [the tuned one for ENV and ALGO, if there is one]"
+    )
 
 
 def describe(config: TrainConfig) -> str:
@@ -172,21 +177,21 @@ def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
 
 def say_result(result: dict[str, Any], out: Any) -> None:
     where = result["run_dir"]
-    print(
+    lines = [
         f"\ntrained {result['total_steps']:,} steps in {result['seconds']:.1f} s "
-        f"({result['steps_per_second']:,.0f} steps/s, {result['engine']})",
-        file=out,
-    )
+        f"({result['steps_per_second']:,.0f} steps/s, {result['engine']})"
+    ]
     if result["stopped"]:
-        print(f"stopped early: {result['stopped']}", file=out)
+        lines.append(f"stopped early: {result['stopped']}")
     if result["target_return"] is not None and not result["resume"]:
         said = "reached" if result["target_reached"] else "NOT reached"
-        print(f"target return {result['target_return']:g}: {said}", file=out)
+        lines.append(f"target return {result['target_return']:g}: {said}")
     if result["eval"]:
-        print(f"greedy {describe_evaluation(result['eval'])}", file=out)
+        lines.append(f"greedy {describe_evaluation(result['eval'])}")
     if result["best"]:
         step, found = result["best"]["step"], result["best"]["selection_return"]
-        print(f"best by evaluation during training: step {step:,} ({as_return(found)}); --checkpoint best", file=out)
+        lines.append(f"best by evaluation during training: step {step:,} ({as_return(found)}); --checkpoint best")
+    print(fit("\n".join(lines), out), file=out)
     next_command = f"surefoot video {shell_path(where)} --untrained"
     if result["env"].startswith("pettingzoo:"):  # several agents: there is no film of them
         next_command = f"surefoot eval {shell_path(where)} --stochastic --trust"

@@ -13,19 +13,24 @@ from surefoot.text import print
 from surefoot.training.progress import as_return
 
 EXAMPLES = """examples:
-  surefoot video latest                            one greedy episode, into the run's videos/
-  surefoot video latest --untrained                the untrained policy beside the trained one, same episode
-  surefoot video latest --episodes 3 --out a.mp4   three episodes, one after the other
+  surefoot video latest                           one greedy episode
+  surefoot video latest --untrained               untrained beside trained
+  surefoot video latest --episodes 3 --out a.mp4  three episodes in a row
 """
 
 
 def run(words: Sequence[str]) -> int:
     parser = Parser(
-        prog="surefoot video", description=f"Film a run's policy as an mp4 (H.264), headless.\n\n{EXAMPLES}"
+        prog="surefoot video",
+        description=f"Film the policy of a run as an mp4 (H.264); no display is needed.\n\n{EXAMPLES}",
     )
     add_playing(parser, episodes=1)
-    parser.add_argument("--untrained", action="store_true", help="the policy that the run began with beside it")
-    parser.add_argument("--out", metavar="FILE.mp4", help="where to write it [RUN/videos/STEP.mp4]")
+    parser.add_argument(
+        "--untrained",
+        action="store_true",
+        help="show the untrained policy beside it",
+    )
+    parser.add_argument("--out", metavar="FILE.mp4", help="the file to write [RUN/videos/STEP.mp4]")
     arguments = parser.parse_args(words)
     playing = playing_options(arguments)
     from surefoot.runs import find_run

@@ -13,11 +13,13 @@ from surefoot.settings import Settings, setting
 class CollectConfig(Settings):
     """Rollouts."""
 
-    num_envs: int = setting(8, "N: environments stepped together (of several agents: copies).", low=1, high=1_000_000)
+    num_envs: int = setting(
+        8, "N: environments stepped together (with several agents: copies of the world).", low=1, high=1_000_000
+    )
     rollout_length: int = setting(128, "T: steps of each env per update.", low=1)
     reset_each_rollout: bool = setting(
         False,
-        "Reset all envs before each rollout, whose end is then the end of every open episode (a truncation).",
+        "Reset all envs before each rollout; its end truncates every open episode.",
     )
 
 
@@ -27,10 +29,12 @@ class GradientConfig(Settings):
 
     learning_rate: float = setting(3e-4, "α of the optimizer.", above=0.0)
     learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "Linear: falls to zero over total_steps, stepped by update."
+        "constant", "Linear: α falls to zero over total_steps, update by update."
     )
     optimizer: Literal["adam", "rmsprop"] = setting("adam", "Adam (eps 1e-5) or RMSprop (α 0.99, eps 1e-5).")
-    max_grad_norm: float | None = setting(0.5, "Global gradient-norm clip; none: no clipping.", above=0.0)
+    max_grad_norm: float | None = setting(
+        0.5, "Clip the global norm of the gradient to this; none: disabled.", above=0.0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,7 @@ class AdaptiveRateConfig(GradientConfig):
 
     adaptive_kl: float | None = setting(
         None,
-        "Adapt α to this KL per update: ÷1.5 when KL > 2×, ×1.5 when KL < ½×, within [1e-5, 1e-2].",
+        "Adapt α to reach this KL per update: ÷1.5 above twice, ×1.5 below half of it, within [1e-5, 1e-2]; none: off.",
         above=0.0,
     )
 
@@ -54,9 +58,11 @@ class EpochConfig(Settings):
     """Passes over a rollout."""
 
     num_epochs: int = setting(10, "K: passes over each rollout.", low=1)
-    num_minibatches: int = setting(4, "M: equal parts of a freshly shuffled rollout, one gradient step each.", low=1)
+    num_minibatches: int = setting(4, "M: equal parts of the shuffled rollout, with one gradient step each.", low=1)
     stop_kl: float | None = setting(
-        None, "Stop the epochs early once the exact KL(old‖new) of the rollout exceeds this.", above=0.0
+        None,
+        "Stop the epochs of an update once the exact KL(old‖new) over the rollout exceeds this; none: disabled.",
+        above=0.0,
     )
     recompute_advantage: bool = setting(False, "Recompute values, advantages and targets before every epoch.")
 

@@ -24,21 +24,26 @@ class EnvConfig(Settings):
         (),
         "Wrappers, innermost first: a name from gymnasium.wrappers, `module:Class` or `file.py:Class`, "
         "each with optional JSON arguments: 'TimeLimit{\"max_episode_steps\":100}'.",
+        metavar="WRAPPER",
     )
-    max_episode_steps: int | None = setting(None, "Truncate episodes after so many steps.", low=1)
+    max_episode_steps: int | None = setting(
+        None, "Truncate episodes after this many steps; none: the env's own limit.", low=1
+    )
     workers: int | Literal["auto"] = setting(
         0,
-        "Processes that step the envs; 0: this one, which is fastest for cheap envs; auto: measured at the start.",
+        "Processes that step the envs; 0: no extra ones, fastest for cheap envs; auto: measured at the start.",
         low=0,
     )
     env_timeout: float = setting(60.0, "Seconds that a worker may take for a step before it counts as hung.", above=0.0)
     restart_workers: int = setting(
-        0, "Dead or hung workers to replace, all in all; their open episodes are cut.", low=0
+        0, "How many dead or hung workers to replace in total; their open episodes are cut.", low=0
     )
-    frame_stack: int = setting(1, "Show the last so many observations at once (Atari has its own four).", low=1)
+    frame_stack: int = setting(
+        1, "Stack this many of the last observations (Atari games have four of their own).", low=1
+    )
     sign_rewards: bool = setting(False, "Learn from the sign of rewards only, as is usual for Atari.")
     reward_scale: float = setting(
-        1.0, "Factor on the rewards that are learned from; reported returns are as the env gave them."
+        1.0, "Multiply the rewards that are learned from; reported returns stay as the env gave them."
     )
     normalize_rewards: bool = setting(
         False, "Divide rewards by the running std of the discounted return, clipped to ±10 (learning only)."

@@ -17,32 +17,36 @@ class PolicyConfig(Settings):
 
     hidden_sizes: tuple[int, ...] = setting((64, 64), "Widths of the hidden layers.", low=1)
     critic_hidden_sizes: tuple[int, ...] | None = setting(
-        None, "Widths of the critic's own hidden layers; none: as hidden_sizes.", low=1
+        None, "Widths of the critic's own hidden layers; none: those of hidden_sizes.", low=1
     )
-    activation: Literal["tanh", "relu", "elu", "silu"] = setting("tanh", "Between the layers.")
+    activation: Literal["tanh", "relu", "elu", "silu"] = setting("tanh", "Activation function between the layers.")
     shared_trunk: bool | None = setting(
-        None, "One trunk for actor and critic, each with its own last layer; none: where there are images."
+        None, "One trunk for actor and critic, each with its own last layer; none: only for images."
     )
     encoder: str = setting(
         "auto",
-        "Network for images: nature, small or impala; auto: nature's, or the small one for small images. "
-        "Or your own for the whole observation: `file.py:Class` or `module:Class`.",
+        "Network for images: nature, small or impala; auto: nature, or small for small images. "
+        "Or your own for the whole observation: file.py:Class or module:Class.",
+        metavar="{auto,nature,small,impala}|FILE.py:CLASS",
     )
-    embedding_size: int = setting(32, "Discrete observations of more than 64 values: numbers for each.", low=1)
-    memory: Literal["none", "gru", "lstm"] = setting("none", "What the policy remembers with over an episode.")
+    embedding_size: int = setting(
+        32, "Numbers per value of a discrete observation that has more than 64 values.", low=1
+    )
+    memory: Literal["none", "gru", "lstm"] = setting("none", "Recurrent memory of the policy over an episode.")
     memory_size: int = setting(64, "Width of the memory.", low=1)
     action_bounds: Literal["clip", "tanh", "beta"] = setting(
-        "clip", "Box actions: a Gaussian clipped or squashed into the bounds, or a Beta distribution."
+        "clip", "Box actions: a Gaussian that is clipped or squashed into the bounds, or a Beta distribution."
     )
     init: Literal["orthogonal", "torch"] = setting(
-        "orthogonal", "Orthogonal (√2 hidden, 0.01 actor head, 1 critic head, zero bias) or PyTorch's own."
+        "orthogonal",
+        "Initial weights: orthogonal (√2 hidden, 0.01 actor head, 1 critic head, zero bias) or PyTorch's own.",
     )
     std: Literal["parameter", "state", "gsde"] = setting(
         "parameter",
-        "Box actions: one learned log std per dimension; softplus of a head of the network; "
-        "or state-dependent exploration (gSDE), whose noise is a function of the state for a stretch of time.",
+        "Box actions: one learned log std per dimension; a head of the network (softplus); or state-dependent "
+        "exploration (gSDE), whose noise is a function of the state that is drawn anew every few steps.",
     )
-    sde_resample: int | None = setting(None, "gSDE: steps of a stretch; none: the whole rollout.", low=1)
+    sde_resample: int | None = setting(None, "gSDE: steps between draws of the noise; none: once per rollout.", low=1)
     log_std_init: float = setting(
         0.0, "Box actions: log of the initial standard deviation (gSDE: where the mean square of the features is 1)."
     )

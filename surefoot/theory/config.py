@@ -16,10 +16,12 @@ class WorldConfig(Settings):
     """The MDP."""
 
     world: World = setting("cliff", "The MDP: the cliff, a gridworld, a chain, or one drawn at random.")
-    states: int = setting(5, "States; of a grid the side, of a cliff the cells up to the edge.", low=2, high=200)
-    actions: int = setting(3, "Actions of a random MDP.", low=2, high=50)
+    states: int = setting(
+        5, "Number of states; the side of a grid; the cells up to the edge of the cliff.", low=2, high=200
+    )
+    actions: int = setting(3, "Number of actions of a random MDP.", low=2, high=50)
     gamma: float = setting(0.8, "γ: discount.", low=0.0, high=0.999)
-    seed: int = setting(0, "Draws the random MDP and the policy.", low=0)
+    seed: int = setting(0, "Random seed of the MDP and the policy.", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +52,7 @@ class StepSizeConfig(Settings):
 
     states: int = setting(8, "Cells up to the edge.", low=2, high=50)
     gamma: float = setting(0.95, "γ: discount.", low=0.0, high=0.999)
-    depth: float = setting(10.0, "What the fall costs.", above=0.0)
+    depth: float = setting(10.0, "The cost of the fall.", above=0.0)
     learning_rates: tuple[float, ...] = setting((0.03, 0.1, 3.0), "α of plain gradient ascent.", above=0.0)
     max_kl: float = setting(0.01, "δ of TRPO.", above=0.0)
     clip_ratio: float = setting(0.2, "ε of PPO.", above=0.0, high=0.99)
@@ -66,9 +68,9 @@ class StepSizeConfig(Settings):
 class GaeConfig(Settings):
     """`surefoot theory gae`."""
 
-    states: int = setting(6, "States of the random MDP.", low=2, high=100)
-    actions: int = setting(3, "Its actions.", low=2, high=50)
+    states: int = setting(6, "Number of states of the random MDP.", low=2, high=100)
+    actions: int = setting(3, "Number of its actions.", low=2, high=50)
     gamma: float = setting(0.95, "γ: discount.", low=0.0, high=0.995)
-    seed: int = setting(0, "Draws the MDP, the critic's errors and the samples.", low=0)
+    seed: int = setting(0, "Random seed of the MDP, the critic's errors and the samples.", low=0)
     critic_error: float = setting(1.0, "Standard deviation of V̂ − V over the states.", low=0.0)
-    trajectories: int = setting(4000, "Sampled, to check the exact curves.", low=2, high=1_000_000)
+    trajectories: int = setting(4000, "Trajectories to sample, to check the exact curves.", low=2, high=1_000_000)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.errors import UsageError
 from surefoot.training.callbacks import Callback
 from surefoot.training.launch import train_config
+from surefoot.training.screen import paragraphs
 
 if TYPE_CHECKING:
     from surefoot.training.config import TrainConfig
@@ -136,18 +137,21 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
-def as_table(found: dict[str, Any]) -> list[str]:
-    """What was found as lines of Markdown."""
+def as_table(found: dict[str, Any], width: int | None = None) -> list[str]:
+    """What was found as lines of Markdown, or as paragraphs where `width` columns are too few for that."""
     phases = list(dict.fromkeys(name for own in found["engines"].values() for name in own["split"]))
     heading = ["engine", "steps/s, median (range)", "µs per update", *phases]
-    lines = [_row(heading), "|" + "---|" * len(heading)]
+    rows = []
     for engine, own in found["engines"].items():
         speed = own["steps_per_second"]
         shares = [f"{own['split'].get(name, 0.0):.0%}" for name in phases]
         numbers = f"{speed['median']:,.0f} ({speed['low']:,.0f} to {speed['high']:,.0f})"
-        lines.append(_row([engine, numbers, f"{own['microseconds_per_update']['median']:,.0f}", *shares]))
+        rows.append([engine, numbers, f"{own['microseconds_per_update']['median']:,.0f}", *shares])
+    lines = [_row(heading), "|" + "---|" * len(heading), *map(_row, rows)]
+    if width is not None and max(map(len, lines)) > width:
+        lines = list(paragraphs(heading, rows, width))
+    base = next(iter(found["engines"]))
     for engine, ratio in found["ratios"].items():
-        base = next(iter(found["engines"]))
         lines += ["", f"{engine} / {base}: {ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"]
     return lines
 

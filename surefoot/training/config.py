@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,8 @@ from surefoot.policies.config import PolicyConfig
 from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
 from surefoot.runs.files import read_regular
-from surefoot.settings import Option, Seconds, Settings, options, setting
+from surefoot.settings import Option, Seconds, Settings, coerce, options, setting
+from surefoot.training.elsewhere import explain
 from surefoot.training.inert import check_inert
 from surefoot.training.presets import automatic_preset, load_preset
 
@@ -34,17 +36,17 @@ class RunConfig(Settings):
 
     algo: str = setting(DEFAULT_ALGO, f"One of {', '.join(ALGORITHMS)}.", flag=False)
     total_steps: int = setting(1_000_000, "Environment steps to train for; never exceeded.", low=1)
-    seed: int | None = setting(None, "Of everything random; none: drawn and printed.", low=0, high=2**31 - 1)
+    seed: int | None = setting(None, "Random seed; drawn and printed if not given.", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto", "Auto: the GPU only where the networks are large enough to gain."
+        "auto", "Where to train; auto: on a GPU only if the networks are large enough to gain from it."
     )
     engine: Literal["auto", "torch", "native"] = setting(
-        "auto", "What acts and learns: PyTorch, or compiled kernels where they serve the policy (auto)."
+        "auto", "What acts and learns; auto: compiled kernels if they support the policy, else PyTorch."
     )
     threads: int | Literal["auto"] = setting(
         "auto",
-        "Of the learner; auto: as many as are fastest, measured. PyTorch's rounding depends on the number, so its runs "
-        "keep it in their config.toml.",
+        "Threads of the learner; auto: the fastest number, measured. PyTorch's rounding depends on it, so its runs "
+        "record it in their config.toml.",
         low=1,
         high=1024,
     )
@@ -53,28 +55,36 @@ class RunConfig(Settings):
         None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
     )
     max_time: Seconds | None = setting(
-        None, "Save and leave in time to be done within this wall time (2h, 90m, 45s); resume goes on.", above=0
+        None, "Save and stop within this wall time (2h, 90m, 45s); `surefoot resume` continues.", above=0
     )
-    init_from: str | None = setting(None, "Start from the policy (and normaliser) of this run or checkpoint.")
-    log_info: tuple[str, ...] = setting((), "Numbers of the env's info at episode ends to log, by name (is_success).")
-    callbacks: tuple[str, ...] = setting((), "Your own callbacks: `file.py:Class` or `module:Class`.")
-    trackers: tuple[str, ...] = setting((), "Mirror the metrics to wandb, mlflow or both; they cannot harm the run.")
+    init_from: str | None = setting(
+        None, "Start from the policy (and normaliser) of this run or checkpoint.", metavar="RUN"
+    )
+    log_info: tuple[str, ...] = setting(
+        (), "Names of numbers to log from the env's info at the end of episodes (is_success).", metavar="NAME"
+    )
+    callbacks: tuple[str, ...] = setting(
+        (), "Your own callbacks: file.py:Class or module:Class.", metavar="FILE.py:CLASS"
+    )
+    trackers: tuple[str, ...] = setting(
+        (), "Send the metrics to these services as well; their failures cannot harm the run.", metavar="{wandb,mlflow}"
+    )
     eval_every: int | None = setting(
-        None, "Steps between evaluations during training, which choose the best checkpoint; none: no such.", low=1
+        None, "Steps between evaluations during training, which choose the best checkpoint; none: disabled.", low=1
     )
     selection_episodes: int = setting(
-        20, "Episodes of each of them; other seeds than those of the final evaluation.", low=1
+        20, "Episodes per evaluation during training; their seeds are not those of the final one.", low=1
     )
-    eval_episodes: int = setting(100, "Episodes of the final greedy evaluation; 0: none.", low=0)
+    eval_episodes: int = setting(100, "Episodes of the final greedy evaluation; 0: disabled.", low=0)
     target_return: float | None = setting(
-        None, "Stop as soon as a greedy evaluation over eval_episodes reaches this mean return; none: no such."
+        None, "Stop when a greedy evaluation over eval_episodes reaches this mean return; none: disabled."
     )
     eval_max_steps: int | None = setting(
-        None, "Longest evaluation episode; none: the env's own limit, else 10_000.", low=1
+        None, "Longest evaluation episode, in steps; none: the env's own limit, else 10_000.", low=1
     )
-    eval_env: str | None = setting(None, "Evaluate in this env instead of the training one.")
+    eval_env: str | None = setting(None, "Evaluate in this env instead of the training one.", metavar="ENV")
     eval_env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of eval_env, as JSON.")
-    video_every: int | None = setting(None, "Steps between videos of one greedy episode; none: no such.", low=1)
+    video_every: int | None = setting(None, "Steps between videos of one greedy episode; none: disabled.", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -220,7 +230,7 @@ def _build(
     for origin, layer in layers:
         for name, value in layer.items():
             if name not in known:
-                raise UsageError(_unknown_setting(name, algo, known, origin))
+                raise UsageError(_unknown_setting(name, value, algo, origin, layers))
             values[name], origins[name] = value, origin
     values["algo"] = algo
 
@@ -247,10 +257,20 @@ def algorithms_with(name: str) -> list[str]:
     return [algo for algo in ALGORITHMS if name in all_options(algo)]
 
 
-def _unknown_setting(name: str, algo: str, known: Mapping[str, Option], origin: str) -> str:
-    elsewhere = algorithms_with(name)
+def _unknown_setting(
+    name: str, value: Any, algo: str, origin: str, layers: Sequence[tuple[str, Mapping[str, Any]]]
+) -> str:
+    known = all_options(algo)
+    given = {key: item for _, layer in layers for key, item in layer.items() if key in known}
+    settings = {key: option.default for key, option in known.items()}
+    with suppress(UsageError):  # a wrong value is a message of its own, later
+        settings |= {key: coerce(key, item, known[key].type) for key, item in given.items()}
+    elsewhere = explain(name, algo, known, algorithms_with, value, settings, as_flag=False)
     if elsewhere:
-        return f"'{name}' ({origin}) is no setting of {algo}; it belongs to {', '.join(elsewhere)}"
+        return f"unknown setting '{name}' ({origin}); {elsewhere}"
+    others = algorithms_with(name)
+    if others:
+        return f"'{name}' ({origin}) is no setting of {algo}; it belongs to {', '.join(others)}"
     return f"unknown setting '{name}' ({origin}){did_you_mean(name, known)} (`surefoot explain {algo}` lists all)"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from surefoot.training.config import (
 from surefoot.training.encoders import load_encoder
 from surefoot.training.generators import seed_globals
 from surefoot.training.mirror import require_tracker
+from surefoot.training.screen import fit
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, no_way_out, say
 from surefoot.training.state import Restored, restore, start_from
 from surefoot.training.trainer import Trainer
@@ -155,7 +157,8 @@ def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
         if session.progress:
             say(note, session.to_stderr)
     if session.own_process:
-        say(greeting(session.trainer, session.directory), session.to_stderr)
+        greeted = greeting(session.trainer, session.directory)
+        say(fit(greeted, sys.stderr if session.to_stderr else sys.stdout), session.to_stderr)
     try:
         return session.run()
     except SystemExit as left:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from surefoot.text import print, printable
 from surefoot.training.callbacks import Callback
+from surefoot.training.screen import fit, join, pack
 from surefoot.training.streams import unfailing
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from surefoot.training.evaluate import Evaluation
     from surefoot.training.trainer import Trainer
@@ -29,13 +31,18 @@ COLUMNS = (  # metric, heading, format (z: no zero has a sign)
 
 
 def make_progress(*, enabled: bool, to_stderr: bool) -> Progress:
-    """Live on a terminal, plain where output is piped, recorded (CI) or uncoloured (NO_COLOR), silent if not wanted."""
+    """A live table on a terminal, plain lines where output is piped or recorded (CI), nothing if not wanted.
+
+    NO_COLOR takes the colours from the table, and FORCE_COLOR does not put a table into a pipe: neither says anything
+    about redrawing. A terminal that cannot move its cursor (TERM=dumb) gets plain lines.
+    """
     stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
     if not enabled or stream is None or stream.closed:
         return Progress()
     stream = unfailing(stream)
-    plain = not stream.isatty() or "CI" in os.environ or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return LineProgress(stream) if plain else LiveProgress(stream)
+    recorded = os.environ.get("CI", "").lower() not in ("", "0", "false")
+    dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+    return LineProgress(stream) if recorded or dumb or not stream.isatty() else LiveProgress(stream)
 
 
 class Progress(Callback):
@@ -75,13 +82,13 @@ class LineProgress(Progress):
             f"return {_number(trainer.recent_return)}",
             *(f"{heading} {form.format(row[name])}" for name, heading, form in COLUMNS if row.get(name) is not None),
         ]
-        self._say("  ".join(cells))
+        self._say(join(cells, self.stream))
 
     def on_try(self, trainer: Trainer, evaluation: Evaluation) -> None:
-        self._say(describe_try(trainer, evaluation))
+        self._say(fit(describe_try(trainer, evaluation), self.stream))
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
-        self._say(f"warning: {message}")
+        self._say(fit(f"warning: {message}", self.stream))
 
     def _say(self, line: str) -> None:
         print(line, file=self.stream, flush=True)
@@ -99,7 +106,8 @@ class LiveProgress(Progress):
         from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(file=stream)
+        no_color = bool(os.environ.get("NO_COLOR"))
+        self._console = Console(file=stream, force_terminal=True, no_color=no_color, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False)  # no thread of its own
         self._row: dict[str, Any] = {}
         self._next = 0.0
@@ -130,30 +138,45 @@ class LiveProgress(Progress):
         from rich.table import Table
 
         total = trainer.config.run.total_steps
-        split = trainer.timer.shares()
         left = (total - trainer.step) / trainer.steps_per_second if trainer.steps_per_second else 0.0
-        table = Table.grid(padding=(0, 2))
-        table.add_column(justify="right", style="dim", min_width=10)
-        table.add_column(min_width=44)
-        table.add_row(f"{trainer.step / total:.0%}", ProgressBar(total=total, completed=trainer.step, width=44))
-        table.add_row(
-            "steps",
-            f"{trainer.step:,} of {total:,}   [dim]{_clock(trainer.seconds)} gone, {_clock(left)} left[/]",
-        )
-        table.add_row("speed", f"{trainer.steps_per_second:,.0f} steps/s   [dim]" + _split(split) + "[/]")
-        table.add_row(
-            "return",
-            f"[bold]{_number(trainer.recent_return)}[/]   "
-            f"[dim]mean of the last {len(trainer.recent)} of {trainer.episodes:,} episodes[/]",
-        )
         vital = [f"{heading} {form.format(self._row[name])}" for name, heading, form in COLUMNS if name in self._row]
-        table.add_row("update", f"{trainer.update:,}   " + "   ".join(vital))
+        episodes = f"mean of the last {len(trainer.recent)} of {trainer.episodes:,} episodes"
+        rows: dict[str, list[tuple[str, str]]] = {  # heading -> cells with their style
+            "steps": [
+                (f"{trainer.step:,} of {total:,}", ""),
+                (f"{_clock(trainer.seconds)} gone, {_clock(left)} left", "dim"),
+            ],
+            "speed": [(f"{trainer.steps_per_second:,.0f} steps/s", ""), (_split(trainer.timer.shares()), "dim")],
+            "return": [(_number(trainer.recent_return), "bold"), (episodes, "dim")],
+            "update": [(f"{trainer.update:,}", ""), *((cell, "") for cell in vital)],
+        }
+        label = 10 if self._console.width >= 60 else 6
+        room = self._console.width - label - 2
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(justify="right", style="dim", width=label)
+        table.add_column()
+        bar = ProgressBar(total=total, completed=trainer.step, width=min(44, room))
+        table.add_row(f"{trainer.step / total:.0%}", bar)
+        for heading, cells in rows.items():
+            table.add_row(heading, _lines(cells, room))
         return table
 
     @contextmanager
     def evaluating(self, episodes: int) -> Iterator[None]:
         with self._console.status(f"evaluating greedily over {episodes} episodes"):
             yield
+
+
+def _lines(cells: list[tuple[str, str]], width: int) -> Text:
+    """Cells side by side, over several lines where one is too narrow for them."""
+    from rich.text import Text
+
+    text = Text()
+    for number, line in enumerate(pack([len(cell) for cell, _ in cells], width, 3)):
+        text.append("\n" if number else "")
+        for place, index in enumerate(line):
+            text.append("   " if place else "").append(*cells[index])
+    return text
 
 
 def describe_try(trainer: Trainer, evaluation: Evaluation) -> str:

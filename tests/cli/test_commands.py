@@ -123,7 +123,7 @@ def test_flags_follow_the_algorithm(capsys):
     ("words", "message"),
     [
         (["train", "CartPol-v1"], "unknown environment 'CartPol-v1'; did you mean 'CartPole-v1'?"),
-        (["train", "CartPole-v1", "Pendulum-v1"], "there is no place for 'Pendulum-v1' here"),
+        (["train", "CartPole-v1", "Pendulum-v1"], "unexpected argument 'Pendulum-v1'"),
         (
             ["train", "CartPole-v1", "--total-steps", "ten"],
             "'ten' is not a whole number; write it as 100_000, 100k or 1M",

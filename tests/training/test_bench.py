@@ -87,8 +87,8 @@ def test_the_command(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--engine=torch"], "--engines torch native says which"),
-        (["--eval-every=3"], "--eval-every is no part of training"),
+        (["--engine=torch"], "choose them with --engines torch native"),
+        (["--eval-every=3"], "--eval-every does not affect training"),
         (["--rounds=0"], "--rounds must be at least 1"),
         (["--seconds=0"], "--seconds greater than 0"),
         (["--lr=3"], "here it is --learning-rate"),

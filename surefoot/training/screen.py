@@ -1,0 +1,87 @@
+"""What is printed for people fits their terminal: lines break between words or cells, never inside a number."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+NARROWEST, USUAL = 20, 80  # columns
+
+
+def width_of(stream: Any) -> int | None:
+    """Columns of the terminal that the stream writes to; None for a pipe or a file, whose lines stay whole."""
+    if stream is None or stream.closed or not stream.isatty():
+        return None
+    said = os.environ.get("COLUMNS", "")
+    try:
+        columns = int(said) if said.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # a terminal that does not know its size
+        columns = 0
+    return max(columns, NARROWEST) if columns else USUAL
+
+
+def fit(text: str, stream: Any = None) -> str:
+    """Break the lines that are too long for the stream's terminal (by default stdout's). Not for commands to copy."""
+    width = width_of(sys.stdout if stream is None else stream)
+    if width is None:
+        return text
+    return "\n".join(part for line in text.split("\n") for part in wrap(line, width))
+
+
+def wrap(line: str, width: int) -> list[str]:
+    """A line as several of at most `width` columns, with a hanging indent. A word that is longer stays whole."""
+    if len(line) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
+
+
+def pack(lengths: Sequence[int], width: int, gap: int) -> list[list[int]]:
+    """Cells of these lengths into lines of at most `width` columns: the indices of each line's cells."""
+    lines: list[list[int]] = [[]]
+    used = 0
+    for index, length in enumerate(lengths):
+        if lines[-1] and used + gap + length > width:
+            lines.append([])
+        used = length if not lines[-1] else used + gap + length
+        lines[-1].append(index)
+    return lines
+
+
+def join(cells: Sequence[str], stream: Any, gap: str = "  ", indent: str = "    ") -> str:
+    """Cells side by side; those that do not fit the stream's terminal go to the next line."""
+    width = width_of(stream)
+    if width is None:
+        return gap.join(cells)
+    lines = pack([len(cell) for cell in cells], width - len(indent), len(gap))
+    return f"\n{indent}".join(gap.join(cells[i] for i in line) for line in lines)
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[str]], stream: Any = None) -> Iterator[str]:
+    """The lines of a table; where the terminal is too narrow for it, a paragraph per row instead."""
+    widths = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(names)]
+    width = width_of(sys.stdout if stream is None else stream)
+    if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+        yield from paragraphs(names, rows, width)
+        return
+    for row in (names, *rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def paragraphs(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Each row on lines of its own: its first cell, then the others with their names."""
+    for first, *others in rows:
+        yield from wrap(first, width)
+        cells = [f"{name} {cell}" for name, cell in zip(names[1:], others, strict=True)]
+        for line in pack([len(cell) for cell in cells], width - 2, 3):
+            yield from wrap("  " + "   ".join(cells[i] for i in line), width)

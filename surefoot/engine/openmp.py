@@ -57,7 +57,7 @@ def _pause() -> Callable[[int], int] | None:
 
 
 def _runtime() -> ctypes.PyDLL:
-    """Finds symbols of whatever PyTorch was linked with. Its calls keep the GIL, so that nobody else forks meanwhile."""
+    """Symbols of whatever PyTorch was linked with. Its calls keep the GIL, so that nobody else forks meanwhile."""
     assert torch._C.__file__ is not None
     return ctypes.PyDLL(torch._C.__file__)
 

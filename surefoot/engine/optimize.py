@@ -124,7 +124,7 @@ class Learner:
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.policy)
-                    batch = prepare()
+                    batch = replace(prepare(), value=batch.value)  # value_clip holds to the critic that collected
                 for part in self.minibatches(batch, config.num_minibatches):
                     if normalize and not whole:
                         part = normalized(part)

@@ -208,6 +208,7 @@ class Batch:
     weight: Tensor | None = None  # [B] 1 valid, 0 not; None: all valid
     remaining: float = 1.0  # as in Rollout
     context: Context | None = None  # of a policy with memory; its samples come in whole envs only
+    num_envs: int = 1  # N, where the samples stand as in a rollout: sample t·N + n is step t of env n
 
     def __len__(self) -> int:
         return len(self.advantage)
@@ -224,7 +225,7 @@ class Batch:
         names = ("obs", "action", "log_prob", "dist_params", "advantage", "value_target", "value")
         parts = {name: getattr(self, name).index_select(0, index) for name in names}
         weight = None if self.weight is None else self.weight.index_select(0, index)
-        return replace(self, weight=weight, context=context, **parts)
+        return replace(self, weight=weight, context=context, num_envs=1, **parts)
 
     @property
     def units(self) -> int:

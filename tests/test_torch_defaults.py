@@ -55,6 +55,14 @@ def test_nothing_is_drawn_from_the_global_generator():
         assert name != "manual_seed" or owner != "torch" or where.startswith("training/generators.py"), where
 
 
+LEFT = []  # inference modes that nobody has left
+
+
+def inference():
+    LEFT.append(torch.inference_mode())
+    LEFT[-1].__enter__()
+
+
 def autocast():
     torch.set_autocast_dtype("cpu", torch.bfloat16)
     torch.set_autocast_enabled("cpu", True)
@@ -64,7 +72,7 @@ DISTURBANCES = {
     "meta": lambda: torch.set_default_device("meta"),
     "float64": lambda: torch.set_default_dtype(torch.float64),
     "no gradients": lambda: torch.set_grad_enabled(False),
-    "inference": lambda: torch.inference_mode().__enter__(),
+    "inference": inference,
     "autocast": autocast,
     "threads": lambda: torch.set_num_threads(3),
     "deterministic": lambda: torch.use_deterministic_algorithms(True),
@@ -76,7 +84,8 @@ def _calm():
     """PyTorch is as it was, after a test that has disturbed it."""
     threads = torch.get_num_threads()
     yield
-    torch.inference_mode(False).__enter__()
+    while LEFT:
+        LEFT.pop().__exit__(None, None, None)
     torch.set_default_device(None)
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)

@@ -123,6 +123,7 @@ def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize
         weight=weight,
         remaining=rollout.remaining,
         context=None if rollout.context is None else rollout.context.upto(len(rollout.reward)),
+        num_envs=rollout.reward.shape[1],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class NativeLearner(Learner):
             while epochs < config.num_epochs:
                 if epochs and config.recompute_advantage:
                     fill_values(rollout, self.policy, self.value)
-                    batch = estimate(rollout)
+                    batch = replace(estimate(rollout), value=batch.value)  # value_clip holds to the one that collected
                     packed = self._packed(batch)
                 count = min(each, config.num_epochs - epochs)
                 found, first = self._steps(spec, packed, count, config.num_minibatches, normalize)

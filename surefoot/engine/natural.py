@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from surefoot.math.trust_region import conjugate_gradient, fisher_vector_product, step_scale
 from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from surefoot.policies.actor_critic import ActorCritic
+
+GOLDEN = (5.0**0.5 - 1.0) / 2.0
 
 Objective = Callable[[Outputs, Batch], "Tensor"]
 Product = Callable[["Tensor"], "Tensor"]
@@ -27,11 +32,34 @@ def natural_step(gradient: Tensor, product: Product, *, max_kl: float, cg_iterat
 
 
 def fisher_samples(batch: Batch, fraction: float) -> Batch:
-    """Every `1/fraction`-th sample; a random one would cost the same and repeat less exactly."""
-    if fraction >= 1.0:
+    """This share of the samples, from all envs and all times alike; with a memory, of the envs, each in whole."""
+    count = max(1, round(fraction * batch.units))
+    if count == batch.units:
         return batch
-    stride = max(1, round(1.0 / fraction))
-    return batch.take(torch.arange(0, batch.units, stride, dtype=torch.int64, device=batch.obs.device))
+    envs = batch.num_envs if batch.context is None else batch.units
+    index = spread(batch.units // envs, envs, count)
+    return batch.take(torch.from_numpy(index).to(batch.obs.device))
+
+
+@lru_cache(maxsize=4)
+def spread(steps: int, envs: int, count: int) -> NDArray[np.int64]:
+    """`count` of the samples t·envs + n, without a draw that a resumed run would have to repeat.
+
+    Each env gives as many as the others, or one more. Its times are evenly spaced; the golden ratio sets those of one
+    env off from those of the next.
+    """
+    each = np.full(envs, count // envs)
+    each[_even(envs, count % envs)] += 1
+    env = np.repeat(np.arange(envs), each)
+    within = np.arange(count) - np.repeat(np.cumsum(each) - each, each)
+    offset = np.arange(1, envs + 1) * GOLDEN % 1.0
+    time = ((within + offset[env]) * steps / each[env]).astype(np.int64)
+    return np.sort(time * envs + env)
+
+
+def _even(size: int, count: int) -> NDArray[np.int64]:
+    """`count` of `size` places, evenly spaced."""
+    return ((2 * np.arange(count) + 1) * size) // (2 * max(1, count))
 
 
 def fisher_by_autograd(

@@ -14,7 +14,7 @@ from surefoot.engine.flat import FlatParameters
 from surefoot.engine.natural import Objective, fisher_by_autograd, fisher_samples, natural_step
 from surefoot.engine.optimizers import FlatOptimizer
 from surefoot.engine.rollouts import fill_values
-from surefoot.errors import NonFiniteError, SurefootError
+from surefoot.errors import NonFiniteError, SurefootError, UsageError
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.math.trust_region import flat_gradient
 from surefoot.schema import Number, Record, Shape, generator_shape
@@ -49,7 +49,8 @@ class Learner:
         self.flat = FlatParameters(policy)
         self.first_trained = 0 if train_actor else self.flat.actor_size
         self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
-        self.rate_scale = 1.0  # moved by adaptive_kl
+        self.rate_scale = 1.0  # moved by adaptive_kl, or set by a callback
+        self.rate_is_set = False  # by a callback, which has ended the schedule
 
     def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
         flat, rate = self.flat, self.config.learning_rate
@@ -64,8 +65,8 @@ class Learner:
 
     def set_rates(self, remaining: float) -> None:
         """Learning rates for the coming update: schedule × adaptive scale."""
-        scheduled = remaining if self.config.learning_rate_schedule == "linear" else 1.0
-        self.optimizer.rate_factor = self.rate_scale * scheduled
+        falls = self.config.learning_rate_schedule == "linear" and not self.rate_is_set
+        self.optimizer.rate_factor = self.rate_scale * (remaining if falls else 1.0)
 
     def adapt_rate(self, kl: float) -> None:
         """÷1.5 when the update's KL was over twice `adaptive_kl`, ×1.5 when under half of it."""
@@ -81,7 +82,17 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
+        """α of the coming gradient steps. Set it, and it stays: it ends `learning_rate_schedule`; `adaptive_kl` goes on
+        from it. A critic's own rate keeps its ratio to it. Saved with the run.
+        """
         return self.optimizer.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        if not 0.0 <= rate < float("inf"):
+            raise UsageError(f"learning_rate={rate} must be a finite number that is not negative")
+        self.rate_scale, self.rate_is_set = rate / self.optimizer.base_rate, True
+        self.optimizer.rate_factor = self.rate_scale
 
     def descend(self, loss: Tensor) -> Tensor:
         """One gradient step on `loss`; returns the gradient's norm before clipping, unread."""
@@ -125,7 +136,7 @@ class Learner:
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.policy)
-                    batch = prepare()
+                    batch = replace(prepare(), value=batch.value)  # value_clip holds to the critic that collected
                 for part in self.minibatches(batch, config.num_minibatches):
                     if normalize and not whole:
                         part = normalized(part)
@@ -265,6 +276,7 @@ class Learner:
         return {
             "optimizer": self.optimizer.state_dict(),
             "rate_scale": self.rate_scale,
+            "rate_is_set": self.rate_is_set,
             "shuffle": self.generator.get_state(),
         }
 
@@ -275,6 +287,7 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate_scale = state["rate_scale"]
+        self.rate_is_set = bool(state.get("rate_is_set", False))  # earlier versions could not be told
         self.generator.set_state(state["shuffle"])
 
 

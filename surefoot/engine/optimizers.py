@@ -42,9 +42,14 @@ class FlatOptimizer:
         ]
 
     @property
+    def base_rate(self) -> float:
+        """Of the first slice."""
+        return self.slices[0].base_rate
+
+    @property
     def learning_rate(self) -> float:
         """Of the first slice, as the next step will use it."""
-        return self.slices[0].base_rate * self.rate_factor
+        return self.base_rate * self.rate_factor
 
     def step(self) -> None:
         self.steps += 1

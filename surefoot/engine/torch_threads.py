@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from surefoot.engine.openmp import require_threads
 from surefoot.engine.threads import STRETCH, most_threads
-from surefoot.policies.torch_defaults import no_global_draws
+from surefoot.policies.torch_defaults import Shared, no_global_draws
 from surefoot.types import Context
 
 if TYPE_CHECKING:
@@ -25,21 +26,30 @@ ROUNDS, SECONDS = 3, 0.03  # of each measurement, at least
 MOST_SAMPLES = 1024  # what is true for these is true for more
 
 
-_here = threading.local()  # each of our threads has a number of its own, as each of PyTorch's has
+_here = threading.local()  # each of our threads has a number of its own, as PyTorch counts them
+
+
+def _remember() -> Callable[[], None]:
+    # A new thread begins with the number that was set last anywhere: perhaps by one of ours that is not done yet.
+    return partial(torch.set_num_threads, torch.get_num_threads())
+
+
+_before_all = Shared(_remember)
 
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
     """So many PyTorch threads inside; small networks are fastest, and on a busy machine far fastest, with one."""
     require_threads(number)
-    before, outer = torch.get_num_threads(), held_threads()
-    torch.set_num_threads(number)
-    _here.number = number
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        _here.number = outer
+    with _before_all.held():
+        before, outer = torch.get_num_threads(), held_threads()
+        torch.set_num_threads(number)
+        _here.number = number
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+            _here.number = outer
 
 
 def held_threads() -> int | None:

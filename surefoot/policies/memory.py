@@ -8,7 +8,7 @@ recurrent kernels at once, instead of step by step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ class Memory(nn.Module):
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """`[L, n, F]` from the states before; the output is flat, `[L·n, H]`."""
         before = memory[None].contiguous()
-        with without_cudnn() if features.is_cuda else nullcontext():
+        with without_cudnn():
             if self.is_lstm:
                 out, (h, c) = self.net(features, tuple(part.contiguous() for part in before.chunk(2, -1)))
                 return out.flatten(0, 1), torch.cat([h[0], c[0]], -1)

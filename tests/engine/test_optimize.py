@@ -117,6 +117,38 @@ def test_adaptive_rate_stays_within_its_range():
     assert learner.learning_rate == pytest.approx(1e-2)
 
 
+def test_a_rate_that_is_set_stays_and_ends_the_schedule():
+    learner = make_learner(learning_rate=1e-3, critic_learning_rate=1e-2, learning_rate_schedule="linear")
+    learner.set_rates(0.5)
+    learner.learning_rate = 2e-3
+    assert learner.learning_rate == pytest.approx(2e-3)
+    learner.set_rates(0.25)
+    assert learner.learning_rate == pytest.approx(2e-3)
+    before = learner.flat.vector.clone()
+    x = torch.randn(8, 4)
+    learner.descend(learner.policy.value(x).square().mean() + learner.policy.action_params(x).square().mean())
+    moved, split = (learner.flat.vector - before).abs(), learner.flat.actor_size
+    assert moved[:split].max().item() == pytest.approx(2e-3, rel=0.05)
+    assert moved[split:].max().item() == pytest.approx(2e-2, rel=0.05)
+
+
+def test_a_rate_that_is_set_is_saved_and_adapted():
+    learner, other = (make_learner(learning_rate=1e-3, adaptive_kl=0.01) for _ in range(2))
+    learner.learning_rate = 3e-3
+    learner.adapt_rate(0.03)
+    other.load_state_dict(learner.state_dict())
+    other.set_rates(0.1)
+    assert other.learning_rate == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize("rate", [-1e-3, float("nan"), float("inf")])
+def test_a_rate_that_is_none_is_refused(rate):
+    learner = make_learner(learning_rate=1e-3)
+    with pytest.raises(UsageError, match="learning_rate="):
+        learner.learning_rate = rate
+    assert learner.learning_rate == 1e-3
+
+
 def test_each_epoch_uses_every_sample_once_in_a_new_order():
     learner = make_learner()
     rollout = make_rollout(learner.policy, steps=8, num_envs=4)

@@ -1,8 +1,11 @@
 """The middle half, and how far chance moves a mean."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
+from surefoot.math import robust
 from surefoot.math.robust import bootstrap_interval, interquartile_mean
 
 
@@ -48,3 +51,25 @@ def test_the_interval_repeats_and_takes_other_statistics():
     narrow = bootstrap_interval(values, level=0.5)
     wide = bootstrap_interval(values)
     assert wide[0] <= narrow[0] <= narrow[1] <= wide[1]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100, 257, 3001])
+def test_the_interval_does_not_depend_on_how_much_is_drawn_at_once(size, monkeypatch):
+    values = np.random.default_rng(size).normal(0.0, 100.0, size)
+    in_parts = bootstrap_interval(values, seed=3)
+    monkeypatch.setattr(robust, "AT_ONCE", robust.RESAMPLES * size)
+    whole = bootstrap_interval(values, seed=3)
+    monkeypatch.setattr(robust, "AT_ONCE", 7 * size + 1)
+    assert in_parts == whole == bootstrap_interval(values, seed=3)
+
+
+def test_many_episodes_take_no_more_memory_than_few():
+    """All resamples of 20,000 returns at once would be 1.6 GB."""
+    tracemalloc.start()
+    try:
+        low, high = bootstrap_interval(np.arange(20_000.0))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert low < 9999.5 < high
+    assert peak < 64 * 2**20

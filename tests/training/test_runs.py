@@ -108,6 +108,30 @@ def test_callbacks_see_every_point_of_the_loop_and_may_stop_it():
     assert run.metrics[-1]["mine"] == 42.0
 
 
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_callback_may_set_the_learning_rate_for_good(engine, tmp_path):
+    class Warm(surefoot.Callback):
+        """Up by 1e-4 with every update, to 1e-3; then it is left alone, and the schedule does not come back."""
+
+        def on_update(self, trainer, metrics):
+            if trainer.update < 10:
+                trainer.learner.learning_rate = 1e-4 * (trainer.update + 1)
+
+    class Suspend(surefoot.Callback):
+        def on_update(self, trainer, metrics):
+            if trainer.update == 11:
+                trainer.suspend("later")
+
+    how = {"seed": 1, "log_every": 1, "engine": engine, "learning_rate_schedule": "linear", "total_steps": 4096}
+    whole = short_run(callbacks=[Warm()], run_dir=tmp_path / "whole", **how)
+    rates = [row["learning_rate"] for row in whole.metrics]
+    assert rates[1:10] == pytest.approx([1e-4 * (n + 1) for n in range(1, 10)])
+    assert rates[10:] == pytest.approx([1e-3] * 6)
+    half = short_run(callbacks=[Warm(), Suspend()], run_dir=tmp_path / "half", **how)
+    resumed = surefoot.resume(half, progress=False)
+    assert resumed.metrics == whole.metrics
+
+
 def test_callbacks_may_be_named_by_file(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import surefoot\n"

@@ -10,7 +10,7 @@ from typing import Any
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser
 from surefoot.errors import UsageError, did_you_mean
-from surefoot.text import print
+from surefoot.text import one_line, print
 from surefoot.training.progress import as_return
 from surefoot.training.screen import table
 
@@ -54,19 +54,21 @@ def _presets() -> list[dict[str, Any]]:
 
 
 def _runs() -> list[dict[str, Any]]:
-    from surefoot.runs.directory import describe, list_runs
+    from surefoot.runs.index import describe, list_runs
 
-    return [describe(found) for found in list_runs()]
+    return [row for found in list_runs() if (row := describe(found)) is not None]
 
 
 def _table(rows: list[dict[str, Any]], kind: str) -> None:
     if not rows:
         print(f"no {kind} yet" + ("; train one: surefoot train CartPole-v1" if kind == "runs" else ""))
         return
-    fullest = max(rows, key=len)  # there is less to say about a run that cannot be read
-    names = list(fullest)
-    cells = [[_cell(name, row.get(name)) for name in names] for row in rows]
+    names = [name for name in max(rows, key=len) if name != "why"]
+    cells = [[one_line(_cell(name, row.get(name))) for name in names] for row in rows]
     print(*table(names, cells), sep="\n")
+    for row in rows:
+        if "why" in row:
+            print(f"{one_line(row['run'])} cannot be read: {one_line(row['why'])}", file=sys.stderr)
 
 
 def _cell(name: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""One training run on disk, and how to find it again."""
+"""One training run on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, TypeVar
 
-from surefoot.errors import CheckpointError, GoneError, SurefootError, UsageError
+from surefoot.errors import CheckpointError, GoneError, UsageError
 from surefoot.runs import locks
 from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, sweep, write_atomic, write_json
 from surefoot.runs.hold import LOCK, Hold
@@ -117,7 +117,8 @@ class RunDirectory:
     def is_locked(self) -> bool:
         """Whether a living process holds the run."""
         try:
-            with open(self.path / LOCK, encoding="utf-8") as file:
+            # Not blocking: what lies there may be anything, such as a pipe that nobody writes to.
+            with open(os.open(self.path / LOCK, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))) as file:
                 return not locks.take(file.fileno(), shared=True)
         except FileNotFoundError:
             return False
@@ -152,7 +153,7 @@ class RunDirectory:
 
     def read_status(self) -> dict[str, Any]:
         """What the run said last; one that says it is running but has no process was interrupted (kill −9, power)."""
-        status: dict[str, Any] = read_json(self.status) if self.status.exists() else {"state": "unknown"}
+        status: dict[str, Any] = read_json(self.status) if os.path.lexists(self.status) else {"state": "unknown"}
         if status.get("state") in ("running", "degraded") and not self.is_locked():
             status["state"] = "interrupted"
         return status
@@ -202,7 +203,11 @@ class RunDirectory:
 
 def shell_path(path: str | Path) -> str:
     """A path as a shell takes it and no parser for a flag."""
-    return quote(f"./{path}" if str(path).startswith("-") else str(path))
+    text = f"./{path}" if str(path).startswith("-") else str(path)
+    if text.isprintable():
+        return quote(text)
+    plain = set(range(32, 127)) - set(b"\\'")  # the others by number: a terminal would not show them as they are
+    return "$'" + "".join(chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in os.fsencode(text)) + "'"
 
 
 def _make_new(base: Path) -> Path:
@@ -219,60 +224,3 @@ def _make_new(base: Path) -> Path:
 def escape(name: str) -> str:
     """An env id as one path component: `ALE/Pong-v5` → `ALE_Pong-v5`, `my/file.py:Env` → `my_file.py_Env`."""
     return re.sub(r"[^\w.\-+ ]", "_", name).strip("._ ") or "env"
-
-
-def list_runs(root: Path = ROOT) -> list[RunDirectory]:
-    """Every run below `root`, oldest first."""
-    found = [RunDirectory(manifest.parent) for manifest in root.glob("**/manifest.json")]
-    return sorted(found, key=lambda run: (run.manifest.stat().st_mtime, str(run.path)))
-
-
-def find_run(name: str | Path, root: Path = ROOT) -> RunDirectory:
-    """A run by path, by `latest`, or by a unique prefix of its path below `root` or of its own name."""
-    path = Path(name)
-    if (path / "manifest.json").exists():
-        return RunDirectory(path)
-    runs = list_runs(root)
-    if not runs:
-        raise UsageError(f"there is no run '{name}', and none below {root}/; train one: surefoot train CartPole-v1")
-    if str(name) == "latest":
-        return runs[-1]
-    wanted = str(name).rstrip("/")
-
-    def names(run: RunDirectory) -> tuple[str, ...]:
-        return (run.path.name, str(run.path.relative_to(root)), str(run.path))
-
-    exact = [run for run in runs if wanted in names(run)]
-    matching = exact or [run for run in runs if any(n.startswith(wanted) for n in names(run))]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        listed = "\n  ".join(str(run.path) for run in matching[-5:])
-        raise UsageError(f"'{name}' fits {len(matching)} runs; name one of them:\n  {listed}")
-    raise UsageError(f"there is no run '{name}'; `surefoot list runs` shows them (or use 'latest')")
-
-
-def describe(run: RunDirectory) -> dict[str, Any]:
-    """What `surefoot list runs` shows of a run."""
-    try:
-        manifest, status = read_json(run.manifest), run.read_status()
-        return _description(run, manifest, status, run.read_metrics())
-    except (SurefootError, OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {"run": str(run.path), "state": "unreadable"}
-
-
-def _description(
-    run: RunDirectory, manifest: dict[str, Any], status: dict[str, Any], rows: list[dict[str, Any]]
-) -> dict[str, Any]:
-    evaluated = [x for x in (*(row.get("eval_return") for row in rows), status.get("eval_return")) if x is not None]
-    trained = [x for x in (row.get("episode_return") for row in rows) if x is not None]
-    return {
-        "run": str(run.path),
-        "env": manifest.get("env"),
-        "algo": manifest.get("algo"),
-        "seed": manifest.get("seed"),
-        "steps": max(status.get("step") or 0, rows[-1]["step"] if rows else 0),
-        "return": status.get("eval_return"),
-        "best": max(evaluated or trained, default=None),
-        "state": status.get("state"),
-    }

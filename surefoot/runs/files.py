@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from surefoot.errors import CheckpointError
 LARGEST = 256 * 2**20  # bytes of a JSON file that is read
 # No link is followed; on Windows, where links are rare, "\n" stays what it is.
 NOT_EVERYWHERE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+LONGEST_LINE = 16 * 2**20  # bytes of a row of metrics
 BROKEN = (ValueError, RecursionError)  # what reading JSON raises: no JSON, no text, or nested without end
 
 
@@ -169,13 +171,21 @@ class JsonLines(AppendedFile):
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Every whole line; a torn last one (the writer was killed) is left out."""
-    if not path.exists():
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{path} is not a plain file")
+        file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError:
         return
-    if not path.is_file():
-        raise CheckpointError(f"{path} is not a plain file")
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+    with file:
+        for number in count(1):
+            line = file.readline(LONGEST_LINE)
             if not line.endswith(b"\n"):
+                if len(line) == LONGEST_LINE:
+                    raise CheckpointError(f"{path} is damaged: line {number} has no end")
                 return
             try:
                 row = json.loads(line)

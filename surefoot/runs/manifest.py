@@ -20,7 +20,7 @@ PACKAGES = ("surefoot", "torch", "numpy", "gymnasium")
 def build_manifest(**facts: Any) -> dict[str, Any]:
     return {
         "schema": 1,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="microseconds"),
         "command": sys.argv,
         "versions": _versions(),
         "machine": {"system": platform.platform(), "cpus": os.cpu_count(), "processor": processor()},

@@ -325,4 +325,20 @@ def to_toml(config: TrainConfig) -> str:
                 raise UsageError(
                     f"{name} cannot be written down ({error}); pass a function that makes the env"
                 ) from None
-    return tomli_w.dumps(plain)
+    written = tomli_w.dumps(plain)
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        odd = [name for name, value in plain.items() if not _is_text(value)]
+        raise UsageError(
+            f"{' and '.join(odd)}: a name that is not UTF-8 cannot be written into config.toml; rename the file"
+        ) from None
+    return written
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,13 +1,16 @@
 import json
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from surefoot.errors import UsageError
-from surefoot.runs.directory import RunDirectory, describe, escape, find_run, list_runs
+from surefoot.errors import CheckpointError, UsageError
+from surefoot.runs.directory import RunDirectory, escape, shell_path
 from surefoot.runs.files import write_json
+from surefoot.runs.index import describe, find_run, list_runs
 
 
 @pytest.fixture
@@ -212,4 +215,141 @@ def test_describe_knows_the_best_return_and_the_last_step_of_a_run_that_was_kill
 def test_describe_of_a_damaged_run_does_not_fail(tmp_path):
     run = RunDirectory(add_run(tmp_path, "mine"))
     run.manifest.write_text('{"env": ')
-    assert describe(run) == {"run": str(run.path), "state": "unreadable"}
+    found = describe(run)
+    assert (found["run"], found["state"]) == (str(run.path), "unreadable")
+    assert "manifest.json is damaged" in found["why"]
+
+
+def created(path, when):
+    write_json(path / "manifest.json", {"env": "E-v0", "algo": "ppo", "seed": 0, "created": when})
+    return path
+
+
+def test_latest_is_the_run_that_was_started_last_whatever_happened_to_its_files(tmp_path):
+    new = created(add_run(tmp_path, "a/new"), "2026-01-02T00:00:00+00:00")
+    old = created(add_run(tmp_path, "z/old"), "2026-01-02T00:59:59+01:00")  # one second earlier
+    os.utime(new / "manifest.json", (1e6, 1e6))
+    (old / "status.json").write_text("{}")
+    assert find_run("latest", tmp_path).path == new
+    assert [run.path for run in list_runs(tmp_path)] == [old, new]
+
+
+@pytest.mark.parametrize("when", ["9999-01-01T00:00:00+00:00", "soon", 5, None, [], "0001-01-01T00:00:00"])
+def test_a_time_that_cannot_be_is_that_of_the_file(tmp_path, when):
+    odd = created(add_run(tmp_path, "odd"), when)
+    os.utime(odd / "manifest.json", (1e6, 1e6))
+    wanted = created(add_run(tmp_path, "wanted"), "2020-01-02T00:00:00+00:00")
+    assert find_run("latest", tmp_path).path == wanted
+
+
+def test_runs_of_the_same_second_are_told_apart(here):
+    from surefoot.runs.manifest import build_manifest
+
+    for number in range(5):
+        write_json(RunDirectory.create(f"runs/{9 - number}", "E-v0", "ppo", 0).manifest, build_manifest())
+    assert [run.path.name for run in list_runs()] == ["9", "8", "7", "6", "5"]
+
+
+def test_a_run_that_is_removed_while_runs_are_listed_is_left_out(tmp_path, monkeypatch):
+    for number in range(5):
+        add_run(tmp_path, f"runs/{number}")
+    listed = list_runs(tmp_path / "runs")
+    shutil.rmtree(tmp_path / "runs" / "2")
+    (tmp_path / "runs" / "3" / "manifest.json").unlink()  # one that is half gone
+    assert [describe(run) is None for run in listed] == [False, False, True, True, False]
+    walk = os.walk
+
+    def removing(*arguments, **keywords):
+        for found in walk(*arguments, **keywords):
+            yield found
+            shutil.rmtree(tmp_path / "runs" / "1", ignore_errors=True)
+
+    monkeypatch.setattr(os, "walk", removing)
+    assert [run.path.name for run in list_runs(tmp_path / "runs")] == ["0", "4"]
+
+
+def test_nothing_inside_of_a_run_is_a_run(tmp_path):
+    run = add_run(tmp_path, "mine")
+    add_run(tmp_path, "mine/checkpoints/100")
+    other = add_run(tmp_path, "mine/other")
+    assert {run.path for run in list_runs(tmp_path)} == {run, other}
+
+
+def unreadable(monkeypatch, below):
+    """As for a user who may not look into this directory; root may look everywhere."""
+    for name in ("stat", "open", "scandir", "listdir", "lstat"):
+        real = getattr(os, name)
+
+        def guarded(path, *arguments, real=real, **keywords):
+            if isinstance(path, (str, os.PathLike)) and str(path).startswith(str(below)):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *arguments, **keywords)
+
+        monkeypatch.setattr(os, name, guarded)
+
+
+def test_a_run_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    closed = add_run(tmp_path, "runs/closed")
+    add_run(tmp_path, "runs/open")
+    run = RunDirectory(closed)
+    unreadable(monkeypatch, closed)
+    assert [found.path.name for found in list_runs(tmp_path / "runs")] == ["closed", "open"]
+    assert find_run("latest", tmp_path / "runs").path.name == "open"
+    with pytest.raises(CheckpointError, match=r"closed cannot be read: Permission denied"):
+        find_run(closed, tmp_path)
+    assert "Permission denied" in describe(run)["why"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("status.json", b'{"state": 5}', "status.json.state is 5"),
+        ("status.json", b'{"state": "done", "step": "x"}', "status.json.step is 'x'"),
+        ("status.json", b'{"state": "done", "eval_return": [1]}', "status.json.eval_return"),
+        ("status.json", b"\xff", "is damaged"),
+        ("manifest.json", b'{"env": ["x"]}', "manifest.json.env"),
+        ("manifest.json", b'{"seed": 1e400}', "manifest.json.seed"),
+        ("metrics.jsonl", b'{"step": "x"}\n', "metrics.jsonl.step"),
+        ("metrics.jsonl", b'{"episode_return": 5.0}\n', "step is missing"),
+        ("metrics.jsonl", b'{"step": 1, "eval_return": "x"}\n', "eval_return"),
+        ("metrics.jsonl", b"x" * 2**25, "has no end"),
+    ],
+)
+def test_what_cannot_be_read_of_a_run_is_told(tmp_path, file, content, why):
+    run = RunDirectory(add_run(tmp_path, "mine"))
+    (run.path / file).write_bytes(content)
+    assert why in describe(run)["why"]
+
+
+@pytest.mark.parametrize("file", ["status.json", "metrics.jsonl", ".lock", "manifest.json"])
+@pytest.mark.parametrize("kind", [os.mkfifo, os.mkdir, lambda path: os.symlink(path, path)])
+def test_a_pipe_a_folder_or_a_loop_instead_of_a_file_neither_hangs_nor_fails(tmp_path, file, kind):
+    run = RunDirectory(add_run(tmp_path, "mine"))
+    run.set_status("running", step=1)
+    (run.path / file).unlink(missing_ok=True)
+    kind(str(run.path / file))
+    assert describe(run)["state"] in ("unreadable", "running", "interrupted")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a/" * 3000, "\udcff", ""])
+def test_a_name_that_no_file_can_have_is_no_run(tmp_path, name):
+    add_run(tmp_path, "runs/mine")
+    add_run(tmp_path, "runs/other")
+    with pytest.raises(UsageError):
+        find_run(name, tmp_path / "runs")
+
+
+def test_names_that_are_not_utf8_are_found_and_described(tmp_path):
+    path = tmp_path / os.fsdecode(b"runs/caf\xe9")
+    add_run(path.parent, path.name)
+    assert describe(list_runs(tmp_path)[0])["run"] == str(path)
+    assert find_run(path.name, tmp_path / "runs").path == path
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "it's", "caf\udce9", "\x1b[31m", "a\nb", "\\x", "-flag", "日本"])
+def test_a_path_can_be_pasted_into_a_shell(tmp_path, name):
+    (tmp_path / name).mkdir()
+    shown = shell_path(name)
+    assert shown.isprintable()
+    done = subprocess.run(["bash", "-c", f"cd -- {shown} && ls -d ../*"], cwd=tmp_path, capture_output=True, check=True)
+    assert done.stdout == os.fsencode(f"../{name}") + b"\n"

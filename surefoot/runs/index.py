@@ -1,0 +1,140 @@
+"""The runs below a directory: all of them, one by its name, and what there is to say of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from time import time
+from typing import Any
+
+from surefoot.errors import CheckpointError, SurefootError, UsageError
+from surefoot.runs.directory import ROOT, RunDirectory
+from surefoot.runs.files import read_json, read_json_lines
+from surefoot.schema import Misfit, Number, Optional, Record, Text, Whole
+
+OWN = {"checkpoints", "tensorboard", "videos", "crash"}  # folders of a run, in which there is no other run
+RETURN = Optional(Number(finite=False), later=True)
+MANIFEST = Record(
+    env=Optional(Text(), later=True), algo=Optional(Text(), later=True), seed=Optional(Whole(), later=True)
+)
+STATUS = Record(state=Text(), step=Optional(Whole(), later=True), eval_return=RETURN)
+ROW = Record(step=Whole(), eval_return=RETURN, episode_return=RETURN)
+
+
+def list_runs(root: Path = ROOT) -> list[RunDirectory]:
+    """Every run below `root`, in the order in which they were started."""
+    return [RunDirectory(path) for path in _in_order(_found(root))]
+
+
+def _found(root: Path) -> Iterator[Path]:
+    """In no order. A folder that is being removed is passed over, one that may not be read may be a run."""
+    closed: list[Path] = []
+
+    def failed(error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            closed.append(Path(error.filename))
+
+    for folder, folders, files in os.walk(root, onerror=failed):
+        if "manifest.json" in files:
+            folders[:] = [name for name in folders if name not in OWN]
+            yield Path(folder)
+    yield from closed
+
+
+def _in_order(runs: Iterable[Path]) -> list[Path]:
+    """Without those that are gone by now."""
+    dated = [(when, path) for path in runs if (when := _started(path / "manifest.json")) is not None]
+    return [path for _, path in sorted(dated)]
+
+
+def _started(manifest: Path) -> tuple[float, float] | None:
+    """(when a run was started, when its manifest was written) in seconds since 1970; None: it is gone.
+
+    The manifest says it: a file's own time changes when a run is copied or touched. Where it does not, or speaks of the
+    future, the file's time has to serve.
+    """
+    try:
+        written = os.stat(manifest).st_mtime
+    except OSError as error:
+        return None if _is_gone(error) else (0.0, 0.0)
+    try:
+        created = datetime.fromisoformat(read_json(manifest)["created"]).timestamp()
+    except (CheckpointError, KeyError, TypeError, ValueError, OverflowError, OSError):
+        return written, written
+    return (created if created <= time() else written), written
+
+
+def find_run(name: str | Path, root: Path = ROOT) -> RunDirectory:
+    """A run by path, by `latest`, or by a unique prefix of its path below `root` or of its own name."""
+    if _has_manifest(Path(name)):
+        return RunDirectory(Path(name))
+    runs = list(_found(root))
+    if str(name) == "latest" and (dated := _in_order(runs)):
+        return RunDirectory(dated[-1])
+    if not runs:
+        raise UsageError(f"there is no run '{name}', and none below {root}/; train one: surefoot train CartPole-v1")
+    wanted = str(name).rstrip("/")
+
+    def names(path: Path) -> tuple[str, ...]:
+        return (path.name, str(path.relative_to(root)), str(path))
+
+    exact = [path for path in runs if wanted in names(path)]
+    matching = exact or [path for path in runs if any(n.startswith(wanted) for n in names(path))]
+    if len(matching) == 1:
+        return RunDirectory(matching[0])
+    if matching:
+        listed = "\n  ".join(map(str, _in_order(matching)[-5:]))
+        raise UsageError(f"'{name}' fits {len(matching)} runs; name one of them:\n  {listed}")
+    raise UsageError(f"there is no run '{name}'; `surefoot list runs` shows them (or use 'latest')")
+
+
+def _has_manifest(path: Path) -> bool:
+    try:
+        os.stat(path / "manifest.json")
+    except PermissionError as error:
+        raise CheckpointError(f"the run {path} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError):  # not there, or nothing that a file could be called
+        return False
+    return True
+
+
+def _is_gone(error: OSError) -> bool:
+    return isinstance(error, (FileNotFoundError, NotADirectoryError))
+
+
+def describe(run: RunDirectory) -> dict[str, Any] | None:
+    """What `surefoot list runs` shows of a run; None: it is gone. One that cannot be read says `why`."""
+    try:
+        manifest, status = read_json(run.manifest), run.read_status()
+        MANIFEST.check(manifest, "manifest.json")
+        STATUS.check(status, "status.json")
+        return _description(run, manifest, status)
+    except (SurefootError, Misfit, OSError) as error:
+        try:
+            os.lstat(run.manifest)
+        except OSError as missing:
+            if _is_gone(missing):
+                return None
+        return {"run": str(run.path), "state": "unreadable", "why": str(error)}
+
+
+def _description(run: RunDirectory, manifest: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    last, evaluated, trained = 0, [status.get("eval_return")], []
+    for row in read_json_lines(run.metrics):
+        ROW.check(row, "metrics.jsonl")
+        last = row["step"]
+        evaluated.append(row.get("eval_return"))
+        trained.append(row.get("episode_return"))
+    known = [x for x in evaluated if x is not None] or [x for x in trained if x is not None]
+    return {
+        "run": str(run.path),
+        "env": manifest.get("env"),
+        "algo": manifest.get("algo"),
+        "seed": manifest.get("seed"),
+        "steps": max(status.get("step") or 0, last),
+        "return": status.get("eval_return"),
+        "best": max(known, default=None),
+        "state": status["state"],
+    }

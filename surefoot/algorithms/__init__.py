@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from surefoot.algorithms.a2c import A2C
@@ -53,6 +52,8 @@ def get_algorithm(name: str) -> type[Any]:
     """The algorithm of this name: ours, or an installed package's (entry point `surefoot.algorithms`)."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
+    from importlib.metadata import entry_points  # not above: it costs a tenth of every start of the command line
+
     others = {entry.name: entry for entry in entry_points(group="surefoot.algorithms")}
     if name in others:
         algorithm: type[Any] = others[name].load()

@@ -56,7 +56,8 @@ def run(words: Sequence[str]) -> int:
     if preset is not None:  # it was tuned with flags of its own
         report.flags = []
     out = sys.stderr if as_json else sys.stdout
-    print(fit("\n".join(describe(report, preset)), out), file=out)
+    *lines, command = describe(report, preset)
+    print(fit("\n".join(lines), out), command, sep="\n", file=out)  # a command to copy stays in one line
     if as_json:
         print(json.dumps(report.as_dict() | {"preset": preset}))
     return 0 if report.ok else 1

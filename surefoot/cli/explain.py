@@ -36,6 +36,7 @@ def explain(name: str) -> str:
             title = group
         lines.append(f"    {option.name} [{format_value(option.default)}]")
         lines.append(f"        {option.help}")
-    source = os.path.relpath(inspect.getfile(algorithm))
+    source = inspect.getfile(algorithm)
+    source = min(source, os.path.relpath(source), key=len)
     lines += ["", f"source: {source}", f"try it: surefoot train CartPole-v1 --algo {name}"]
     return "\n".join(lines)

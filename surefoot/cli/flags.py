@@ -23,6 +23,7 @@ EXAMPLES = {  # of arguments that must not be left out
     "ALGO": ("algorithm", "ppo"),
     "ENV": ("environment", "CartPole-v1"),
     "{algos,envs,presets,runs}": ("kind", "runs (or algos, envs, presets)"),
+    "{bash,zsh,fish}": ("shell", "bash (or zsh, fish)"),
 }
 
 

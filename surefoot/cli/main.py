@@ -23,7 +23,7 @@ COMMANDS = {  # name -> (module, one line)
     "doctor": ("surefoot.cli.doctor", "examine this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what is new in it, its settings"),
-    "theory": ("surefoot.cli.theory", "compute the lecture's formulas exactly on small MDPs, with pictures"),
+    "theory": ("surefoot.cli.theory", "compute the lecture's formulas exactly on small MDPs"),
     "list": ("surefoot.cli.list", "list algorithms, environments, presets or runs"),
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
@@ -31,7 +31,7 @@ COMMANDS = {  # name -> (module, one line)
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 
   surefoot train CartPole-v1                       PPO with the tuned preset
-  surefoot train Pendulum-v1 --algo trpo --seed 3  another algorithm, a fixed seed
+  surefoot train Pendulum-v1 --algo trpo --seed 3  another algorithm and seed
   surefoot eval latest                             the newest run, greedily
   surefoot video latest --untrained                trained beside untrained
   surefoot doctor my/env.py:MyEnv                  what is wrong with an env

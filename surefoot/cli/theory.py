@@ -17,7 +17,7 @@ from surefoot.theory.config import BoundConfig, ClipConfig, GaeConfig, StepSizeC
 from surefoot.training.screen import fit
 
 STUDIES: dict[str, tuple[type[Settings], str]] = {
-    "bound": (BoundConfig, "the true return, the surrogate and the lower bound along a direction"),
+    "bound": (BoundConfig, "the return, the surrogate and the lower bound along a direction"),
     "surrogate": (SurrogateConfig, "how the surrogate touches the true return in value and slope"),
     "clip": (ClipConfig, "PPO's clipped objective against the ratio, with its gradient"),
     "step-size": (StepSizeConfig, "the fall off the cliff, and the methods that do not fall"),

@@ -91,7 +91,9 @@ def algorithm_of(words: Sequence[str]) -> str:
 
 def explain_unknown(algo: str, flag: str, value: str | None, typed: Namespace) -> str | None:
     """What a flag that the algorithm does not have is called here; None where it is nothing that we know."""
-    name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if flag.startswith("--no-"):
+        flag, value = f"--{flag.removeprefix('--no-')}", "no"
+    name = flag.removeprefix("--").replace("-", "_")
     if name in ("env", "env_id", "task"):
         return f"unknown flag {flag}; the environment comes first, without a flag: surefoot train {value or 'ENV'}"
     elsewhere = explain(name, algo, all_options(algo), algorithms_with, value, _settings(algo, typed), as_flag=True)

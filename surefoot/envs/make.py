@@ -17,6 +17,7 @@ from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFo
 
 from surefoot.envs.atari import is_atari, make_kwargs, preprocess
 from surefoot.envs.envpool_envs import PoolEnv, is_envpool
+from surefoot.envs.ids import HIDDEN
 from surefoot.envs.own_envs import register_own
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
@@ -147,8 +148,7 @@ def known_envs() -> list[str]:
         name, _, version = env_id.rpartition("-v")
         return (name, int(version)) if version.isdigit() else (env_id, 0)
 
-    hidden = ("phys2d/", "tabular/", "GymV")
-    return sorted((i for i in registry if not i.startswith(hidden)), key=order)
+    return sorted((i for i in registry if not i.startswith(HIDDEN)), key=order)
 
 
 def load_object(path: str, what: str) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
-
 OWN = {  # id -> (where its factory is, time limit)
     "surefoot/Chain-v0": ("surefoot.theory.envs:chain", 100),
     "surefoot/Grid-v0": ("surefoot.theory.envs:grid", 100),
@@ -14,6 +12,8 @@ OWN = {  # id -> (where its factory is, time limit)
 
 def register_own() -> None:
     """Make them known to `gymnasium.make`; once or often."""
+    import gymnasium as gym  # not above: the command line reads the ids without it
+
     for name, (entry_point, limit) in OWN.items():
         if name not in gym.envs.registration.registry:
             gym.register(name, entry_point=entry_point, max_episode_steps=limit)

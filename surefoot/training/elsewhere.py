@@ -23,6 +23,7 @@ class Here(NamedTuple):
     note: str = ""
 
 
+OFF = ("no", "off", "false", "0")
 ALL_ENVS = "there it counts the steps of all envs together, here those of each"
 UPDATES = "in env steps, not in updates"
 SWITCH = "a switch there; here a distance, usually that of clip_ratio"
@@ -138,7 +139,7 @@ def explain(
     shown = f"--{here.setting.replace('_', '-')}" if as_flag else here.setting
     if here.setting not in own:
         return f"here it is {shown}, which is no setting of {algo}; it belongs to {', '.join(owners(here.setting))}"
-    if here.value is not None:
+    if here.value is not None and str(value).lower() not in OFF:
         shown += f" {here.value}" if as_flag else f"={here.value!r}"
     return f"here it is {shown}" + (f" ({here.note})" if here.note else "")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from surefoot.text import print, printable
 from surefoot.training.callbacks import Callback
-from surefoot.training.screen import fit, join, pack
+from surefoot.training.screen import fit, join, pack, width_of
 from surefoot.training.streams import unfailing
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class LiveProgress(Progress):
 
         no_color = bool(os.environ.get("NO_COLOR"))
         self._console = Console(file=stream, force_terminal=True, no_color=no_color, highlight=False)
+        self._stream = stream
         self._live = Live(console=self._console, auto_refresh=False)  # no thread of its own
         self._row: dict[str, Any] = {}
         self._next = 0.0
@@ -150,6 +151,9 @@ class LiveProgress(Progress):
             "return": [(_number(trainer.recent_return), "bold"), (episodes, "dim")],
             "update": [(f"{trainer.update:,}", ""), *((cell, "") for cell in vital)],
         }
+        width = width_of(self._stream)
+        if width is not None:  # rich asks the standard streams, which need not be this one
+            self._console.width = width
         label = 10 if self._console.width >= 60 else 6
         room = self._console.width - label - 2
         table = Table.grid(padding=(0, 2, 0, 0))

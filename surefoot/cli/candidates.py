@@ -1,0 +1,222 @@
+"""What may follow the words typed so far, from the commands' own parsers. Imports neither torch nor Gymnasium."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from surefoot.cli.flags import Described, Parser
+from surefoot.cli.main import COMMANDS
+from surefoot.errors import SurefootError
+
+COMMON = {"--help": "show what surefoot can do", "--version": "show the version"}
+
+
+@dataclass
+class Candidates:
+    """Words with a line of help each, and which files the shell should offer besides."""
+
+    words: dict[str, str] = field(default_factory=dict)
+    files: str = "none"  # or any, folders, or how their names end (.py)
+
+    def starting(self, prefix: str) -> Candidates:
+        """Without words that do not fit, or that a terminal had better not see."""
+        fitting = {word: help for word, help in self.words.items() if word.startswith(prefix) and word.isprintable()}
+        return Candidates(fitting, self.files)
+
+
+def propose(words: Sequence[str], current: str) -> Candidates:
+    """What the word `current` may become after `words` (without `surefoot` itself)."""
+    if not words:
+        return Candidates(COMMON if current.startswith("-") else _commands()).starting(current)
+    command, *rest = words
+    if command not in COMMANDS:
+        return Candidates()
+    module = import_module(COMMANDS[command][0])
+    if hasattr(module, "first_words") and not rest:
+        return Candidates(module.first_words()).starting(current)
+    parser = parser_of(module.run, rest)
+    return _next(parser, rest, current) if parser is not None else Candidates()
+
+
+def parser_of(run: Callable[[Sequence[str]], int], words: Sequence[str]) -> Parser | None:
+    """The parser that a command makes for these words: it is run up to the point where it would parse them."""
+    Parser.describing = True
+    try:
+        for known in (words, words[:-1], ()):  # the last word may be a flag without its value
+            try:
+                run(known)
+            except Described as found:
+                return found.parser
+            except SurefootError:
+                continue
+        return None
+    finally:
+        Parser.describing = False
+
+
+def _commands() -> dict[str, str]:
+    return {name: line for name, (_, line) in COMMANDS.items()}
+
+
+def _next(parser: Parser, words: Sequence[str], current: str) -> Candidates:
+    flag, equals, part = current.partition("=")
+    if flag.startswith("--") and equals:
+        action = parser._option_string_actions.get(flag)
+        if action is None or action.nargs == 0:
+            return Candidates()
+        found = _values(parser, action, part).starting(part)
+        return Candidates({f"{flag}={word}": help for word, help in found.words.items()}, found.files)
+    pending, positionals, used = _read(parser, words)
+    if pending is not None and not current.startswith("--"):
+        found = _values(parser, pending, current).starting(current)
+        if pending.nargs not in ("*", "+") or found.words or found.files != "none":
+            return found
+    if positionals and not current.startswith("-"):
+        return _values(parser, positionals[0], current).starting(current)
+    return Candidates(_flags(parser, used)).starting(current)
+
+
+def _read(parser: Parser, words: Sequence[str]) -> tuple[argparse.Action | None, list[argparse.Action], set[str]]:
+    """(the flag whose value comes next, positional arguments that are still missing, flags used) after `words`."""
+    positionals = [action for action in parser._actions if not action.option_strings]
+    pending: argparse.Action | None = None
+    used: set[str] = set()
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        action = parser._option_string_actions.get(flag)
+        if action is not None:
+            used.update(action.option_strings)
+            pending = action if action.nargs != 0 and not equals else None
+        elif pending is not None:
+            pending = pending if pending.nargs in ("*", "+") else None
+        elif positionals and not word.startswith("-"):
+            positionals.pop(0)
+    return pending, positionals, used
+
+
+def _flags(parser: Parser, used: Iterable[str]) -> dict[str, str]:
+    return {
+        flag: " ".join((action.help or "").replace("%%", "%").split())
+        for action in parser._actions
+        for flag in action.option_strings
+        if flag.startswith("--") and flag not in used
+    }
+
+
+def _values(parser: Parser, action: argparse.Action, current: str) -> Candidates:
+    """What an argument may be, by its metavar: choices in braces, and names that stand for a kind."""
+    metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    if action.choices is not None:
+        metavar = "{" + ",".join(map(str, action.choices)) + "}"
+    words = dict.fromkeys(_choices(metavar), "")
+    option = parser.settings.get(action.dest)
+    if option is not None and option.optional:
+        words["none"] = ""
+    outside = re.sub(r"\{[^}]*\}", "", metavar).strip("|")
+    found = KINDS[outside](current) if outside in KINDS else Candidates()
+    return Candidates(words | found.words, found.files)
+
+
+def _choices(metavar: str) -> Iterator[str]:
+    """`{best,latest,STEP}` → best, latest."""
+    for group in re.findall(r"\{([^}]*)\}", metavar):
+        yield from (word for word in group.split(",") if not word.isupper())
+
+
+def _runs(current: str) -> Candidates:
+    from surefoot.runs.directory import ROOT, list_runs
+
+    words = {"latest": "the newest run"}
+    for run in list_runs():
+        names = [str(run.path), str(run.path.relative_to(ROOT)), run.path.name]
+        words |= dict.fromkeys([name for name in names if current and name.startswith(current)][:1] or names[:1], "")
+    return Candidates(words, "folders" if current else "none")
+
+
+def _envs(current: str) -> Candidates:
+    from surefoot.envs.ids import atari_ids, registered_ids
+
+    if ":" in current:
+        return _objects(current)
+    games = atari_ids() if current.startswith("ALE/") else ["ALE/"] if atari_ids() else []
+    return Candidates(dict.fromkeys([*registered_ids(), *games], ""), ".py" if current else "none")
+
+
+def _objects(current: str) -> Candidates:
+    """`file.py:` → the classes and functions that the file defines. It is read, never executed."""
+    source, colon, _ = current.partition(":")
+    if not colon:
+        return Candidates({}, ".py")
+    try:
+        tree = ast.parse(Path(source).expanduser().read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return Candidates()
+    defined = (node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)))
+    return Candidates({f"{source}:{node.name}": "" for node in defined if not node.name.startswith("_")})
+
+
+def _wrappers(current: str) -> Candidates:
+    from surefoot.envs.ids import wrapper_names
+
+    if ":" in current:
+        return _objects(current)
+    return Candidates(dict.fromkeys(wrapper_names(), ""), ".py" if current else "none")
+
+
+def _presets(current: str) -> Candidates:
+    from surefoot.training.presets import list_presets
+
+    return Candidates(dict.fromkeys([*list_presets(), "none"], ""))
+
+
+def _algos(current: str) -> Candidates:
+    from surefoot.algorithms import ALGORITHMS
+
+    return Candidates(dict.fromkeys(ALGORITHMS, ""))
+
+
+def _files(pattern: str) -> Callable[[str], Candidates]:
+    return lambda current: Candidates({}, pattern)
+
+
+KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands for
+    "RUN": _runs,
+    "ENV": _envs,
+    "PRESET": _presets,
+    "ALGO": _algos,
+    "WRAPPER": _wrappers,
+    "FILE.py:CLASS": _objects,
+    "FILE.toml": _files(".toml"),
+    "FILE.mp4": _files(".mp4"),
+    "FILE": _files("any"),
+    "DIR": _files("folders"),
+}
+
+
+def typed_words(line: str) -> tuple[list[str], str]:
+    """The words of an unfinished command line, and the one at its end (which may be empty)."""
+    words: list[str] = []
+    word: list[str] | None = None
+    quote, escaped = "", False
+    for letter in line:
+        if escaped:
+            word, escaped = [*(word or []), letter], False
+        elif letter == "\\" and quote != "'":
+            word, escaped = word or [], True
+        elif letter == quote:
+            quote = ""
+        elif not quote and letter in "'\"":
+            word, quote = word or [], letter
+        elif not quote and letter.isspace():
+            if word is not None:
+                words.append("".join(word))
+            word = None
+        else:
+            word = [*(word or []), letter]
+    return words, "".join(word or [])

@@ -1,0 +1,51 @@
+"""Names that Gymnasium knows, read from its files: importing it would take longer than a person waits for a Tab."""
+
+from __future__ import annotations
+
+import ast
+import re
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from surefoot.envs.own_envs import OWN
+
+HIDDEN = ("phys2d/", "tabular/", "GymV")  # Gymnasium's internal variants
+SEVERAL_PLAYERS = ("combat", "joust", "maze_craze", "warlords")  # games that need more than one: not registered
+
+
+def registered_ids() -> list[str]:
+    """Gymnasium's and ours, unsorted; those of other packages exist only once these are imported."""
+    found = re.findall(r"register\(\s*id=\"([^\"]+)\"", _read("gymnasium", "envs/__init__.py"))
+    return [*(name for name in found if not name.startswith(HIDDEN)), *OWN]
+
+
+def atari_ids() -> list[str]:
+    """The games of ale_py, where that is installed."""
+    folder = _folder("ale_py")
+    if folder is None:
+        return []
+    games = sorted(file.stem for file in (folder / "roms").glob("*.bin") if file.stem not in SEVERAL_PLAYERS)
+    return [f"ALE/{game.title().replace('_', '')}-v5" for game in games]
+
+
+def wrapper_names() -> list[str]:
+    """What `--wrappers` takes by name."""
+    for node in ast.parse(_read("gymnasium", "wrappers/__init__.py")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            with suppress(ValueError):
+                return [name for name in ast.literal_eval(node.value) if name[:1].isupper()]
+    return []
+
+
+def _folder(package: str) -> Path | None:
+    spec = find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def _read(package: str, path: str) -> str:
+    folder = _folder(package)
+    try:
+        return (folder / path).read_text(encoding="utf-8") if folder is not None else ""
+    except OSError:
+        return ""

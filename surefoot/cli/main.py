@@ -61,19 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    original = Original()
     try:
-        code = _dispatch(words)
-        original.end_copies()
-        return code
+        with Original():
+            return _dispatch(words)
     except SurefootError as error:
-        original.end_copies(error)
         print("\n".join([f"surefoot: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         if isinstance(error, EnvError) or isinstance(error.__cause__, SystemExit):
             _show_cause(error.__cause__)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
-        original.end_copies(interrupt)
         print(f"surefoot: interrupted {interrupt}".rstrip(), file=sys.stderr)
         return getattr(interrupt, "exit_code", 130)
 

@@ -19,7 +19,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class Original:
-    """The process that this object was made in, whose copies are to be ended where they come back to us."""
+    """The process that this object was made in, whose copies are to be ended where they come back to us.
+
+    `with Original(): …` around a user's code, or `end_copies` after it.
+    """
 
     def __init__(self) -> None:
         self.pid, self._forks = os.getpid(), _forks
@@ -31,6 +34,12 @@ class Original:
         """
         if self._forks != _forks:
             self._end(error)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.end_copies(error)
 
     def _end(self, error: BaseException | None) -> None:
         asked = error.__cause__ if error is not None and error.__cause__ is not None else error

@@ -36,17 +36,25 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         self.episode += 1
         self.steps = 0
         self.actions.clear()
-        result = self.env.reset(seed=self.seed, options=options)
-        self._original.end_copies()
-        return result
+        found: tuple[Any, dict[str, Any]] = self._call(self.env.reset, seed=self.seed, options=options)
+        return found
 
     def step(self, action: Any) -> Any:
         self.steps += 1
         if self.steps <= LONGEST_REPLAY:
             self.actions.append(kept(action))
-        result = self.env.step(action)
-        self._original.end_copies()
-        return result
+        return self._call(self.env.step, action)
+
+    def render(self) -> Any:
+        return self._call(self.env.render)
+
+    def close(self) -> None:
+        self._call(self.env.close)
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Of the user's env. A copy of this process that it may have made gets no further."""
+        with self._original:
+            return method(*arguments, **named)
 
     def replay(self, episode: int, actions: Sequence[Any]) -> tuple[Any, dict[str, Any]] | None:
         """Bring the env to where `episode` stood after `actions`; the observation and info there.

@@ -17,6 +17,7 @@ from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFo
 
 from surefoot.envs.atari import is_atari, make_kwargs, preprocess
 from surefoot.envs.envpool_envs import PoolEnv, is_envpool
+from surefoot.envs.forks import Original
 from surefoot.envs.ids import HIDDEN
 from surefoot.envs.own_envs import register_own
 from surefoot.envs.seeds import derive_seed
@@ -42,6 +43,11 @@ def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str
         )
     if factory is None and is_envpool(config.env):
         return PoolEnv(config, render_mode)
+    with Original():
+        return _wrapped(config, factory, render_mode)
+
+
+def _wrapped(config: EnvConfig, factory: Factory | None, render_mode: str | None) -> gym.Env[Any, Any]:
     kwargs = dict(config.env_kwargs) | ({"render_mode": render_mode} if render_mode else {})
     if factory is None and re.search(r"\.py:", config.env):
         factory = load_object(config.env, "env")

@@ -173,7 +173,6 @@ def evaluate_agent(
     """
     size = min(episodes, num_envs or (make.seats if isinstance(make, EnvMaker) else SEATS))
     agent = evaluation_agent(agent, seed)
-    original = Original()
 
     def ask() -> None:
         if abandon():
@@ -188,18 +187,15 @@ def evaluate_agent(
     if isinstance(make, ParallelMaker):
         limit = max_steps or make.config.max_episode_steps or NO_LIMIT
         how: dict[str, Any] = {"episodes": episodes, "seed": seed, "deterministic": deterministic}
-        with torch_threads(1):
+        with torch_threads(1), Original():
             found = play_parallel(agent, make, limit=limit, num_copies=size, abandon=ask, **how)
-        original.end_copies()
         return Evaluation(tuple(found[0]), tuple(found[1]), found[2], deterministic)
     envs: list[EvaluationEpisode] = []
     with torch_threads(1), ExitStack() as leaving:
         for index in range(size):
             envs.append(EvaluationEpisode(make(), seed, index))
             leaving.callback(call_env, "evaluation", envs[-1], "close")
-            original.end_copies()
         returns, lengths, cut = _play(agent, envs, episodes, deterministic, max_steps, abandon)
-    original.end_copies()
     return Evaluation(tuple(float(r) for r in returns), tuple(lengths), cut, deterministic)
 
 

@@ -100,7 +100,7 @@ class Signals:
 
     def _end_watcher(self) -> None:
         self._left.set()
-        if self._watcher.ident is not None:
+        if self._watcher.ident is not None and self._write >= 0:
             with suppress(BlockingIOError):  # full: it has enough to wake up from
                 os.write(self._write, b"\0")  # closing it would not do: a child of an env may have it open, too
             self._watcher.join()
@@ -112,8 +112,10 @@ class Signals:
         self.close()
 
     def close(self) -> None:
-        os.close(self._write)
-        os.close(self._read)
+        ends, self._read, self._write = (self._read, self._write), -1, -1
+        for end in ends:
+            if end >= 0:  # else it was closed when this process was forked
+                os.close(end)
 
     def _watch(self) -> None:
         told = self._await_stop()

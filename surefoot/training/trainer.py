@@ -67,8 +67,8 @@ class Trainer:
         self.saving = Saving(config.run.checkpoint_every)
         self.troubles: dict[str, str] = {}  # what does not work at the moment, though the run goes on
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
-        self.envs = build_envs(config, seed, self.algorithm, envs, factory, self.warn)
-        self.original.end_copies()
+        with self.original:
+            self.envs = build_envs(config, seed, self.algorithm, envs, factory, self.warn)
         try:
             # The first weights must not depend on how many threads there are.
             with torch_threads(1), own_modes(gradients=True):
@@ -152,7 +152,7 @@ class Trainer:
                 leaving.callback(callback.on_end, self)
             for callback in self.callbacks:
                 callback.on_start(self)
-            leaving.push(lambda _, error, __: self.original.end_copies(error))  # before anybody is told anything
+            leaving.push(self.original)  # before anybody is told of the end
             self._loop()
 
     def _loop(self) -> None:

@@ -1,4 +1,7 @@
-"""An environment that breaks in one place, from the command line: `envs.py:Breaks`, `envs.py:Numbers`."""
+"""An environment that breaks in one place, from the command line: `envs.py:Breaks`, `envs.py:Numbers`, …"""
+
+import os
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -40,6 +43,30 @@ class Breaks(gym.Wrapper):
     def close(self):
         self.called("close")
         return self.env.close()
+
+
+class Exits(Breaks):
+    """The same, but it calls `sys.exit(0)`, as an env does whose window was closed."""
+
+    def jam(self):
+        sys.exit(0)
+
+
+class Forks(Breaks):
+    """The same, but it forks. The child returns as if nothing had happened, or `leaves`: it calls `sys.exit(3)`."""
+
+    def __init__(self, leaves=False, **how):
+        self.leaves = leaves
+        super().__init__(**how)
+
+    def jam(self):
+        child = os.fork()
+        if child == 0 and self.leaves:
+            sys.exit(3)
+        if child:
+            _, status = os.waitpid(child, 0)
+            with open("children", "a") as file:
+                file.write(f"{os.waitstatus_to_exitcode(status)}\n")
 
 
 class Numbers(gym.Wrapper):

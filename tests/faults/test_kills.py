@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import threading
 import time
 from itertools import count
 
@@ -12,6 +13,7 @@ import surefoot
 import surefoot.runs.checkpoints
 import surefoot.runs.files
 from surefoot.runs.checkpoints import find_checkpoint, pointed
+from surefoot.training import writing
 from surefoot.training.trainer import Trainer
 from tests.faults.runs import TINY, cli, command, copy, go_on, newest, opened, same
 
@@ -45,12 +47,15 @@ class TornFile:
         return self._file.write(data)
 
 
-def kill_before_operation(number):
-    """Die before the `number`-th operation that touches the disk, or in the middle of it if it writes."""
+def kill_before_operation(number, counts=lambda: True):
+    """Die before the `number`-th operation that touches the disk, or in the middle of it if it writes.
+
+    `counts`: whether an operation is one of those.
+    """
     numbers = count()
 
     def is_now():
-        return next(numbers) == number
+        return counts() and next(numbers) == number
 
     def wrap(real):
         def call(*args, **kwargs):
@@ -87,6 +92,7 @@ def die_before_the_best(run_dir, step):
     class Die(surefoot.Callback):
         def on_rollout(self, trainer, rollout):
             if trainer.step + rollout.num_steps >= step:
+                assert trainer.saving.settle(trainer)  # the checkpoint before is on the disk
                 die()
 
     surefoot.train(**TINY, run_dir=run_dir, callbacks=[Die()])
@@ -112,6 +118,46 @@ def test_a_kill_at_any_point_of_a_save_leaves_a_run_that_loads_and_goes_on(nurse
         same(resumed, whole)
     assert number > 40, "a save has more points than that"
     assert left_at == {before, best}
+
+
+def train_until(run_dir, step):
+    """In a child: train until this step, with the checkpoint before it on the disk, and be killed."""
+    die_before_the_best(run_dir, step)
+
+
+def die_while_the_training_goes_on(path, step, number):
+    """In a child: resume, and be killed at one point of the save of this step, by the thread that writes it."""
+    real, here = writing.write_checkpoint, threading.local()
+
+    def write(root, at, *what, **how):
+        here.counts = at == step
+        return real(root, at, *what, **how)
+
+    writing.write_checkpoint = write
+    kill_before_operation(number, lambda: getattr(here, "counts", False))
+    surefoot.resume(path, progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_kill_at_any_point_of_a_save_beside_the_training_leaves_a_run_that_goes_on(nursery, whole, tmp_path, part):
+    """Of step 480, which no evaluation waits for: the training is some updates ahead of it."""
+    nursery.run(train_until, run_dir=tmp_path / "base", step=480).ended(-signal.SIGKILL)
+    base = opened(tmp_path / "base")
+    assert newest(base).name == "320"
+    left_at = set()
+    for number in count(part, PARTS):
+        run = copy(base, tmp_path / f"{number}")
+        child = nursery.run(die_while_the_training_goes_on, path=run.path, step=480, number=number)
+        if child.code == 0:
+            break
+        child.ended(-signal.SIGKILL)
+        folder, _ = find_checkpoint(run.path / "checkpoints")
+        left_at.add(int(folder.name))
+        surefoot.load(run)
+        same(surefoot.resume(run, progress=False), whole)
+    assert number > 25, "a save has more points than that"
+    assert left_at == {320, 480}
 
 
 def test_fifty_random_kills_change_no_byte_of_a_run(nursery, whole, tmp_path):

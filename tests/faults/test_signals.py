@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, once and twice, in every phase of a run; also in one that never ends."""
+"""Ctrl-C, SIGTERM and SIGHUP, once and twice, in every phase of a run; a scheduler's warning; a run that never ends."""
 
 import ctypes
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
+import surefoot
 import surefoot.runs.checkpoints
 import surefoot.training.signals
 from surefoot.cli.main import main
@@ -22,7 +23,7 @@ from surefoot.training.evaluate import EvaluationEpisode
 from surefoot.training.selection import Selection
 from surefoot.training.session import Session
 from surefoot.training.trainer import Trainer
-from tests.faults.runs import cli, command, opened, same
+from tests.faults.runs import cli, command, newest, opened, same
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 STEP = 832  # where it happens, if it can happen at any step: one update after the checkpoint of step 800
@@ -86,8 +87,7 @@ def in_phase(phase, action):
     elif phase == "update":
         before_any(LEARNS, action, arrived)
     elif phase == "save":
-        mark(Trainer, "save")
-        before_call(surefoot.runs.checkpoints, "write_durable", action, lambda *_: arrived() and "save" in inside)
+        before_call(surefoot.runs.checkpoints, "write_all_durable", action, arrived)  # in the thread that writes
     elif phase == "evaluation":
         mark(Selection, "run")
         before_any(PLAYS, action, lambda *_: arrived() and "run" in inside)
@@ -115,6 +115,77 @@ def test_a_signal_in_any_phase_leaves_a_run_that_goes_on_exactly(nursery, whole,
     assert nursery.orphans() == []
     nursery.run(cli, words=shlex.split(child.err.splitlines()[-1])[1:]).ended(0)
     same(run, whole)
+
+
+@pytest.mark.parametrize("phase", ["rollout", "update", "save", "final evaluation"])
+def test_a_terminal_that_is_closed_leaves_a_run_that_goes_on_exactly(nursery, whole, tmp_path, phase):
+    path = tmp_path / "run"
+    child = nursery.run(signalled_in, phase=phase, number=signal.SIGHUP, words=command(path)).ended(129)
+    assert opened(path).directory.read_status()["state"] == "interrupted"
+    assert child.err.splitlines()[-1] == f"surefoot resume {path}"
+    nursery.run(cli, words=["resume", str(path)]).ended(0)
+    same(opened(path), whole)
+
+
+def without_a_terminal(words):
+    """In a child: the command line, whose terminal is gone when SIGHUP comes: every write to it fails."""
+
+    def hang_up():
+        ours, theirs = os.openpty()
+        for number in (1, 2):
+            os.dup2(theirs, number)
+        os.close(theirs)
+        os.close(ours)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    in_phase("update", hang_up)
+    return main(words)
+
+
+def test_a_run_whose_terminal_is_gone_saves_and_leaves(nursery, whole, tmp_path):
+    path = tmp_path / "run"
+    nursery.run(without_a_terminal, words=command(path)).ended(129)
+    assert opened(path).directory.read_status()["state"] == "interrupted"
+    nursery.run(cli, words=["resume", str(path)]).ended(0)
+    same(opened(path), whole)
+
+
+def under_nohup(words):
+    """In a child: the command line, which ignores SIGHUP, and gets it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return signalled_in("update", signal.SIGHUP, words)
+
+
+def test_under_nohup_a_hangup_is_nothing(nursery, whole, tmp_path):
+    nursery.run(under_nohup, words=command(tmp_path / "run")).ended(0)
+    same(opened(tmp_path / "run"), whole)
+
+
+def warned_and_killed(number, words):
+    """In a child: the command line; a scheduler warns it in an update, and kills it after the next one."""
+
+    class Kill(surefoot.Callback):
+        def on_update(self, trainer, metrics):
+            if trainer.step >= STEP + 64:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    before_call(Session, "run", lambda: None, lambda session: setattr(session, "callbacks", [Kill()]) or True)
+    return signalled_in("update", number, words)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=["SIGUSR1", "SIGUSR2"])
+def test_the_warning_of_a_scheduler_saves_after_the_update_and_the_run_goes_on(nursery, whole, tmp_path, number):
+    path = tmp_path / "run"
+    child = nursery.run(signalled_in, phase="update", number=number, words=command(path)).ended(0)
+    said = f"{number.name}: the checkpoint of step {STEP + 32} is written; training goes on"
+    assert said in child.out
+    assert said in opened(path).directory.log.read_text()
+    same(opened(path), whole)
+    path = tmp_path / "killed"
+    nursery.run(warned_and_killed, number=number, words=command(path)).ended(-signal.SIGKILL)
+    assert newest(opened(path)).name == str(STEP + 32)
+    nursery.run(cli, words=["resume", str(path)]).ended(0)
+    same(opened(path), whole)
 
 
 def stuck_in(phase, words, hang, patience=None):

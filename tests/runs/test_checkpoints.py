@@ -219,15 +219,16 @@ class FullDisk:
     """A disk on which so many checkpoints fit."""
 
     def __init__(self, monkeypatch, root, room):
-        self.root, self.room, self.real = root, room, checkpoints.write_durable
-        monkeypatch.setattr(checkpoints, "write_durable", self.write)
+        self.root, self.room, self.real = root, room, checkpoints.write_all_durable
+        monkeypatch.setattr(checkpoints, "write_all_durable", self.write)
 
-    def write(self, path, data):
+    def write(self, whole):
         used = sum(1 for p in self.root.glob("*/MANIFEST.json"))
         if used >= self.room:
+            path, data = next(iter(whole.items()))
             path.write_bytes(data[: len(data) // 2])
             raise OSError(28, "No space left on device")
-        self.real(path, data)
+        self.real(whole)
 
 
 def test_on_a_full_disk_the_spare_checkpoints_make_room(root, monkeypatch):

@@ -367,7 +367,7 @@ def test_a_full_disk_while_rescuing_does_not_hide_the_error(monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("surefoot.training.saving.save_checkpoint", full)
+    monkeypatch.setattr("surefoot.training.writing.write_checkpoint", full)
     with pytest.raises(RuntimeError, match="mine"):
         short_run(callbacks=[Breaks()])
     (run,) = list_runs()

@@ -80,17 +80,17 @@ def test_an_abandoned_evaluation_is_made_again():
 
 
 def test_a_best_that_the_disk_refused_is_not_the_best(monkeypatch):
-    from surefoot.training import saving
+    from surefoot.training import writing
 
     scores(monkeypatch, [5, 9, 7, 6])
-    real = saving.save_checkpoint
+    real = writing.write_checkpoint
 
-    def full_at_1024(root, trainer, **how):
-        if trainer.step == 1024:
+    def full_at_1024(root, step, *what, **how):
+        if step == 1024:
             raise OSError(28, "No space left on device")
-        return real(root, trainer, **how)
+        return real(root, step, *what, **how)
 
-    monkeypatch.setattr(saving, "save_checkpoint", full_at_1024)
+    monkeypatch.setattr(writing, "write_checkpoint", full_at_1024)
     run = surefoot.train("CartPole-v1", **EVALUATED)
     assert run.result["best"] == {"step": 1536, "selection_return": 7.0}
     assert np.isfinite(surefoot.load(run, "best").predict(np.zeros(4))[0])

@@ -61,12 +61,10 @@ class Crashes:
 
     def guard(self, name: str, check: Callable[[], None]) -> bool:
         """Run one check; whether it came to its end."""
-        original = Original()
         try:
-            check()
-            original.end_copies()
+            with Original():
+                check()
         except USER_ERRORS as error:
-            original.end_copies(error)
             if isinstance(error, UsageError) and name == MAKING:  # no such env, or its package is missing
                 raise
             cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error

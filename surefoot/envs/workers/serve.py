@@ -21,7 +21,6 @@ import gymnasium as gym
 import numpy as np
 
 from surefoot.envs.config import EnvConfig
-from surefoot.envs.forks import Original
 from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
 from surefoot.envs.make import make_env
 from surefoot.envs.random_play import Player
@@ -150,7 +149,6 @@ def _watch(parent: int) -> None:
 
 def _answer(sock: socket.socket, counts: memoryview, memory: int) -> None:
     envs: EnvSlice | None = None
-    original = Original()
     while (tag := sock.recv(1)) not in (b"", b"q"):
         result: Any = None
         try:
@@ -165,18 +163,14 @@ def _answer(sock: socket.socket, counts: memoryview, memory: int) -> None:
                     result = envs.describe()
                 else:
                     result = _serve_rare(envs, request, memory)
-            original.end_copies()
             reply = frame(b"o", result)
         except USER_ERRORS as error:
-            original.end_copies(error)
             reply = frame(b"e", _as_message(error))
         sock.sendall(reply)
     if envs is not None:
         try:
             envs.close()
-            original.end_copies()
         except USER_ERRORS as error:
-            original.end_copies(error)
             with suppress(OSError):
                 sock.sendall(frame(b"c", _as_message(error)))
 

@@ -130,7 +130,8 @@ def _choices(metavar: str) -> Iterator[str]:
 
 
 def _runs(current: str) -> Candidates:
-    from surefoot.runs.directory import ROOT, list_runs
+    from surefoot.runs import list_runs
+    from surefoot.runs.directory import ROOT
 
     words = {"latest": "the newest run"}
     for run in list_runs():

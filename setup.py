@@ -46,19 +46,6 @@ class BuildKernels(build_ext):
     def get_outputs(self):
         return [*super().get_outputs(), str(self._folder() / RECIPE["RECORD"])]
 
-    def build_extensions(self):
-        spawn = self.compiler.spawn
-
-        def listening(command, **options):
-            try:
-                spawn(command, **options)
-            except Exception as error:
-                error.add_note(_what_it_says(command))
-                raise
-
-        self.compiler.spawn = listening
-        super().build_extensions()
-
     def build_extension(self, extension):
         name = extension.name.rpartition(".")[2]
         alone = copy(self)  # several are made at once from one source: each has its own place for the object file
@@ -67,7 +54,7 @@ class BuildKernels(build_ext):
             build_ext.build_extension(alone, extension)
             self.built[name] = None
         except Exception as error:
-            self.built[name] = "\n".join([str(error), *getattr(error, "__notes__", ())])[:MOST_WORDS]
+            self.built[name] = _what_it_said(error)[:MOST_WORDS]
             print(f"surefoot: {name} was not built: {self.built[name]}\nThat engine is left out; all else works.")
 
     def run(self):
@@ -94,13 +81,18 @@ class AnyPython(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-def _what_it_says(command):
-    """The words of a compiler that failed: once more, because nobody listened the first time."""
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
-    except (OSError, subprocess.SubprocessError) as error:
+def _what_it_said(error):
+    """The words of a compiler that failed: it is asked once more, because nobody listened the first time."""
+    failed = error
+    while failed is not None and not isinstance(failed, subprocess.CalledProcessError):
+        failed = failed.__cause__ or failed.__context__
+    if failed is None:
         return str(error)
-    return (done.stderr or done.stdout).decode(errors="replace").strip()
+    try:
+        done = subprocess.run(failed.cmd, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+    except (OSError, subprocess.SubprocessError):
+        return str(error)
+    return (done.stderr or done.stdout).decode(errors="replace").strip() or str(error)
 
 
 def _version(command):

@@ -198,13 +198,11 @@ def cpu_seconds(*command):
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-@pytest.mark.parametrize(
-    "words", [["--help"], ["train", "--help"], ["completion", "candidates", "bash", ":=", "surefoot train "]]
-)
+@pytest.mark.parametrize("words", [["train", "--help"], ["completion", "candidates", "bash", ":=", "surefoot train "]])
 def test_help_and_completion_start_at_once(words):
     """0.3 s is the promise, some three times what Python itself takes for modules of its own on the same machine."""
     yardstick = "import argparse, dataclasses, decimal, hashlib, importlib.metadata, inspect, json, pathlib, tomllib"
-    pairs = [(cpu_seconds("-m", "surefoot", *words), cpu_seconds("-c", yardstick)) for _ in range(4)]
+    pairs = [(cpu_seconds("-m", "surefoot", *words), cpu_seconds("-c", yardstick)) for _ in range(3)]
     ours, pythons = (min(times) for times in zip(*pairs, strict=True))
     assert ours < 4.0 * pythons
 

@@ -91,25 +91,36 @@ def test_plain_lines_break_between_numbers(monkeypatch, columns):
     assert re.search(r"entropy \d\.\d\d", screen.text)
 
 
-@pytest.mark.parametrize("columns", [50, 80])
 @pytest.mark.parametrize(
     "words",
     [
         ["list", "algos"],
         ["list", "presets"],
-        ["list", "runs"],
         ["train", "Pendulum-v1", "--dry-run"],
-        ["eval", "latest", "--episodes", "3"],
         ["doctor", "CartPole-v1", "--episodes", "3"],
-        ["bench", "--rounds", "1", "--seconds", "0.05"],
         ["theory", "bound", "--out", "none"],
         ["explain", "trpo"],
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_no_command_has_its_numbers_cut(monkeypatch, columns, words, run_here):
-    _, screen = show(monkeypatch, columns, *words)
+def test_no_command_has_its_numbers_cut(monkeypatch, words):
+    for columns in (50, 80):
+        assert not cut(show(monkeypatch, columns, *words)[1])
+
+
+def test_nor_has_what_a_run_is_found_to_reach(monkeypatch, run_here):
+    for columns in (50, 80):
+        assert not cut(show(monkeypatch, columns, "list", "runs")[1])
+        assert not cut(show(monkeypatch, columns, "eval", "latest", "--episodes", "3")[1])
+
+
+def test_nor_has_a_bench(monkeypatch):
+    monkeypatch.setattr("surefoot.training.bench.WARM_UP", 0.01)
+    _, screen = show(monkeypatch, 50, "bench", "--rounds", "1", "--seconds", "0.05")
     assert not cut(screen)
+    assert re.search(r"µs per update [\d,]+ ", screen.text)
+    wide = show(monkeypatch, 120, "bench", "--rounds", "1", "--seconds", "0.05")[1]
+    assert "| engine | steps/s, median (range) | µs per update |" in wide.text
 
 
 def test_a_list_too_wide_for_the_terminal_has_a_paragraph_for_each_row(monkeypatch, run_here):

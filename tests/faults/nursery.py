@@ -44,7 +44,7 @@ class Nursery:
         )
         return Child(self, pid, *map(Path, streams))
 
-    def run(self, function, *, timeout=60.0, **arguments):
+    def run(self, function, *, timeout=120.0, **arguments):
         """Start and wait."""
         return self.start(function, **arguments).wait(timeout)
 
@@ -83,7 +83,7 @@ class Child:
     def err(self):
         return self._err.read_text()
 
-    def wait(self, timeout=60.0):
+    def wait(self, timeout=120.0):
         if self.code is None:
             self.code = self._nursery._ask(wait=self.pid, timeout=timeout)
         if self.code is None:
@@ -97,7 +97,7 @@ class Child:
             self.code = self._nursery._ask(wait=self.pid, timeout=0.0)
         return self.code is None
 
-    def await_file(self, path, timeout=30.0):
+    def await_file(self, path, timeout=60.0):
         """Until the child has made this file."""
         limit = time.monotonic() + timeout
         while not path.exists():

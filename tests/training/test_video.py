@@ -486,7 +486,7 @@ def fake_ffmpeg(path, monkeypatch, script):
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(binary))
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -169,6 +169,17 @@ def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
     return 0
 
 
+def describe_target(result: dict[str, Any]) -> str:
+    """Whether it is reached, by the final evaluation; a try that ended the run may have been luckier than that."""
+    if result["target_reached"]:
+        return "reached"
+    tried = result["target_try"]
+    if tried is None:
+        return "NOT reached"
+    found = as_return(tried["mean_return"], result["target_return"])
+    return f"reached in a try ({found} over {tried['episodes']} episodes), NOT in the final evaluation on fresh ones"
+
+
 def say_result(result: dict[str, Any], out: Any) -> None:
     where = result["run_dir"]
     print(
@@ -179,8 +190,7 @@ def say_result(result: dict[str, Any], out: Any) -> None:
     if result["stopped"]:
         print(f"stopped early: {result['stopped']}", file=out)
     if result["target_return"] is not None and not result["resume"]:
-        said = "reached" if result["target_reached"] else "NOT reached"
-        print(f"target return {result['target_return']:g}: {said}", file=out)
+        print(f"target return {result['target_return']:g}: {describe_target(result)}", file=out)
     if result["eval"]:
         print(f"greedy {describe_evaluation(result['eval'])}", file=out)
     if result["best"]:

@@ -77,6 +77,10 @@ def _config_of(run: str) -> str:
         raise UsageError(f"{found.path} was trained on an env that was made in Python, which is not written down")
     for note in different_versions(found):
         print(note, file=sys.stderr)
+    if read_json(found.manifest).get("extended"):
+        print(
+            "note: that run got its total_steps only on the way, so its schedules were others at first", file=sys.stderr
+        )
     return str(found.config)
 
 

@@ -125,8 +125,8 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or with a finished one for more steps.
 
-    With a larger `total_steps` the schedules keep the horizon that the run began with. `strict`: a damaged checkpoint
-    is an error, even if an older one could serve. `trust`: the run's own modules and files may be executed.
+    `total_steps`: another step budget, at which linear schedules then end; the run keeps it. `strict`: a damaged
+    checkpoint is an error, even if an older one could serve. `trust`: the run's own modules and files may be executed.
     """
     directory = _directory(run)
     resume_directory(

@@ -53,13 +53,11 @@ class Trainer:
         envs: gym.vector.VectorEnv[Any, Any, Any] | None = None,
         factory: Callable[..., gym.Env[Any, Any]] | None = None,
         callbacks: Sequence[Callback] = (),
-        budget: int | None = None,
         encoder: EncoderClass | None = None,
     ) -> None:
         """`encoder`: the class that `config.policy.encoder` names, where that is none of ours."""
         self.deadline = Deadline(config.run.max_time)  # the envs' start-up counts
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
-        self.budget = budget or config.run.total_steps  # a resumed run may get more; its schedules keep their horizon
         self.saving = Saving(config.run.checkpoint_every)
         self.troubles: dict[str, str] = {}  # what does not work at the moment, though the run goes on
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
@@ -150,13 +148,12 @@ class Trainer:
             self._loop()
 
     def _loop(self) -> None:
-        horizon = self.config.run.total_steps
         start = perf_counter() - self.seconds
         while True:  # the second half first: a resumed run may have been stopped between the two
             evaluate_log_save(self)
             if self.over:
                 break
-            remaining = max(0.0, 1.0 - self.step / horizon)
+            remaining = self.remaining
             rollout = self.collector.collect(remaining)
             steps = rollout.num_steps
             if not steps:  # nothing but resets (a vector env, one step): there is nothing to learn from
@@ -185,6 +182,16 @@ class Trainer:
         if self.deadline.near and not self.suspended:
             self.suspend("max_time")
         return self.suspended
+
+    @property
+    def budget(self) -> int:
+        """Steps that may be taken, and the horizon of all schedules. A resumed run may have been given another one."""
+        return self.config.run.total_steps
+
+    @property
+    def remaining(self) -> float:
+        """The share of the budget that is still ahead, for schedules."""
+        return max(0.0, 1.0 - self.step / self.budget)
 
     @property
     def spent(self) -> bool:

@@ -173,6 +173,11 @@ def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
     return 0
 
 
+def describe_engine(result: dict[str, Any]) -> str:
+    mixed = result["acting"] != result["learning"]
+    return f"acting {result['acting']}, learning {result['learning']}" if mixed else str(result["engine"])
+
+
 def describe_target(result: dict[str, Any]) -> str:
     """Whether it is reached, by the final evaluation; a try that ended the run may have been luckier than that."""
     if result["target_reached"]:
@@ -188,7 +193,7 @@ def say_result(result: dict[str, Any], out: Any) -> None:
     where = result["run_dir"]
     print(
         f"\ntrained {result['total_steps']:,} steps in {result['seconds']:.1f} s "
-        f"({result['steps_per_second']:,.0f} steps/s, {result['engine']})",
+        f"({result['steps_per_second']:,.0f} steps/s, {describe_engine(result)})",
         file=out,
     )
     if result["stopped"]:

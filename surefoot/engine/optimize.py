@@ -50,6 +50,7 @@ class Learner:
         self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
         self.rate_scale = 1.0  # moved by adaptive_kl, or set by a callback
         self.rate_is_set = False  # by a callback, which has ended the schedule
+        self.used: set[str] = set()  # the engines that computed gradients so far
 
     def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
         flat, rate = self.flat, self.config.learning_rate
@@ -95,6 +96,7 @@ class Learner:
 
     def descend(self, loss: Tensor) -> Tensor:
         """One gradient step on `loss`; returns the gradient's norm before clipping, unread."""
+        self.used.add("torch")
         self.flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         gradient = self.flat.gradient[self.first_trained :]
@@ -171,6 +173,7 @@ class Learner:
         self, objective: Objective, batch: Batch, config: Any, spec: LossSpec | None = None
     ) -> tuple[Tensor, Tensor]:
         """The actor's natural step within `config.max_kl`, and the gain that the gradient predicts for it."""
+        self.used.add("torch")
         actor = self.flat.actor_list
         gradient = flat_gradient(objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch), actor)
         sample = fisher_samples(batch, config.fisher_fraction)

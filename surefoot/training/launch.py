@@ -88,6 +88,8 @@ def train_config(
             seed=config.run.seed,
             preset=config.preset,
             engine=trainer.engine,
+            acting=trainer.acting,
+            learning=trainer.learning,
         )
         try:
             write_atomic(directory.config, written)
@@ -228,8 +230,10 @@ def _resumed(
 
 
 def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:
-    before = read_json(directory.manifest).get("engine", trainer.engine)
-    if before == trainer.engine:
+    manifest = read_json(directory.manifest)
+    before = manifest.get("engine", trainer.engine)
+    known = "acting" in manifest  # earlier versions named what acts alone
+    if before == (trainer.engine if known else trainer.acting):
         return []
     return [
         f"the run began with the {before} engine and goes on with {trainer.engine} ({trainer.engine_reason}): "

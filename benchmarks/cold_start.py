@@ -3,9 +3,10 @@
     python benchmarks/cold_start.py [--seeds 5] [--env CartPole-v1] [--target 475] [-- any flag of surefoot train]
 
 Each seed is one process, `surefoot train ENV --target-return R --seed S`: start of the interpreter, imports, training,
-every evaluation on the way and the last one over 100 episodes, saving. It is timed from outside. One more process a
-round only imports what training needs, because that is the part which no training code can make shorter. Seeds run one
-after the other; the operating system's file cache is warm after the first, which is reported like the others.
+every try on the way and the final evaluation over 100 fresh episodes, saving. It is timed from outside. One more
+process a round only imports what training needs, because that is the part which no training code can make shorter.
+Seeds run one after the other; the operating system's file cache is warm after the first, which is reported like the
+others.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from surefoot.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from surefoot.engine.optimize import Learner
-    from surefoot.types import Batch, Rollout
+    from surefoot.types import Batch, LossSpec, Rollout
 
 
 class Algorithm(Protocol):
@@ -30,6 +30,10 @@ class Algorithm(Protocol):
     @property
     def episodes_per_env(self) -> int | None:
         """Whole episodes per env and update, or None for rollouts of fixed length."""
+        ...
+
+    def spec(self, remaining: float) -> LossSpec | None:
+        """The loss in terms of known parts, for compiled kernels; None: it is learned in PyTorch."""
         ...
 
     def estimate(self, rollout: Rollout) -> Batch: ...

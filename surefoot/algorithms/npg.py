@@ -81,10 +81,14 @@ class NPG(Base[Config]):
     def objective(self, outputs: Outputs, batch: Batch) -> Tensor:
         return surrogate(outputs, batch, self.config.entropy_coef)
 
+    def spec(self, remaining: float) -> LossSpec:
+        return surrogate_spec(self.config)
+
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         batch = self.estimate(rollout)
         with learner.all_or_nothing():
-            step, predicted = learner.natural_step(self.objective, batch, self.config, surrogate_spec(self.config))
+            spec = self.spec(rollout.remaining)
+            step, predicted = learner.natural_step(self.objective, batch, self.config, spec)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             learner.flat.actor.add_(step)
             loss = partial(critic_loss, config=self.config)

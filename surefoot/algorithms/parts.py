@@ -30,6 +30,19 @@ class Base(Generic[ConfigT]):
         self.config = config
         self.state: dict[str, float] = {}  # whatever changes over the run (β, say); saved with it
 
+    def __init_subclass__(cls) -> None:
+        """A loss of its own is not what an inherited `spec` says."""
+        super().__init_subclass__()
+        if {"loss", "objective"} & vars(cls).keys() and "spec" not in vars(cls):
+            cls.spec = Base.spec  # type: ignore[method-assign]
+
+    def spec(self, remaining: float) -> LossSpec | None:
+        """What `loss` (or `objective`) is made of, for compiled kernels; None: it is learned in PyTorch.
+
+        `remaining`: the share of the step budget that is still ahead, for schedules.
+        """
+        return None
+
     @property
     def episodes_per_env(self) -> int | None:
         """Whole episodes per env and update, or None for rollouts of fixed length."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.optimize import Learner
-    from surefoot.types import Batch, Metrics, Outputs, Rollout
+    from surefoot.types import Batch, LossSpec, Metrics, Outputs, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,10 @@ class PPOClip(Base[Config]):
             "clip_fraction": batch.mean((ratio != clipped).float()),
         }
 
-    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        minibatch = self.config.normalize_advantage == "minibatch"
+    def spec(self, remaining: float) -> LossSpec:
         told = ("approx_kl", "clip_fraction")
-        spec = joint_spec("clip", self.config, told, clip_ratio=self.epsilon(rollout.remaining))
+        return joint_spec("clip", self.config, told, clip_ratio=self.epsilon(remaining))
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+        minibatch, spec = self.config.normalize_advantage == "minibatch", self.spec(rollout.remaining)
         return learner.epochs(self.loss, self.estimate, rollout, self.config, spec=spec, normalize=minibatch)

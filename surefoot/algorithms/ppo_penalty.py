@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.optimize import Learner
-    from surefoot.types import Batch, Metrics, Outputs, Rollout
+    from surefoot.types import Batch, LossSpec, Metrics, Outputs, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +72,12 @@ class PPOPenalty(Base[Config]):
         loss, metrics = joint_loss(surrogate, outputs, batch, self.config)
         return loss, {**metrics, "approx_kl": approx_kl(outputs, batch, ratio)}
 
+    def spec(self, remaining: float) -> LossSpec:
+        return joint_spec("ratio", self.config, ("approx_kl",), kl_coef=self.state["kl_coef"])
+
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        minibatch = self.config.normalize_advantage == "minibatch"
+        minibatch, spec = self.config.normalize_advantage == "minibatch", self.spec(rollout.remaining)
         used = self.state["kl_coef"]
-        spec = joint_spec("ratio", self.config, ("approx_kl",), kl_coef=used)
         metrics = learner.epochs(self.loss, self.estimate, rollout, self.config, spec=spec, normalize=minibatch)
         self.state["kl_coef"] = self.next_kl_coef(metrics["kl"])
         return {**metrics, "kl_coef": used}

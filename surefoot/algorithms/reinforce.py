@@ -64,6 +64,9 @@ class Reinforce(Base[Config]):
         loss = policy_loss - self.config.entropy_coef * entropy
         return loss, {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
 
+    def spec(self, remaining: float) -> LossSpec:
+        return LossSpec("log_prob", entropy_coef=self.config.entropy_coef)
+
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        spec = LossSpec("log_prob", entropy_coef=self.config.entropy_coef)
+        spec = self.spec(rollout.remaining)
         return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, spec=spec)

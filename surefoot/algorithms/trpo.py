@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.optimize import Learner
-    from surefoot.types import Batch, Outputs, Rollout
+    from surefoot.types import Batch, LossSpec, Outputs, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +48,15 @@ class TRPO(Base[Config]):
     def objective(self, outputs: Outputs, batch: Batch) -> Tensor:
         return surrogate(outputs, batch, self.config.entropy_coef)
 
+    def spec(self, remaining: float) -> LossSpec:
+        return surrogate_spec(self.config)
+
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         from surefoot.math.trust_region import backtrack  # not above: reading a config must not import torch
 
         batch = self.estimate(rollout)
         with learner.all_or_nothing():
-            spec = surrogate_spec(self.config)
+            spec = self.spec(rollout.remaining)
             step, predicted = learner.natural_step(self.objective, batch, self.config, spec)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             actor = learner.flat.actor

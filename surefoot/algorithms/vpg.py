@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.optimize import Learner
-    from surefoot.types import Batch, Metrics, Outputs, Rollout
+    from surefoot.types import Batch, LossSpec, Metrics, Outputs, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,9 @@ class VPG(Base[Config]):
         surrogate = batch.mean(outputs.log_prob * batch.advantage)
         return joint_loss(surrogate, outputs, batch, self.config)
 
+    def spec(self, remaining: float) -> LossSpec:
+        return joint_spec("log_prob", self.config)
+
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        minibatch = self.config.normalize_advantage == "minibatch"
-        spec = joint_spec("log_prob", self.config)
+        minibatch, spec = self.config.normalize_advantage == "minibatch", self.spec(rollout.remaining)
         return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, spec=spec, normalize=minibatch)

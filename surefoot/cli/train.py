@@ -66,6 +66,10 @@ def _config_of(run: str) -> str:
         raise UsageError(f"{found.path} was trained on an env that was made in Python, which is not written down")
     for note in different_versions(found):
         print(note, file=sys.stderr)
+    if read_json(found.manifest).get("extended"):
+        print(
+            "note: that run got its total_steps only on the way, so its schedules were others at first", file=sys.stderr
+        )
     return str(found.config)
 
 
@@ -177,17 +181,32 @@ def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
     return 0
 
 
+def describe_engine(result: dict[str, Any]) -> str:
+    mixed = result["acting"] != result["learning"]
+    return f"acting {result['acting']}, learning {result['learning']}" if mixed else str(result["engine"])
+
+
+def describe_target(result: dict[str, Any]) -> str:
+    """Whether it is reached, by the final evaluation; a try that ended the run may have been luckier than that."""
+    if result["target_reached"]:
+        return "reached"
+    tried = result["target_try"]
+    if tried is None:
+        return "NOT reached"
+    found = as_return(tried["mean_return"], result["target_return"])
+    return f"reached in a try ({found} over {tried['episodes']} episodes), NOT in the final evaluation on fresh ones"
+
+
 def say_result(result: dict[str, Any], out: Any) -> None:
     where = result["run_dir"]
     lines = [
         f"\ntrained {result['total_steps']:,} steps in {result['seconds']:.1f} s "
-        f"({result['steps_per_second']:,.0f} steps/s, {result['engine']})"
+        f"({result['steps_per_second']:,.0f} steps/s, {describe_engine(result)})"
     ]
     if result["stopped"]:
         lines.append(f"stopped early: {result['stopped']}")
     if result["target_return"] is not None and not result["resume"]:
-        said = "reached" if result["target_reached"] else "NOT reached"
-        lines.append(f"target return {result['target_return']:g}: {said}")
+        lines.append(f"target return {result['target_return']:g}: {describe_target(result)}")
     if result["eval"]:
         lines.append(f"greedy {describe_evaluation(result['eval'])}")
     if result["best"]:

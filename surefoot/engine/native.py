@@ -87,6 +87,7 @@ class NativeLearner(Learner):
     def _steps(
         self, spec: LossSpec, packed: Any, epochs: int, minibatches: int, normalize: bool
     ) -> tuple[dict[str, float], float]:
+        self.used.add("native")
         order = None
         if minibatches > 1:
             units = packed.sequences or packed.size  # whole envs where there is a memory
@@ -155,6 +156,7 @@ class NativeLearner(Learner):
     ) -> tuple[Tensor, Tensor]:
         if spec is None:
             return super().natural_step(objective, batch, config)
+        self.used.add("native")
         packed, size = self._packed(batch), self.flat.actor_size
         self.net.gradient(self.theta, self._compiled(spec), packed, self.gradient)
         ascent = -self.flat.gradient[:size]

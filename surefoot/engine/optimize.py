@@ -17,7 +17,7 @@ from surefoot.engine.rollouts import fill_values
 from surefoot.errors import NonFiniteError, SurefootError, UsageError
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.math.trust_region import flat_gradient
-from surefoot.schema import Number, Record, Shape, generator_shape
+from surefoot.schema import Flag, Number, Optional, Record, Shape, generator_shape
 from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Learner:
         self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
         self.rate_scale = 1.0  # moved by adaptive_kl, or set by a callback
         self.rate_is_set = False  # by a callback, which has ended the schedule
+        self.used: set[str] = set()  # the engines that computed gradients so far
 
     def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
         flat, rate = self.flat, self.config.learning_rate
@@ -96,6 +97,7 @@ class Learner:
 
     def descend(self, loss: Tensor) -> Tensor:
         """One gradient step on `loss`; returns the gradient's norm before clipping, unread."""
+        self.used.add("torch")
         self.flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         gradient = self.flat.gradient[self.first_trained :]
@@ -172,6 +174,7 @@ class Learner:
         self, objective: Objective, batch: Batch, config: Any, spec: LossSpec | None = None
     ) -> tuple[Tensor, Tensor]:
         """The actor's natural step within `config.max_kl`, and the gain that the gradient predicts for it."""
+        self.used.add("torch")
         actor = self.flat.actor_list
         gradient = flat_gradient(objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch), actor)
         sample = fisher_samples(batch, config.fisher_fraction)
@@ -282,12 +285,15 @@ class Learner:
 
     def state_shape(self) -> Shape:
         shuffle = generator_shape(self.generator)
-        return Record(optimizer=self.optimizer.state_shape(), rate_scale=Number(low=0.0), shuffle=shuffle)
+        told = Optional(Flag(), later=True)
+        return Record(
+            optimizer=self.optimizer.state_shape(), rate_scale=Number(low=0.0), rate_is_set=told, shuffle=shuffle
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate_scale = state["rate_scale"]
-        self.rate_is_set = bool(state.get("rate_is_set", False))  # earlier versions could not be told
+        self.rate_is_set = bool(state.get("rate_is_set"))  # earlier versions could not be told
         self.generator.set_state(state["shuffle"])
 
 

@@ -125,8 +125,8 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or with a finished one for more steps.
 
-    With a larger `total_steps` the schedules keep the horizon that the run began with. `strict`: a damaged checkpoint
-    is an error, even if an older one could serve. `trust`: the run's own modules and files may be executed.
+    `total_steps`: another step budget, at which linear schedules then end; the run keeps it. `strict`: a damaged
+    checkpoint is an error, even if an older one could serve. `trust`: the run's own modules and files may be executed.
     """
     directory = _directory(run)
     resume_directory(
@@ -172,7 +172,11 @@ def evaluate(
     max_steps: int | None = None,
     **env_settings: Any,
 ) -> Evaluation:
-    """Play whole episodes with fixed seeds. `env_settings`: env_kwargs, wrappers, max_episode_steps."""
+    """Play whole episodes with fixed seeds. `env_settings`: env_kwargs, wrappers, max_episode_steps.
+
+    `seed` chooses the episodes, as `surefoot eval --seed` does: others than any that a run of whatever seed trains on,
+    selects by or reports.
+    """
     known = {option.name for option in options(EnvConfig)}
     unknown = set(env_settings) - known
     if unknown:
@@ -190,7 +194,7 @@ def evaluate(
         agent,
         env_maker(config, factory),
         episodes=episodes,
-        seed=seed,
+        seed=asked_episodes(seed),
         deterministic=deterministic,
         max_steps=max_steps,
     )
@@ -223,12 +227,17 @@ def evaluate_run(
 
 
 def episode_seeds(config: TrainConfig, asked: int | None) -> int:
-    """Of the run's own evaluation, or others."""
+    """Of the run's own final evaluation, or others."""
     if asked is not None:
-        return derive_seed(asked, "asked")
+        return asked_episodes(asked)
     if config.run.seed is None:
         raise CheckpointError("the run's config.toml has no seed, though every run writes its own down")
     return config.run.seed
+
+
+def asked_episodes(seed: int) -> int:
+    """A seed for episodes that somebody asks for: not the runs' own, which may have the same seed."""
+    return derive_seed(seed, "asked")
 
 
 def run_config(directory: RunDirectory, trust: Trust) -> TrainConfig:

@@ -33,7 +33,7 @@ class Callback:
         """The policy was evaluated: during training (`--eval-every`), or at its end (`trainer.over`)."""
 
     def on_try(self, trainer: Trainer, evaluation: Evaluation) -> None:
-        """`--target-return` was tried for: by the first ten of the final evaluation's episodes, or by all of them."""
+        """`--target-return` was tried for: by ten episodes or, if those were promising, by `eval_episodes` others."""
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
         """Something around the run went wrong (a full disk, a tracker that is down), and the run goes on."""

@@ -34,6 +34,7 @@ from surefoot.training.config import (
 )
 from surefoot.training.encoders import load_encoder
 from surefoot.training.generators import seed_globals
+from surefoot.training.horizon import set_horizon
 from surefoot.training.mirror import require_tracker
 from surefoot.training.screen import fit
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, no_way_out, say
@@ -93,6 +94,8 @@ def train_config(
             seed=config.run.seed,
             preset=config.preset,
             engine=trainer.engine,
+            acting=trainer.acting,
+            learning=trainer.learning,
             **_computed_with(trainer),
         )
         try:
@@ -187,13 +190,13 @@ def resume_directory(
             "only runs on an env by id or by file can be resumed"
         )
     directory.refuse_links()
-    given = {} if max_time is None else {"max_time": max_time}
+    given = {"max_time": max_time, "total_steps": coerce("total_steps", total_steps, int | None)}
+    given = {name: value for name, value in given.items() if value is not None}
     config = resolve(preset=None, config_file=directory.config, overrides=given)
     require_trust(config, trust, directory.path)
-    budget = coerce("total_steps", total_steps, int | None)
     directory.lock()
     try:
-        session, notes = _resumed(directory, config, budget, strict, own_process)
+        session, notes = _resumed(directory, config, strict, own_process)
     except BaseException:
         directory.unlock()
         raise
@@ -203,7 +206,7 @@ def resume_directory(
 
 
 def _resumed(
-    directory: RunDirectory, config: TrainConfig, budget: int | None, strict: bool, own_process: bool
+    directory: RunDirectory, config: TrainConfig, strict: bool, own_process: bool
 ) -> tuple[Session, list[str]]:
     if config.run.seed is None:
         raise CheckpointError(f"{directory.config} has no seed, though every run writes its own down")
@@ -211,23 +214,25 @@ def _resumed(
     own = [load_callback(path) for path in config.run.callbacks]
     config, chosen = settle_workers(config)  # a run writes the number down: somebody has changed it
     assert config.run.seed is not None
-    trainer = Trainer(config, config.run.seed, directory, budget=budget, encoder=load_encoder(config.policy))
+    trainer = Trainer(config, config.run.seed, directory, encoder=load_encoder(config.policy))
     trainer.own_process = own_process
     try:
         envs = other_envs(trainer, None, ready_made=False)
         restored, notes = _restore(trainer, directory, strict)
         notes += chosen
-        if budget is not None and budget < trainer.step:
-            raise UsageError(f"total_steps={budget}, but the run is already at step {trainer.step:,}; give it more")
-        if budget is not None and trainer.target.found is not None:
+        asked = config.origins["total_steps"] == "given"
+        if asked and trainer.budget < trainer.step:
+            raise UsageError(
+                f"total_steps={trainer.budget}, but the run is already at step {trainer.step:,}; give it more"
+            )
+        if asked and trainer.target.found is not None:
             trainer.target.go_on()
             notes.append(f"the target return of {config.run.target_return:g} is reached; training goes on without it")
         directory.cut_logs(restored.log_sizes)
         if restored.lost_envs:
             lost = ", ".join(map(str, restored.lost_envs))
             notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
-        if budget is not None and budget > config.run.total_steps:
-            notes.append(f"schedules keep their horizon of {config.run.total_steps:,} steps")
+        notes += set_horizon(trainer, directory)
         notes += different_versions(directory) + _different_engine(trainer, directory)
         uses_kernels = config.run.engine != "torch"
         notes += different_machine(directory, _computed_with(trainer), kernels=uses_kernels)
@@ -250,8 +255,10 @@ def _computed_with(trainer: Trainer) -> dict[str, Any]:
 
 
 def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:
-    before = read_json(directory.manifest).get("engine", trainer.engine)
-    if before == trainer.engine:
+    manifest = read_json(directory.manifest)
+    before = manifest.get("engine", trainer.engine)
+    known = "acting" in manifest  # earlier versions named what acts alone
+    if before == (trainer.engine if known else trainer.acting):
         return []
     return [
         f"the run began with the {before} engine and goes on with {trainer.engine} ({trainer.engine_reason}): "

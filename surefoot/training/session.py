@@ -124,20 +124,18 @@ class Session:
         trainer, config = self.trainer, self.trainer.config.run
         if self.evaluation_env is None or not config.eval_episodes:
             return None
-        evaluation = trainer.target.found  # of these very episodes
-        if evaluation is None:
-            with display.evaluating(config.eval_episodes):
-                try:
-                    evaluation = evaluate_agent(
-                        trainer.agent,
-                        self.evaluation_env,
-                        episodes=config.eval_episodes,
-                        seed=trainer.seed,
-                        max_steps=config.eval_max_steps,
-                        abandon=trainer.abandon,
-                    )
-                except Abandoned:  # the training is saved; a resumed run evaluates again
-                    return None
+        with display.evaluating(config.eval_episodes):
+            try:
+                evaluation = evaluate_agent(
+                    trainer.agent,
+                    self.evaluation_env,
+                    episodes=config.eval_episodes,
+                    seed=trainer.seed,
+                    max_steps=config.eval_max_steps,
+                    abandon=trainer.abandon,
+                )
+            except Abandoned:  # the training is saved; a resumed run evaluates again
+                return None
         for callback in trainer.callbacks:
             callback.on_evaluation(trainer, evaluation)
         return evaluation
@@ -201,7 +199,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
     lines = [
         f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
         + (f" ({changed})" if changed else ""),
-        f"engine {trainer.engine} ({trainer.engine_reason}) on {trainer.device} ({trainer.device_reason}), "
+        f"{trainer.engine_said} on {trainer.device} ({trainer.device_reason}), "
         f"{trainer.threads}, {size:,} parameters, "
         f"{trainer.envs.num_envs} envs",
         *trainer.policy.describe(),
@@ -236,10 +234,14 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
         "steps_per_second": trainer.steps_per_second,
         "time_split": trainer.timer.shares(),
         "engine": trainer.engine,
+        "acting": trainer.acting,
+        "learning": trainer.learning,
+        "engine_reason": trainer.engine_said,
         "train_return": trainer.recent_return,
         "stopped": trainer.stop_reason,
         "target_return": wanted,
         "target_reached": None if wanted is None else reached,
+        "target_try": trainer.target.summary,
         "best": None if best is None else {"step": best[0], "selection_return": best[1]},
         "eval": evaluation.summary() if evaluation else None,
     }

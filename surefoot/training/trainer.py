@@ -56,14 +56,12 @@ class Trainer:
         envs: gym.vector.VectorEnv[Any, Any, Any] | None = None,
         factory: Callable[..., gym.Env[Any, Any]] | None = None,
         callbacks: Sequence[Callback] = (),
-        budget: int | None = None,
         encoder: EncoderClass | None = None,
     ) -> None:
         """`encoder`: the class that `config.policy.encoder` names, where that is none of ours."""
         self.deadline = Deadline(config.run.max_time)  # the envs' start-up counts
         self.original = Original()
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
-        self.budget = budget or config.run.total_steps  # a resumed run may get more; its schedules keep their horizon
         self.saving = Saving(config.run.checkpoint_every)
         self.troubles: dict[str, str] = {}  # what does not work at the moment, though the run goes on
         self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
@@ -107,10 +105,31 @@ class Trainer:
         self.learner, self.engine_reason, self.threads = build_learner(
             config, seed, algorithm, self.policy, samples=samples, tensors=tensors
         )
-        self.engine = "native" if isinstance(self.learner, NativeLearner) else "torch"
-        if self.engine == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
+        self.acting = "native" if isinstance(self.learner, NativeLearner) else "torch"
+        if self.acting == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
         self.collector = build_collector(config, seed, algorithm, envs, self.learner, length, self.timer)
+
+    @property
+    def learning(self) -> str:
+        """What computes the gradients: what did so far or, before the first update, what the algorithm states."""
+        if self.learner.used:
+            return "+".join(sorted(self.learner.used))
+        stated = getattr(self.algorithm, "spec", None)
+        return self.acting if self.acting == "torch" or (stated and stated(1.0) is not None) else "torch"
+
+    @property
+    def engine(self) -> str:
+        """native or torch; mixed where one acts and the other learns."""
+        return self.acting if self.acting == self.learning else "mixed"
+
+    @property
+    def engine_said(self) -> str:
+        """What acts and what learns, and why."""
+        if self.engine != "mixed":
+            return f"engine {self.engine} ({self.engine_reason})"
+        why = f"{self.config.run.algo} hands over no loss that the kernels know"
+        return f"acting {self.acting} ({self.engine_reason}), learning {self.learning} ({why})"
 
     def stop(self, reason: str) -> None:
         """End the run after the update in progress."""
@@ -145,7 +164,7 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
-        threads = 1 if self.engine == "native" else self.threads.number
+        threads = 1 if self.acting == "native" else self.threads.number
         with torch_threads(threads), full_precision(), ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # each is told of the end, also when another one raises
@@ -156,13 +175,12 @@ class Trainer:
             self._loop()
 
     def _loop(self) -> None:
-        horizon = self.config.run.total_steps
         start = perf_counter() - self.seconds
         while True:  # the second half first: a resumed run may have been stopped between the two
             evaluate_log_save(self)
             if self.over:
                 break
-            remaining = max(0.0, 1.0 - self.step / horizon)
+            remaining = self.remaining
             rollout = self.collector.collect(remaining)
             steps = rollout.num_steps
             if not steps:  # nothing but resets (a vector env, one step): there is nothing to learn from
@@ -170,8 +188,11 @@ class Trainer:
             for callback in self.callbacks:
                 callback.on_rollout(self, rollout)
             self.rollout = rollout
+            expected = self.learning
             with self.timer.phase("learn"), own_modes(gradients=True):
                 metrics = self._learn(rollout, remaining)
+            if ("torch" in self.learning) != ("torch" in expected):
+                self.warn(f"the update does not do what the algorithm's spec says: {self.engine_said}")
             self.rollout = None
             self.step += steps
             self.journal.add(metrics, self.collector.tracker.take())
@@ -192,6 +213,16 @@ class Trainer:
         if self.deadline.near and not self.suspended:
             self.suspend("max_time")
         return self.suspended
+
+    @property
+    def budget(self) -> int:
+        """Steps that may be taken, and the horizon of all schedules. A resumed run may have been given another one."""
+        return self.config.run.total_steps
+
+    @property
+    def remaining(self) -> float:
+        """The share of the budget that is still ahead, for schedules."""
+        return max(0.0, 1.0 - self.step / self.budget)
 
     @property
     def spent(self) -> bool:

@@ -1,5 +1,6 @@
 """Train 2k steps = train k, be stopped, resume k: the same rows and weights, byte for byte."""
 
+import json
 import os
 import signal
 from importlib.util import find_spec
@@ -9,6 +10,7 @@ import pytest
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.cli.main import main
 from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.training.api import resume
@@ -122,12 +124,77 @@ def test_a_signal_finishes_the_update_and_saves_an_exact_checkpoint(tmp_path, up
     same(resume(tmp_path / "stopped", progress=False), whole)
 
 
-def test_more_steps_keep_the_schedules_horizon(tmp_path, capsys):
+LINEAR = {"learning_rate": 1e-3, "clip_ratio_schedule": "linear", "log_every": 1}
+
+
+def test_more_steps_are_the_schedules_new_horizon(tmp_path, capsys):
+    """A finished run's learning rate is near 0. Extended, it has that of a run which was so long from the start."""
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo") | LINEAR)
+    end = run.result["total_steps"]
+    assert end == 1728
+    longer = resume(run, total_steps="3600")
+    assert longer.result["total_steps"] == 3564
+    said = capsys.readouterr().out
+    assert "total_steps is 3,600 from now on; it was 1,800. Linear schedules end there: " in said
+    assert "learning_rate goes on at 0.00052 instead of 4e-05" in said
+    assert "clip_ratio goes on at 0.104 instead of 0.008" in said
+    for row in longer.metrics:
+        before = row["step"] - 108  # one rollout
+        expected = 1e-3 * (1 - before / (1800 if row["step"] <= end else 3600))
+        assert row["learning_rate"] == pytest.approx(expected), row["step"]
+    assert longer.config["total_steps"] == 3600
+    assert json.loads((run.path / "manifest.json").read_text())["extended"] == [
+        {"step": 1728, "from": 1800, "to": 3600}
+    ]
+    assert resume(run, progress=False).result["total_steps"] == 3564  # it is done, and not back at 1800
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_an_extended_run_that_is_killed_resumes_to_the_same_bytes(engine, tmp_path):
+    given = settings("ppo") | LINEAR | {"engine": engine}
+
+    class Suspend(surefoot.Callback):
+        def on_update(self, trainer, metrics):
+            if trainer.update == 8:
+                trainer.suspend("halfway")
+
+    runs = [tmp_path / name for name in ("whole", "killed")]
+    for folder in runs:
+        surefoot.train("CartPole-v1", run_dir=folder, callbacks=[Suspend()], **given)
+    whole = resume(runs[0], total_steps=3000, progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        resume(runs[1], total_steps=3000, progress=False, callbacks=[Die(20)])
+    same(resume(runs[1], progress=False), whole)
+    assert whole.metrics[8]["learning_rate"] == pytest.approx(1e-3 * (1 - 8 * 108 / 3000))
+
+
+def test_a_resume_that_is_refused_changes_no_horizon(tmp_path):
     run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
-    longer = resume(run, total_steps="3k")
-    assert 1800 < longer.result["total_steps"] <= 3000
-    assert "schedules keep their horizon of 1,800 steps" in capsys.readouterr().out
-    assert longer.metrics[-1]["learning_rate"] == 0.0
+    before = (run.path / "config.toml").read_bytes(), (run.path / "manifest.json").read_bytes()
+    with pytest.raises(UsageError, match="already at step"):
+        resume(run, total_steps=1000)
+    resume(run, max_time="1h", progress=False)
+    assert before == ((run.path / "config.toml").read_bytes(), (run.path / "manifest.json").read_bytes())
+
+
+def test_a_rate_that_a_callback_has_set_has_no_horizon(tmp_path, capsys):
+    class Set(surefoot.Callback):
+        def on_update(self, trainer, metrics):
+            trainer.learner.learning_rate = 5e-4
+
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", callbacks=[Set()], **settings("ppo"))
+    longer = resume(run, total_steps=2400)
+    assert "total_steps is 2,400 from now on; it was 1,800\n" in capsys.readouterr().out
+    assert longer.metrics[-1]["learning_rate"] == pytest.approx(5e-4)
+
+
+def test_a_repetition_says_that_the_run_was_extended(tmp_path, capsys):
+    run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
+    assert main(["train", "--like", str(run.path), "--dry-run"]) == 0
+    assert "on the way" not in capsys.readouterr().err
+    resume(run, total_steps=2400, progress=False)
+    assert main(["train", "--like", str(run.path), "--dry-run"]) == 0
+    assert "that run got its total_steps only on the way" in capsys.readouterr().err
 
 
 def test_a_budget_below_the_present_step_is_refused(tmp_path):

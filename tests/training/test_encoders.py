@@ -13,9 +13,11 @@ from torch import nn
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
+from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.config import PolicyConfig
 from surefoot.training.api import evaluate_run
+from surefoot.training.evaluate import env_maker, evaluate_agent
 from tests.building import make_policy
 from tests.combinations import ACTIONS, OBSERVATIONS
 from tests.contracts.test_exact_resume import Die
@@ -115,7 +117,8 @@ def test_a_class_from_python_is_not_written_down_and_that_is_said(tmp_path):
     run = surefoot.train("CartPole-v1", encoder=Tiny, run_dir=tmp_path / "run", **QUIET)
     assert run.config["encoder"] == "<Tiny>"
     agent = surefoot.load(run, encoder=Tiny)
-    assert surefoot.evaluate(agent, "CartPole-v1", episodes=2, max_steps=20, seed=0).summary() == run.result["eval"]
+    make = env_maker(EnvConfig(env="CartPole-v1"))
+    assert evaluate_agent(agent, make, episodes=2, max_steps=20, seed=0).summary() == run.result["eval"]
     for attempt in (
         lambda: surefoot.load(run),
         lambda: surefoot.load(run, trust=True),

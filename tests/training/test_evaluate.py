@@ -12,6 +12,7 @@ from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.config import PolicyConfig
 from surefoot.training import evaluate
 from surefoot.training.agent import Agent
+from surefoot.training.api import evaluate_run
 from surefoot.training.build import initial_policy
 from surefoot.training.evaluate import EnvMaker, evaluate_agent
 from tests.building import make_policy
@@ -58,6 +59,34 @@ def test_the_step_budget_ends_an_env_without_a_time_limit(agent):
 
     found = evaluate_agent(agent, Endless, episodes=3, max_steps=50)
     assert (found.mean_return, found.cut) == (50.0, 3)
+
+
+def test_episodes_that_are_asked_for_are_none_of_a_runs_own():
+    """Not those that a run of the same seed trained on, chose its best by, tried for its target with, or reports."""
+    seeds = []
+
+    class Listens(Lottery):
+        def reset(self, *, seed=None, options=None):
+            seeds.append(seed)
+            return super().reset(seed=seed, options=options)
+
+    how = {"preset": "none", "progress": False, "num_envs": 2, "rollout_length": 16, "total_steps": 128}
+    how |= {"num_minibatches": 1, "eval_episodes": 5, "eval_every": 32, "selection_episodes": 5, "target_return": 1e6}
+    run = surefoot.train(Listens, seed=0, max_episode_steps=50, **how)
+    own = set(seeds)
+    seeds.clear()
+    surefoot.evaluate(surefoot.load(run), Listens, episodes=100, seed=0)
+    assert len(own) >= 20
+    assert len(set(seeds)) == 100
+    assert not own & set(seeds)
+
+
+def test_the_same_episodes_are_asked_for_by_name_and_by_run(tmp_path):
+    how = {"preset": "none", "progress": False, "num_envs": 2, "rollout_length": 16, "total_steps": 64}
+    run = surefoot.train("CartPole-v1", seed=0, num_minibatches=1, eval_episodes=3, run_dir=tmp_path / "run", **how)
+    by_run = evaluate_run(run, episodes=4, seed=7)[0]
+    assert surefoot.evaluate(surefoot.load(run), "CartPole-v1", episodes=4, seed=7) == by_run
+    assert evaluate_run(run, episodes=3)[0].summary() == run.result["eval"]
 
 
 def test_another_seed_plays_other_episodes(agent):

@@ -11,10 +11,12 @@ from gymnasium.vector import SyncVectorEnv
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, EnvError, NonFiniteError, UsageError
 from surefoot.runs import list_runs
 from surefoot.training.api import evaluate_run
 from surefoot.training.config import resolve, to_toml
+from surefoot.training.evaluate import env_maker, evaluate_agent
 from surefoot.training.trainer import Trainer
 from tests.envs_for_learning import Bandit, Constant
 
@@ -71,7 +73,7 @@ def test_a_loaded_agent_acts_like_the_trained_one():
     params = [agent.policy.action_params(agent.policy.normalize(torch.from_numpy(obs))) for agent in (loaded, kept)]
     assert torch.equal(*params)
     assert surefoot.load(run.path).predict(obs)[0].tolist() == loaded.predict(obs)[0].tolist()
-    found = surefoot.evaluate(loaded, "CartPole-v1", episodes=5, seed=1)
+    found = evaluate_agent(loaded, env_maker(EnvConfig(env="CartPole-v1")), episodes=5, seed=1)
     assert found.mean_return == run.result["eval"]["mean_return"]
 
 

@@ -88,12 +88,16 @@ class TestTry:
         asked = evaluations(monkeypatch, 99.0, 100.0, 99.9, 100.0, 100.0)
         looked = make_target(100.0)
         looked.run(None, 1, lambda: False)
-        assert asked == [(10, 5)]
+        assert [episodes for episodes, _ in asked] == [10]
         looked.run(None, 2, lambda: False)
-        assert asked[1:] == [(10, 5), (100, 5)]
+        assert [episodes for episodes, _ in asked[1:]] == [10, 100]
         assert looked.found is None
         looked.run(None, 3, lambda: False)
         assert (looked.found.episodes, looked.found.mean_return) == (100, 100.0)
+        assert looked.summary == {"step": 3, "mean_return": 100.0, "episodes": 100}
+        seeds = {seed for _, seed in asked}
+        assert len(seeds) == len(asked)  # no episode is played twice
+        assert 5 not in seeds  # nor one of the final evaluation
         assert not looked.due(10**6, [1e6] * 10)
 
     def test_one_standard_error_of_grace(self, monkeypatch):
@@ -110,7 +114,7 @@ class TestTry:
         asked = evaluations(monkeypatch, 100.0)
         looked = make_target(eval_episodes=4)
         looked.run(None, 1, lambda: False)
-        assert asked == [(4, 5)]
+        assert [episodes for episodes, _ in asked] == [4]
         assert looked.found.episodes == 4
 
     def test_an_abandoned_one_leaves_everything_as_it_was(self, monkeypatch):
@@ -137,8 +141,9 @@ class TestTry:
         assert higher.found is None
 
 
-def test_a_run_stops_there_and_reports_that_very_evaluation(monkeypatch, capsys):
-    monkeypatch.setattr(session, "evaluate_agent", lambda *_, **__: pytest.fail("evaluated once more"))
+def test_a_run_stops_there_and_reports_fresh_episodes(monkeypatch, capsys):
+    tried, real = [], target.evaluate_agent
+    monkeypatch.setattr(target, "evaluate_agent", lambda *a, **k: tried.append(real(*a, **k)) or tried[-1])
     words = [f"--{name.replace('_', '-')}={value}" for name, value in PPO.items() if name != "progress"]
     assert main(["train", "CartPole-v1", "--target-return=60", "--json", *words]) == 0
     out = capsys.readouterr()
@@ -147,7 +152,10 @@ def test_a_run_stops_there_and_reports_that_very_evaluation(monkeypatch, capsys)
     assert result["total_steps"] < 4096
     assert result["eval"]["episodes"] == 12
     assert result["eval"]["mean_return"] >= 60.0
-    assert "target return 60: reached" in out.err
+    assert "target return 60: reached\n" in out.err
+    last = {"step": result["total_steps"], "mean_return": tried[-1].mean_return, "episodes": 12}
+    assert result["target_try"] == last
+    assert result["eval"]["mean_return"] != tried[-1].mean_return
     run = Run(RunDirectory(Path(result["run_dir"])))
     assert run.metrics[-1]["step"] == result["total_steps"]
     assert evaluate_run(run, episodes=12)[0].summary() == result["eval"]
@@ -161,7 +169,22 @@ def test_a_budget_that_ends_before_it_is_said(capsys):
     out = capsys.readouterr()
     result = json.loads(out.out.splitlines()[-1])
     assert (result["stopped"], result["target_reached"], result["total_steps"]) == (None, False, 4096)
-    assert "target return 501: NOT reached" in out.err
+    assert result["target_try"] is None
+    assert "target return 501: NOT reached\n" in out.err
+
+
+def test_a_try_that_was_luckier_than_the_final_evaluation_is_said_to_be(monkeypatch, capsys):
+    """Tries find 61, the policy is worth less."""
+    evaluations(monkeypatch, *[61.0] * 20)
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in PPO.items() if name != "progress"]
+    assert main(["train", "CartPole-v1", "--target-return=60", "--json", *words]) == 0
+    out = capsys.readouterr()
+    result = json.loads(out.out.splitlines()[-1])
+    assert (result["stopped"], result["target_reached"]) == ("target_return", False)
+    assert result["target_try"] == {"step": result["total_steps"], "mean_return": 61.0, "episodes": 12}
+    assert result["eval"]["mean_return"] < 60.0
+    said = "target return 60: reached in a try (61.0 over 12 episodes), NOT in the final evaluation on fresh ones\n"
+    assert said in out.err
 
 
 def tries(text):
@@ -297,6 +320,15 @@ def test_a_run_that_reached_it_is_over_until_it_gets_more_steps(tmp_path, capsys
     longer = resume(run, total_steps=4096).result
     assert "target return of 60 is reached; training goes on" in capsys.readouterr().out
     assert (longer["total_steps"], longer["stopped"]) == (4096, None)
+
+
+def test_the_state_of_an_earlier_version_is_read():
+    """It knew nothing of tries: in each it played the episodes of the final evaluation."""
+    looked = make_target()
+    state = looked.state_dict()
+    del state["tries"]
+    looked.load_state_dict({**state, "found": [[101.0] * 3, [5] * 3, 0], "last_step": 40})
+    assert (looked.tries, looked.summary) == (0, {"step": 40, "mean_return": 101.0, "episodes": 3})
 
 
 def test_wrong_settings_are_refused():

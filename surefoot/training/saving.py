@@ -70,9 +70,11 @@ class Saving:
         assert trainer.run is not None
         if not writing.done(patience):
             return False
-        if isinstance(writing.error, OSError) and trainer.follow():  # renamed in the middle of it
-            self._writing = writing = Writing(trainer.run.checkpoints, writing.snapshot, best=writing.best)
-            writing.done()
+        if isinstance(writing.error, OSError):
+            trainer.follow()
+            if writing.root != trainer.run.checkpoints:  # renamed in the middle of it
+                self._writing = writing = Writing(trainer.run.checkpoints, writing.snapshot, best=writing.best)
+                writing.done()
         self._writing = None
         if isinstance(writing.error, OSError):
             self._refused(trainer, writing.snapshot.step, writing.error)

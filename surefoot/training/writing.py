@@ -22,9 +22,9 @@ class Writing:
     """
 
     def __init__(self, root: Path, snapshot: Snapshot, *, best: bool, logs: Sequence[int] = ()) -> None:
-        self.snapshot, self.best = snapshot, best
+        self.root, self.snapshot, self.best = root, snapshot, best
         self.error: BaseException | None = None
-        self._root, self._logs = root, list(logs)
+        self._logs = list(logs)
         self._thread = Thread(target=self._write, name="surefoot-checkpoint", daemon=True)
         try:
             self._thread.start()
@@ -36,7 +36,7 @@ class Writing:
             # The checkpoint remembers how long the logs are: their rows must not come to the disk after it.
             for handle in self._logs:
                 os.fsync(handle)
-            write_checkpoint(self._root, self.snapshot.step, self.snapshot.files, self.snapshot.facts, best=self.best)
+            write_checkpoint(self.root, self.snapshot.step, self.snapshot.files, self.snapshot.facts, best=self.best)
         except BaseException as error:  # raised where it is waited for
             self.error = error
         finally:

@@ -208,3 +208,88 @@ def test_an_env_that_cannot_draw_is_an_error_of_the_video_and_no_end_of_a_traini
     assert re.search(rf"render of {NAME} raised ZeroDivisionError", said)
     assert_shows_my_traceback(said)
     assert list(RUN.rglob("*.mp4")) == []
+
+
+# sys.exit() in somebody's code: an error of that code, never a run that looks as if it had gone well
+
+
+def assert_blamed(said, where):
+    assert re.search(rf"{where} of .*(Exits|CartPole-v1).* raised SystemExit: 0", said), said
+    assert f'File "{ENVS}"' in said.partition("Traceback")[2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("where", "at"), [("step", 70), ("reset", 5), ("close", 1)])
+def test_an_env_that_calls_sys_exit_is_an_env_that_raises(capsys, where, at, workers):
+    assert train("Exits", {"where": where, "at": at}, f"--workers={workers}") == 1
+    assert_blamed(capsys.readouterr().err, where)
+    run = opened(RUN)
+    assert run.directory.read_status()["state"] == "failed"
+    if where == "step":
+        assert_failed_in_order(128)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_env_that_calls_sys_exit_when_it_is_made_is_named_before_there_is_a_run(capsys, workers):
+    assert train("Exits", {"where": "init"}, f"--workers={workers}") == 1
+    assert "envs.py:Exits raised SystemExit" in capsys.readouterr().err
+    assert not RUN.exists()
+
+
+@pytest.mark.parametrize("where", ["init", "reset", "step", "close"])
+def test_an_evaluation_that_meets_sys_exit_fails_and_the_training_is_kept(capsys, where):
+    kwargs = json.dumps({"where": where, "at": 2 if where == "init" else 1})
+    words = [*command(RUN, eval_every=None), f"--eval-env={ENVS}:Exits", f"--eval-env-kwargs={kwargs}"]
+    envs.Breaks.made = 0
+    assert main(words) == 1
+    assert "raised SystemExit" in capsys.readouterr().err
+    if where != "close":  # which is tried before the training
+        assert newest(opened(RUN)).name == "1600"
+        assert main(["eval", str(RUN), "--trust", "--episodes=1"]) == 1
+        assert "raised SystemExit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["render", "close"])
+def test_a_video_that_meets_sys_exit_is_an_error_of_the_video(capsys, where):
+    assert train("Exits", {"where": "nowhere"}, total_steps=32) == 0
+    config = RUN / "config.toml"
+    config.write_text(config.read_text().replace("nowhere", where))
+    assert main(["video", str(RUN), "--trust", "--max-steps=3"]) == 1
+    assert_blamed(capsys.readouterr().err, where)
+
+
+@pytest.mark.parametrize("text", ["import sys; sys.exit(0)", "raise SystemExit"])
+def test_a_file_or_module_that_calls_sys_exit_when_it_is_loaded_is_an_error(capsys, monkeypatch, text):
+    Path("my_leaving_module.py").write_text(text)
+    monkeypatch.syspath_prepend(Path.cwd())
+    assert main(["train", "my_leaving_module.py:Env", "--run-dir=run"]) == 1
+    assert main(["train", "CartPole-v1", "--callbacks", "my_leaving_module:Callback", "--run-dir=run"]) == 1
+    assert capsys.readouterr().err.count("raised SystemExit") == 2
+    assert not RUN.exists()
+
+
+def test_the_doctor_names_an_env_that_calls_sys_exit(capsys):
+    assert main(["doctor", f"{ENVS}:Exits"]) == 1
+    assert "SystemExit: 0" in capsys.readouterr().out
+
+
+CALLBACK = """
+import sys, surefoot
+class Leaves(surefoot.Callback):
+    def {method}(self, trainer, *_):
+        if trainer.step >= {step}:
+            sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "state"), [("on_update", "failed"), ("on_log", "failed"), ("on_end", "failed"), ("on_exit", "done")]
+)
+def test_a_callback_that_calls_sys_exit_does_not_make_a_run_that_went_well(capsys, method, state):
+    Path("mine.py").write_text(CALLBACK.format(method=method, step=800))
+    assert main([*command(RUN, eval_every=None), "--callbacks", "mine.py:Leaves"]) == 1
+    said = capsys.readouterr().err
+    assert "surefoot: sys.exit(0) was called inside the run; to end it early, a callback calls trainer.stop" in said
+    assert 'mine.py", line 6' in said
+    assert opened(RUN).directory.read_status()["state"] == state
+    surefoot.load(RUN)

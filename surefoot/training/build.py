@@ -17,7 +17,7 @@ from surefoot.engine.fast import choose_engine, compile_parts
 from surefoot.engine.native import NativeCollector, NativeLearner
 from surefoot.engine.optimize import Learner
 from surefoot.engine.torch_threads import fastest_torch
-from surefoot.envs.checks import blamed
+from surefoot.envs.checks import blamed, reset_result, supported_spaces
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
@@ -104,8 +104,9 @@ def build_envs(
 def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
     """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
     declared_mode(envs)
+    supported_spaces(envs, "single_")
     with blamed("reset", envs):
-        obs, info = envs.reset(seed=vector_seed(seed))
+        obs, info = reset_result(envs.reset(seed=vector_seed(seed)), envs)
     return TensorEnvs(envs, (obs, info)) if holds_tensors(obs) else VectorEnvs(envs, seed, (obs, info))
 
 

@@ -17,6 +17,7 @@ from surefoot.runs import find_run
 from surefoot.runs.directory import shell_path
 from surefoot.runs.files import read_json
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
+from surefoot.training.inert import check_timeout
 from surefoot.training.presets import load_preset
 from surefoot.training.progress import as_return
 
@@ -59,6 +60,7 @@ def run(words: Sequence[str]) -> int:
     if control["like"]:
         source, preset = _config_of(control["like"]), "none"
     config = resolve(control["env"], typed_algo, preset, source, arguments)
+    check_timeout(config)
     out = sys.stderr if control["json"] else sys.stdout
     if control["dry_run"]:
         print(describe(config), file=out)

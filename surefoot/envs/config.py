@@ -31,7 +31,9 @@ class EnvConfig(Settings):
         "Processes that step the envs; 0: this one, which is fastest for cheap envs; auto: measured at the start.",
         low=0,
     )
-    env_timeout: float = setting(60.0, "Seconds that a worker may take for a step before it counts as hung.", above=0.0)
+    env_timeout: float = setting(
+        60.0, "Seconds that a worker may take for a step before it counts as hung; needs workers.", above=0.0
+    )
     restart_workers: int = setting(
         0, "Dead or hung workers to replace, all in all; their open episodes are cut.", low=0
     )

@@ -13,6 +13,7 @@ from surefoot.envs.checks import (
     as_flag,
     as_number,
     blame,
+    blamed,
     check_first_observation,
     pack_row,
     require_finite,
@@ -226,7 +227,8 @@ class GymEnvs:
         for index, env in enumerate(self.envs):
             episode, actions = self._open.read(state, index)
             if actions is not None:
-                self._store(index, *env.replay(episode, actions))
+                with blamed("replay", env):
+                    self._store(index, *env.replay(episode, actions))
             if actions is None or not np.array_equal(np.asarray(self._obs[index], last_obs.dtype), last_obs[index]):
                 lost.append(index)
                 env.episode = episode

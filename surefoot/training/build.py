@@ -240,8 +240,10 @@ def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, l
     check_memory(config.algorithm.rollout_length, num_envs)
     if env is not None:
         number, why = 0, "a vector env steps itself" if vector else "another process cannot be given a function"
-        if config.env.restart_workers:
-            raise UsageError(f"restart_workers needs workers, but {why}; drop it")
+        timed = config.env.env_timeout != type(config.env).env_timeout
+        for name, asked in (("restart_workers", config.env.restart_workers), ("env_timeout", timed)):
+            if asked:
+                raise UsageError(f"{name} needs workers, but {why}; drop it")
     else:
         number, why = choose_workers(config.env, num_envs)
     return replace(config, env=replace(config.env, workers=number)), [f"workers {number} ({why})"]

@@ -20,6 +20,7 @@ from surefoot.runs.files import read_json
 from surefoot.text import print
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
 from surefoot.training.elsewhere import explain
+from surefoot.training.inert import check_timeout
 from surefoot.training.presets import load_preset
 from surefoot.training.progress import as_return
 from surefoot.training.screen import fit
@@ -48,6 +49,7 @@ def run(words: Sequence[str]) -> int:
     if control["like"]:
         source, preset = _config_of(control["like"]), "none"
     config = resolve(control["env"], typed_algo, preset, source, arguments)
+    check_timeout(config)
     out = sys.stderr if control["json"] else sys.stdout
     if control["dry_run"]:
         print(fit(describe(config), out), file=out)

@@ -227,6 +227,7 @@ class TensorCollector:
 
     def _require_sound(self, used: int, rollout: Rollout) -> None:
         """What the adapter of NumPy's envs looks for at every step."""
+        self.envs.odd_flags()
         finals, faults = rollout.final_inputs[None], []
         for what, values in (
             ("observation", rollout.obs),

@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
 from surefoot.errors import USER_ERRORS, EnvError, NonFiniteError, SurefootError, UsageError
+from surefoot.spaces.supported import require_supported
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
     from surefoot.types import Array
+
+
+FIVE = "(observation, reward, terminated, truncated, info)"
 
 
 @contextmanager
@@ -25,7 +30,60 @@ def blamed(call: str, env: object) -> Iterator[None]:
     except SurefootError:
         raise
     except USER_ERRORS as error:
-        raise EnvError(f"{call} of {env} raised {type(error).__name__}: {error}") from error
+        raise blame(call, env, error) from error
+
+
+def blame(call: str, env: object, error: BaseException) -> EnvError:
+    """The EnvError for what a method of the env raised."""
+    hint = ""
+    if isinstance(error, ValueError) and "values to unpack" in str(error):  # by a wrapper around it
+        hint = f" (step must return five values, {FIVE}, and reset two, (observation, info))"
+    return EnvError(f"{call} of {env} raised {type(error).__name__}: {error}{hint}")
+
+
+def reset_result(found: Any, env: object) -> tuple[Any, dict[str, Any]]:
+    """What a reset returned, if it is (observation, info)."""
+    if isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], dict):
+        return found[0], found[1]
+    wanted = "it must return two values, (observation, info)"
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise EnvError(f"reset of {env} returned {_described(found)}; {wanted}: return observation, {{}}")
+    raise EnvError(f"reset of {env} returned the info {_short(found[1])}; {wanted}, and info must be a dict (as {{}})")
+
+
+def step_result(found: Any, env: object) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """What a step returned, if it is (observation, reward, terminated, truncated, info)."""
+    if isinstance(found, (tuple, list)) and len(found) == 5 and isinstance(found[4], dict):
+        return found[0], found[1], found[2], found[3], found[4]
+    wanted = f"it must return five values, {FIVE}"
+    if isinstance(found, (tuple, list)) and len(found) == 5:
+        raise EnvError(
+            f"step of {env} returned the info {_short(found[4])}; {wanted}, and info must be a dict (as {{}})"
+        )
+    advice = ""
+    if isinstance(found, (tuple, list)) and len(found) == 4:
+        advice = ". Four are Gym's old API: return done as terminated, and truncated=True where a time limit ended it"
+    raise EnvError(f"step of {env} returned {_described(found)}; {wanted}{advice}")
+
+
+def _described(found: Any) -> str:
+    return f"{len(found)} values" if isinstance(found, (tuple, list)) else f"one value ({type(found).__name__})"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def as_flag(value: Any, what: str, env: object) -> bool:
+    """`terminated` or `truncated`: a bool, NumPy's or a 0 or 1; EnvError naming it otherwise."""
+    if value is True or value is False or type(value) is np.bool_:
+        return bool(value)
+    if value is not None and not isinstance(value, (str, bytes)):
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "biuf" and array.item() in (0, 1):
+            return bool(array.item())
+    raise EnvError(f"{env} returned {what}={_short(value)}; it must be True or False")
 
 
 def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:
@@ -40,12 +98,36 @@ def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:
     raise NonFiniteError(f"{what} of {envs[index]} is not finite: {values[index]}")
 
 
+def require_sound(rows: Array, layout: Layout, what: str, envs: Sequence[object]) -> None:
+    """Finite numbers, and choices within their range: an error naming the first env whose row has others."""
+    require_finite(rows, what, envs)
+    if layout.limits is None or not np.count_nonzero(outside := rows.view(np.uint32) >= layout.limits):
+        return
+    index, column = (int(place) for place in np.argwhere(outside)[0])
+    leaf = next(leaf for leaf in layout.leaves if leaf.span.start <= column < leaf.span.stop)
+    at = column - leaf.offset
+    start, size = int(np.ravel(leaf.start)[at if np.size(leaf.start) > 1 else 0]), leaf.sizes[at] if leaf.sizes else 2
+    number = f" number {at}" if leaf.size > 1 else ""
+    raise EnvError(
+        f"{what} of {envs[index]} is not in its space: {leaf.name}{number} is {rows[index, column] + start:g}; "
+        f"its space says {start} to {start + size - 1}"
+    )
+
+
 def pack_row(env: object, obs: Any, layout: Layout, mask: Array | None = None) -> Array:
     """An observation as a row of the layout; EnvError naming the env where it does not fit."""
     try:
-        return layout.pack(obs, mask)
+        row = layout.pack(obs, mask)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise EnvError(f"{env} returned an observation that is not in its space: {error}") from error
+    if row.dtype is not layout.dtype and not _castable(row.dtype, layout.dtype):
+        raise EnvError(f"{env} returned an observation of {row.dtype}; its space says {layout.dtype}")
+    return row
+
+
+@cache
+def _castable(found: np.dtype[Any], declared: np.dtype[Any]) -> bool:
+    return np.can_cast(found, declared, casting="same_kind")
 
 
 def as_number(value: Any, what: str, env: object) -> float:
@@ -70,6 +152,20 @@ def check_first_observation(env: object, space: spaces.Space[Any], obs: Any) -> 
     array = np.asarray(obs)
     if space.dtype is not None and not np.can_cast(array.dtype, space.dtype, casting="same_kind"):
         raise EnvError(f"{env} returned observations of {array.dtype}; its space says {space.dtype}")
+
+
+def supported_spaces(env: object, prefix: str = "") -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """(observation space, action space) of an env that has not been reset yet; UsageError where one cannot serve.
+
+    `prefix`: of the attributes' names.
+    """
+    found = [getattr(env, f"{prefix}{name}_space", None) for name in ("observation", "action")]
+    require_supported(found[0], "observation")
+    require_supported(found[1], "action")
+    assert found[0] is not None
+    assert found[1] is not None
+    check_action_space(found[1])
+    return found[0], found[1]
 
 
 def check_action_space(space: spaces.Space[Any]) -> None:

@@ -34,7 +34,9 @@ class EnvConfig(Settings):
         "Processes that step the envs; 0: no extra ones, fastest for cheap envs; auto: measured at the start.",
         low=0,
     )
-    env_timeout: float = setting(60.0, "Seconds that a worker may take for a step before it counts as hung.", above=0.0)
+    env_timeout: float = setting(
+        60.0, "Seconds that a worker may take for a step before it counts as hung; needs workers.", above=0.0
+    )
     restart_workers: int = setting(
         0, "How many dead or hung workers to replace in total; their open episodes are cut.", low=0
     )

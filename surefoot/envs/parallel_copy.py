@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from surefoot.envs.checks import as_flag, blamed, reset_result, step_result
 from surefoot.envs.make import PARALLEL, load_object
 from surefoot.envs.open_episodes import LONGEST_REPLAY, close_all, kept
 from surefoot.envs.seeds import derive_seed, episode_seed
@@ -150,11 +151,9 @@ class Copy:
         self.steps = 0
         self.actions.clear()
         self._gone.clear()
-        try:
-            self.observations, self.infos = self.env.reset(seed=self.seed, options=None)
+        with blamed("reset", self):
+            self.observations, self.infos = reset_result(self.env.reset(seed=self.seed, options=None), self)
             present = set(self.env.agents)
-        except USER_ERRORS as error:
-            raise EnvError(f"reset of {self} raised {type(error).__name__}: {error}") from error
         self._require_known(present)
         self.alive = [agent in present for agent in self.agents]
         self.incomplete = not all(self.alive)
@@ -169,12 +168,10 @@ class Copy:
         self.steps += 1
         if self.steps <= LONGEST_REPLAY:
             self.actions.append([kept(action) for action in actions])
-        try:
-            found = self.env.step({agent: chosen[agent] for agent in acting})
+        with blamed("step", self):
+            found = step_result(self.env.step({agent: chosen[agent] for agent in acting}), self)
             self.observations, self.rewards, terminations, truncations, self.infos = found
             present = set(self.env.agents)
-        except USER_ERRORS as error:
-            raise EnvError(f"step of {self} raised {type(error).__name__}: {error}") from error
         self._require_known(present)
         for values, what in (
             (self.observations, "observation"),
@@ -184,7 +181,11 @@ class Copy:
         ):
             self._require(values, what, acting)
         over = self.max_steps is not None and self.steps >= self.max_steps
-        self.ends = {agent: (bool(terminations[agent]), bool(truncations[agent]) or over) for agent in acting}
+        self.ends = {}
+        for agent in acting:
+            name = AgentOfCopy(self, agent)
+            cut = as_flag(truncations[agent], "truncated", name)
+            self.ends[agent] = as_flag(terminations[agent], "terminated", name), cut or over
         for agent in acting:
             if any(self.ends[agent]):
                 self._gone.add(agent)
@@ -213,9 +214,13 @@ class Copy:
             raise EnvError(f"{self} has the agents {sorted(map(str, unknown))}, who are not among its possible_agents")
 
     def _require(self, values: Any, what: str, agents: Sequence[str]) -> None:
+        if not isinstance(values, Mapping):
+            raise EnvError(f"{self} returned {what}s that are no dict by agent, but {type(values).__name__}")
         for agent in agents:
             if agent not in values:
                 raise EnvError(f"{self} returned no {what} for {agent}")
+            if not isinstance(info := self.infos.get(agent, {}), dict):
+                raise EnvError(f"{self} returned the info {info!r} for {agent}; it must be a dict: return {{}}")
 
 
 class EvaluationCopy(Copy):

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from surefoot.envs.checks import as_number, check_action_space, check_first_observation, pack_row, require_finite
+from surefoot.envs.checks import (
+    as_number,
+    check_first_observation,
+    pack_row,
+    require_finite,
+    supported_spaces,
+)
 from surefoot.envs.open_episodes import OpenEpisodes, close_all
 from surefoot.envs.parallel_copy import AgentOfCopy, Copy
 from surefoot.errors import EnvError, UsageError
@@ -52,8 +58,7 @@ class ParallelEnvs:
                 raise UsageError(f"{copy} has the agents {copy.agents}, but another copy has {self.agents}")
         self.num_agents = len(self.agents)
         self.num_envs = len(self.copies) * self.num_agents
-        self.observation_space, self.action_space = first.observation_space, first.action_space
-        check_action_space(self.action_space)
+        self.observation_space, self.action_space = supported_spaces(first)
         self._names = [AgentOfCopy(copy, agent) for copy in self.copies for agent in self.agents]
         self.masks = ActionMasks(self.action_space)
         self._checked, self._open = False, OpenEpisodes(self.action_space, agents=True)

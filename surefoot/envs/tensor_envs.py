@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from surefoot.envs.atari import LIFE_LOST
-from surefoot.envs.checks import blamed, check_action_space
+from surefoot.envs.checks import blamed, reset_result, step_result, supported_spaces
 from surefoot.envs.vector_envs import declared_mode
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
@@ -52,8 +52,7 @@ class TensorEnvs:
     def __init__(self, envs: VectorEnv[Any, Any, Any], begun: tuple[Any, dict[str, Any]]) -> None:
         """`begun` is what the first, seeded reset returned."""
         self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
-        self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
-        check_action_space(self.action_space)
+        self.observation_space, self.action_space = supported_spaces(envs, "single_")
         self.time_limit = envs.spec.max_episode_steps if envs.spec else None
         self.masks = ActionMasks(self.action_space)
         self._mask_source = self._find_masks(begun[1])
@@ -67,6 +66,7 @@ class TensorEnvs:
         ]
         self._none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self._ended = self._none
+        self._odd: dict[str, Tensor] = {}  # [N]: whose flags were neither 0 nor 1
         self.notes = (
             "note: a ready-made vector env has one seed for all its episodes",
             f"note: the envs' tensors stay on {self.device}; faults of theirs are looked for once per rollout",
@@ -105,18 +105,17 @@ class TensorEnvs:
 
     def _reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         with blamed("reset", self):
-            obs, info = self.envs.reset(**how)
+            obs, info = reset_result(self.envs.reset(**how), self)
         return obs, info
 
     def step(self, action: Any, active: Any = None) -> Any:
         """A vector env steps all or none: inactive envs (a mask on the device) are stepped, their step is invalid."""
         self._steps += 1
         with blamed("step", self):
-            raw, reward, terminated, truncated, info = self.envs.step(action)
+            raw, reward, terminated, truncated, info = step_result(self.envs.step(action), self)
         # Copies: a simulator may write into its own buffers at the reset that follows here.
         reward = self._column(reward, "rewards").clone()
-        terminated = self._column(terminated, "terminated").bool().clone()
-        truncated = self._column(truncated, "truncated").bool().clone()
+        terminated, truncated = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
         done = terminated | truncated
         same_step, next_step = (self.mode is m for m in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP))
         obs = self._rows(raw, info, None if same_step else done)
@@ -169,10 +168,28 @@ class TensorEnvs:
         if not isinstance(value, Tensor) or tuple(value.shape) != (self.num_envs, *shape):
             found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise EnvError(f"the {what} of {self.envs} must be a tensor of {(self.num_envs, *shape)}, not {found}")
+        if value.is_complex():
+            raise EnvError(f"the {what} of {self.envs} must be real numbers, not {value.dtype}")
         return value
 
     def _column(self, value: Any, what: str) -> Tensor:
         return self._shaped(value, (), what)
+
+    def _flags(self, value: Any, what: str) -> Tensor:
+        """`[N]` bool, a copy. Whether numbers are all 0 or 1 is looked at later (`odd_flags`): reading them here would
+        be a wait for the device."""
+        column = self._column(value, what)
+        if column.dtype != torch.bool:
+            self._odd[what] = self._odd.get(what, self._none) | ~((column == 0) | (column == 1))
+        return column.bool().clone()
+
+    def odd_flags(self) -> None:
+        """EnvError where a flag since the last call was neither 0 nor 1."""
+        odd, self._odd = self._odd, {}
+        for what, wrong in odd.items():
+            if bool(wrong.any()):
+                index = int(wrong.nonzero()[0])
+                raise EnvError(f"vector env, index {index} returned {what} that are neither True nor False; use bool")
 
     def _final_info(self, info: dict[str, Any]) -> dict[str, Tensor]:
         columns = info.get("final_info", info) if self.mode is AutoresetMode.SAME_STEP else info

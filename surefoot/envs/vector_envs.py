@@ -10,7 +10,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from surefoot.envs.atari import LIFE_LOST
-from surefoot.envs.checks import blamed, check_action_space, require_finite
+from surefoot.envs.checks import (
+    as_flag,
+    blamed,
+    require_finite,
+    reset_result,
+    step_result,
+    supported_spaces,
+)
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
@@ -68,8 +75,7 @@ class VectorEnvs:
     ) -> None:
         """`begun` is what the first reset returned, if it has been asked already."""
         self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
-        self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
-        check_action_space(self.action_space)
+        self.observation_space, self.action_space = supported_spaces(envs, "single_")
         self.time_limit = envs.spec.max_episode_steps if envs.spec else None
         self._seed, self._begun = vector_seed(run_seed), begun
         self._fresh, self._steps = begun is not None, 0
@@ -96,7 +102,7 @@ class VectorEnvs:
 
     def _reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         with blamed("reset", self):
-            obs, info = self.envs.reset(seed=None if self._fresh else self._seed, **how)
+            obs, info = reset_result(self.envs.reset(seed=None if self._fresh else self._seed, **how), self)
         self._fresh = True  # later resets go on with the env's own generator
         return obs, info
 
@@ -139,9 +145,9 @@ class VectorEnvs:
         """A vector env steps all or none: inactive envs are stepped too and their step is marked invalid."""
         self._steps += 1
         with blamed("step", self):
-            raw, pay, ended, cut, info = self.envs.step(action)
-        reward = self._column(pay, "rewards", np.float64)
-        terminated, truncated = self._column(ended, "terminated", np.bool_), self._column(cut, "truncated", np.bool_)
+            raw, pay, ended, cut, info = step_result(self.envs.step(action), self)
+        reward = self._column(pay, "rewards").astype(np.float64)
+        terminated, truncated = self._flags(ended, "terminated"), self._flags(cut, "truncated")
         valid = ~self._ended if self.mode is AutoresetMode.NEXT_STEP else np.ones(self.num_envs, np.bool_)
         done = terminated | truncated
         same_step = self.mode is AutoresetMode.SAME_STEP
@@ -163,15 +169,26 @@ class VectorEnvs:
         life_lost = None if lost is None else np.asarray(lost, np.bool_) & valid & ~done
         return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, life_lost, first)
 
-    def _column(self, values: Any, what: str, kind: type) -> Array:
-        """`[N]`, a copy. (Another shape might be broadcast somewhere, silently.)"""
+    def _column(self, values: Any, what: str) -> Array:
+        """`[N]` numbers, a copy. (Another shape might be broadcast somewhere, silently.)"""
         try:
-            column: Array = np.array(values, kind)
+            column: Array = np.array(values)
         except (ValueError, TypeError) as error:
             raise EnvError(f"{self} returned {what} that are no numbers: {error}") from error
         if column.shape != (self.num_envs,):
             raise EnvError(f"{self} returned {what} of the shape {column.shape}; it must be {(self.num_envs,)}")
+        if column.dtype.kind not in "fiub":
+            raise EnvError(f"{self} returned {what} that are no numbers, but of {column.dtype}: {column[:8]}")
         return column
+
+    def _flags(self, values: Any, what: str) -> Array:
+        """`[N]` bool, a copy."""
+        column = np.array(values)
+        if column.dtype == np.bool_ and column.shape == (self.num_envs,):
+            return column
+        if column.shape == (self.num_envs,):
+            return np.array([as_flag(flag, what, name) for flag, name in zip(column, self._names, strict=True)])
+        return self._column(values, what)  # which says what is wrong
 
     def _final_obs(self, obs: Array, info: dict[str, Any], index: int) -> Array:
         if self.mode is not AutoresetMode.SAME_STEP:

@@ -126,15 +126,19 @@ class Embedded(nn.Module):
     """A learned vector for each choice of each component: their tables stand one below the other in a single one."""
 
     offset: Tensor
+    most: Tensor
 
     def __init__(self, leaf: Leaf, embedding_size: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.leaf, self.size = leaf, len(leaf.sizes) * embedding_size
         self.table = embedding(sum(leaf.sizes), embedding_size, generator)
         self.register_buffer("offset", _whole([0, *accumulate(leaf.sizes[:-1])]), persistent=False)
+        self.register_buffer("most", _whole([size - 1 for size in leaf.sizes]), persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
         flat = values.reshape(len(values), len(self.leaf.sizes)).long()
+        # Envs of tensors are looked at after a rollout: until then a choice that does not exist must not crash.
+        flat = flat.clamp(min=0).minimum(self.most)
         vectors: Tensor = self.table(flat + self.offset)  # [B, components, embedding_size]
         return vectors.reshape(len(values), self.size)
 

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from surefoot.errors import UsageError
+from surefoot.spaces.supported import unsupported
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 MASK = "action_mask"  # the key of a Dict observation that is a mask, by everybody's convention
 MOST_CHOICES = 2**24  # whole numbers that float32 tells apart
 Kind = Literal["vector", "image", "discrete", "multi_discrete", "binary"]
+CHOICES: tuple[Kind, ...] = ("discrete", "multi_discrete", "binary")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Layout:
         self.shape: tuple[int, ...] = self.leaves[0].shape if self.plain else (self.numbers + mask_size,)
         kept = self.plain and self.leaves[0].dtype.kind != "f"
         self.dtype: np.dtype[Any] = self.leaves[0].dtype if kept else np.dtype(np.float32)
+        self.limits = None if self.plain else _limits(self.leaves, self.shape)
 
     @property
     def mask(self) -> slice | None:
@@ -88,10 +91,10 @@ class Layout:
     def pack_batch(self, value: Any, count: int, mask: Array | None = None) -> Array:
         """Rows of a vector env's observation, whose leaves have one more axis in front."""
         if self.plain:
-            return np.asarray(value)
+            return _numbers(value, self.leaves[0])
         rows = np.empty((count, *self.shape), np.float32)
         for leaf in self.leaves:
-            part = np.asarray(_at(value, leaf.path)).reshape(count, -1)
+            part = _numbers(_at(value, leaf.path), leaf).reshape(count, -1)
             if part.shape[1] != leaf.size:
                 raise ValueError(f"'{leaf.path}' has {part.shape[1]} numbers; its space says {leaf.size}")
             rows[:, leaf.span] = part - np.reshape(leaf.start, -1)
@@ -161,10 +164,7 @@ def _leaf(space: spaces.Space[Any], path: str, offset: int) -> Leaf:
         if not size:
             raise UsageError(f"{name} = {space} is empty")
         return Leaf(path, "binary", space.shape, np.dtype(space.dtype), offset, size)
-    raise UsageError(
-        f"{name} is a {type(space).__name__}, which has no fixed size; supported are Box, Discrete, MultiDiscrete, "
-        "MultiBinary, and Dict and Tuple of them. Wrap the env so that it shows one of these."
-    )
+    raise unsupported(space, name)
 
 
 def _check_choices(name: str, space: spaces.Space[Any], choices: int) -> None:
@@ -181,11 +181,36 @@ def _at(value: Any, path: str) -> Any:
 
 def _shaped(value: Any, leaf: Leaf) -> Array:
     # Assigning a wrong shape would broadcast silently.
-    array = np.asarray(value)
+    array = _numbers(value, leaf)
     if array.shape != leaf.shape:
-        what = f"'{leaf.path}'" if leaf.path else "an observation"
-        raise ValueError(f"{what} has the shape {array.shape}; its space says {leaf.shape}")
+        raise ValueError(f"{_called(leaf)} has the shape {array.shape}; its space says {leaf.shape}")
     return array
+
+
+def _numbers(value: Any, leaf: Leaf) -> Array:
+    # NumPy would drop an imaginary part and read numbers out of texts.
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{_called(leaf)} is of {array.dtype}; its space says {leaf.dtype}")
+    return array
+
+
+def _called(leaf: Leaf) -> str:
+    return f"'{leaf.path}'" if leaf.path else "an observation"
+
+
+def _limits(leaves: tuple[Leaf, ...], shape: tuple[int, ...]) -> Array | None:
+    """`[W]` uint32: a choice in a row must be below, both read as bits; None where there are no choices.
+
+    The bits of floats from 0 on are in the order of the numbers, and those of a negative one are above them all: one
+    comparison sees both ends of a range.
+    """
+    limits = np.full(shape, np.iinfo(np.uint32).max, np.uint32)
+    for leaf in leaves:
+        if leaf.kind in CHOICES:
+            sizes = np.array(leaf.sizes or (2,) * leaf.size, np.float32)
+            limits[leaf.span] = sizes.view(np.uint32)
+    return limits if any(leaf.kind in CHOICES for leaf in leaves) else None
 
 
 def _value(numbers: Array, leaf: Leaf) -> Any:

@@ -20,7 +20,7 @@ from surefoot.engine.optimize import Learner
 from surefoot.engine.threads import most_threads
 from surefoot.engine.torch_modes import own_modes
 from surefoot.engine.torch_threads import fastest_torch
-from surefoot.envs.checks import blamed
+from surefoot.envs.checks import blamed, reset_result, supported_spaces
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
@@ -115,8 +115,9 @@ def build_envs(
 def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
     """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
     declared_mode(envs)
+    supported_spaces(envs, "single_")
     with blamed("reset", envs):
-        obs, info = envs.reset(seed=vector_seed(seed))
+        obs, info = reset_result(envs.reset(seed=vector_seed(seed)), envs)
     return TensorEnvs(envs, (obs, info)) if holds_tensors(obs) else VectorEnvs(envs, seed, (obs, info))
 
 
@@ -260,8 +261,10 @@ def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, l
     check_memory(config.algorithm.rollout_length, num_envs)
     if env is not None:
         number, why = 0, "a vector env steps itself" if vector else "another process cannot be given a function"
-        if config.env.restart_workers:
-            raise UsageError(f"restart_workers needs workers, but {why}; drop it")
+        timed = config.env.env_timeout != type(config.env).env_timeout
+        for name, asked in (("restart_workers", config.env.restart_workers), ("env_timeout", timed)):
+            if asked:
+                raise UsageError(f"{name} needs workers, but {why}; drop it")
     else:
         number, why = choose_workers(config.env, num_envs)
     return replace(config, env=replace(config.env, workers=number)), [f"workers {number} ({why})"]

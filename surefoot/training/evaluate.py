@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.engine.torch_threads import torch_threads
-from surefoot.envs.checks import as_number, require_finite
+from surefoot.envs.checks import as_flag, as_number, blame, require_sound
 from surefoot.envs.forks import Original
 from surefoot.envs.gym_envs import SeededEpisodes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.native_envs import NativeEpisodes, native_kind, serves_natively
 from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import USER_ERRORS, EnvError
+from surefoot.errors import USER_ERRORS, EnvError, SurefootError
 from surefoot.kernels.classic import classic_library
 from surefoot.math.robust import bootstrap_interval, interquartile_mean
 from surefoot.training.agent import Agent
@@ -249,12 +249,13 @@ class Seat:
             self.row = self.agent.see(self.env, obs, info)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise EnvError(f"{self._doing}: {self.env} showed what the policy cannot read: {error}") from error
-        require_finite(self.row[None], "observation", [self.env])
+        require_sound(self.row[None], self.agent.policy.layout, "observation", [self.env])
 
     def step(self, action: Any) -> tuple[float, bool]:
         """(reward, whether the episode is over)."""
         obs, reward, terminated, truncated, info = call_env(self._doing, self.env, "step", action)
-        over = bool(terminated or truncated)
+        ends = [as_flag(terminated, "terminated", self.env), as_flag(truncated, "truncated", self.env)]
+        over = any(ends)
         if not over:  # nobody acts on the last observation, and its mask may be empty
             self._see(obs, info)
         return as_number(reward, "reward", self.env), over
@@ -286,5 +287,7 @@ def call_env(doing: str, env: SeededEpisodes, method: str, *arguments: Any) -> A
     """A method of the user's env; an error of theirs names the env, its seed, its episode and its step."""
     try:
         return getattr(env, method)(*arguments)
+    except SurefootError as error:
+        raise type(error)(f"{doing}: {error}") from error.__cause__
     except USER_ERRORS as error:
-        raise EnvError(f"{doing}: {method} of {env} raised {type(error).__name__}: {error}") from error
+        raise blame(f"{doing}: {method}", env, error) from error

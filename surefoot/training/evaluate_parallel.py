@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.envs.checks import as_number, require_finite
+from surefoot.envs.checks import as_number, require_sound
 from surefoot.envs.open_episodes import close_all
 from surefoot.envs.parallel_copy import AgentOfCopy, EvaluationCopy
 from surefoot.envs.parallel_envs import agent_row
@@ -46,7 +46,8 @@ class Table:
             obs = self.copy.observations[name.agent]
             rows.append(agent_row(name, obs, self.copy.infos, self.agent.policy.layout, self._masks))
         self.rows = np.stack(rows)
-        require_finite(self.rows, "observation", [self.names[index] for index in self.seated])
+        seated = [self.names[index] for index in self.seated]
+        require_sound(self.rows, self.agent.policy.layout, "observation", seated)
 
     def step(self, actions: Any, memory: Array | None) -> bool:
         """Whether the episode is over. `actions`, `memory`: of those who are seated."""

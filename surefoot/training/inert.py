@@ -19,11 +19,31 @@ def check_inert(config: TrainConfig, algorithm: Algorithm) -> None:
             raise UsageError(f"{name} has no effect {why}")
 
 
+def check_timeout(config: TrainConfig) -> None:
+    """Refuse a time limit that a file or a preset sets for envs without workers: nothing could stop one that hangs.
+
+    Only a fresh run is asked: `--workers auto` may have left an older one without workers.
+    """
+    if config.env.workers == 0 and config.origins.get("workers") != "given":
+        usual, found = type(config.env).env_timeout, config.env.env_timeout
+        if found != usual:
+            raise UsageError(
+                f"env_timeout={found:g} ({config.origins['env_timeout']}) has no effect {no_workers(config)}"
+            )
+
+
+def no_workers(config: TrainConfig) -> str:
+    """Why a time limit has no effect without workers, and what to do."""
+    alone = config.env.env.startswith(("envpool:", "pettingzoo:"))
+    advice = "drop it, as no worker can step this env" if alone else "set --workers 1 (or more) as well, or drop it"
+    return f"without workers (an env that hangs in this process cannot be stopped); {advice}"
+
+
 def _without_effect(config: TrainConfig, algorithm: Algorithm) -> Iterator[tuple[str, str]]:
     algo, typed = config.run.algo, {name for name, origin in config.origins.items() if origin == "given"}
-    # Who switches a thing off in so many words knows that its settings rest.
+    # If a feature is disabled explicitly, its other settings may stay unused.
     if config.env.workers == 0 and "workers" not in typed:
-        yield "env_timeout", "without workers; set --workers as well, or drop it"
+        yield "env_timeout", no_workers(config)
     if config.run.eval_every is None and "eval_every" not in typed:
         yield "selection_episodes", "without eval_every; set --eval-every (the final evaluation has --eval-episodes)"
     if not algorithm.uses_critic:

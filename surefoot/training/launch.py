@@ -35,6 +35,7 @@ from surefoot.training.config import (
 from surefoot.training.encoders import load_encoder
 from surefoot.training.generators import seed_globals
 from surefoot.training.horizon import set_horizon
+from surefoot.training.inert import check_timeout
 from surefoot.training.mirror import require_tracker
 from surefoot.training.screen import fit
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, no_way_out, say
@@ -70,6 +71,7 @@ def train_config(
     config = settled(config)
     vector = env if isinstance(env, gym.vector.VectorEnv) else None
     factory = env if callable(env) and vector is None and not isinstance(env, str) else None
+    check_timeout(config)
     _prepare_process(config, own_process)
     own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
     config, chosen = settle_workers(config, vector or factory)

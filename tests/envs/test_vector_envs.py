@@ -226,7 +226,10 @@ def test_interrupts_and_our_own_errors_go_through(error, method):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda obs, reward, ended, cut, info: (obs, reward, ended, info), "step of .* raised ValueError: not enough"),
+        (
+            lambda obs, reward, ended, cut, info: (obs, reward, ended, info),
+            "step of .* returned 4 values; it must return five",
+        ),
         (lambda obs, *rest: (obs[:, :1], *rest), "returned observations that are not in its space"),
         (lambda obs, reward, *rest: (obs, reward[:, None], *rest), r"rewards of the shape \(2, 1\); it must be \(2,\)"),
         (lambda obs, reward, *rest: (obs, ["a", "b"], *rest), "rewards that are no numbers"),

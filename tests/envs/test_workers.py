@@ -627,6 +627,8 @@ class TestAuto:
     def test_nothing_is_started_where_there_is_nothing_to_choose(self, monkeypatch):
         monkeypatch.delattr(auto, "WorkerEnvs")
         assert choose_workers(own("Slow"), 1) == (0, "one env")
+        timed = EnvConfig(env="CartPole-v1", workers="auto", env_timeout=5.0)
+        assert choose_workers(timed, 1) == (1, "env_timeout needs one; one env")
         number, why = choose_workers(EnvConfig(env="CartPole-v1", workers="auto", restart_workers=1), 4)
         assert (number, why) == (2, "as many as there are cores or envs, for restart_workers needs them")
         monkeypatch.setattr(auto, "usable_cores", lambda: 1)

@@ -110,8 +110,8 @@ def test_noise_has_the_leading_shape_asked_for():
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (spaces.Text(5), "Text.*no fixed length.*supported: Discrete, MultiDiscrete, MultiBinary, Box"),
-        (spaces.Sequence(spaces.Discrete(2)), "Sequence.*no fixed length"),
+        (spaces.Text(5), "Text.*no fixed size.*supported are Box, Discrete, MultiDiscrete, MultiBinary"),
+        (spaces.Sequence(spaces.Discrete(2)), "Sequence.*no fixed size"),
         (spaces.Graph(spaces.Discrete(2), None), "Graph.*no fixed size"),
         (spaces.OneOf([spaces.Discrete(2), BOX]), "OneOf"),
         (spaces.Tuple([spaces.Discrete(2), spaces.Text(5)]), "Text"),

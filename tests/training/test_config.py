@@ -2,7 +2,9 @@
 
 import pytest
 
+import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.cli.main import main
 from surefoot.errors import UsageError
 from surefoot.training import presets
 from surefoot.training.config import all_options, resolve, to_toml
@@ -113,6 +115,28 @@ def test_a_file_may_name_settings_without_effect(tmp_path):
     file.write_text(to_toml(resolve("CartPole-v1", overrides={"eval_every": 10_000, "selection_episodes": 5})))
     config = resolve(preset=None, config_file=file, overrides={"eval_every": "none"})
     assert (config.run.eval_every, config.run.selection_episodes) == (None, 5)
+
+
+def test_a_time_limit_for_envs_without_workers_is_refused_wherever_it_comes_from(tmp_path, capsys):
+    file = tmp_path / "mine.toml"
+    file.write_text('env = "CartPole-v1"\nenv_timeout = 5.0\n')
+    said = r"env_timeout=5 \(file .*mine.toml\) has no effect without workers.*set --workers 1"
+    with pytest.raises(UsageError, match=said):
+        surefoot.train(config=file, total_steps=1024)
+    assert main(["train", "--config", str(file), "--dry-run"]) == 2
+    assert "set --workers 1 (or more) as well, or drop it" in capsys.readouterr().err
+    assert main(["train", "--config", str(file), "--workers", "1", "--dry-run"]) == 0
+    file.write_text('env = "envpool:CartPole-v1"\nenv_timeout = 5.0\n')
+    with pytest.raises(UsageError, match="drop it, as no worker can step this env"):
+        surefoot.train(config=file, total_steps=1024)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_auto_left_without_workers_can_be_resumed_with_its_time_limit(tmp_path):
+    """Its own file names both."""
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(resolve("CartPole-v1", overrides={"workers": 0, "env_timeout": 5.0})))
+    assert resolve(preset=None, config_file=file).env.env_timeout == 5.0
 
 
 def test_value_minibatches_of_trpo_must_divide_too():

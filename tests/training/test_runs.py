@@ -245,7 +245,7 @@ def test_a_nan_observation_stops_the_run_naming_the_env():
     ("space", "message"),
     [
         (spaces.Text(5), "Text, which has no fixed size"),
-        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), "a is a Sequence"),
+        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), "'a' of the observation space is a Sequence"),
         (spaces.Box(0, 1, (0,), np.float32), "empty"),
     ],
 )

@@ -33,7 +33,14 @@ def usable_cores() -> int:
 
 
 def choose_workers(config: EnvConfig, num_envs: int) -> tuple[int, str]:
-    """(as many workers as are best for an env by id or file, why)."""
+    """(as many workers as are best for an env by id or file, why); at least one where a time limit needs it."""
+    number, why = _fastest(config, num_envs)
+    if number or config.env_timeout == type(config).env_timeout:
+        return number, why
+    return 1, f"env_timeout needs one; {why}"
+
+
+def _fastest(config: EnvConfig, num_envs: int) -> tuple[int, str]:
     most = min(usable_cores(), num_envs)
     if config.restart_workers:
         return most, "as many as there are cores or envs, for restart_workers needs them"

@@ -12,6 +12,7 @@ from surefoot.policies.actions.box import BetaBoxActions, BoxActions, TanhBoxAct
 from surefoot.policies.actions.composite import CompositeActions
 from surefoot.policies.actions.discrete import DiscreteActions, MultiBinaryActions, MultiDiscreteActions
 from surefoot.policies.actions.model import ActionModel
+from surefoot.spaces.supported import unsupported
 
 Bounds: TypeAlias = Literal["clip", "tanh", "beta"]
 MOST_CHOICES = 2**24  # the largest whole number up to which a float32 keeps all
@@ -40,16 +41,7 @@ def build_actions(space: spaces.Space[Any], bounds: Bounds = "clip") -> ActionMo
                 "name one by one; wrap the env so that it takes several smaller choices (MultiDiscrete) or a Box"
             )
         return DiscreteActions(space) if isinstance(space, spaces.Discrete) else MultiDiscreteActions(space)
-    reason = {
-        spaces.Text: "a text has no fixed length",
-        spaces.Sequence: "a sequence has no fixed length",
-        spaces.Graph: "a graph has no fixed size",
-        spaces.OneOf: "which of its spaces is chosen decides what the rest of the action means",
-    }.get(type(space), "it is none of Gymnasium's own")
-    raise UsageError(
-        f"actions of {type(space).__name__} are not supported ({reason}); supported: Discrete, MultiDiscrete, "
-        "MultiBinary, Box, and Dict and Tuple of these. Wrap the env so that it takes one of them."
-    )
+    raise unsupported(space, "the action space")
 
 
 def _parts(space: spaces.Space[Any], inner: Any, bounds: Bounds) -> list[ActionModel]:

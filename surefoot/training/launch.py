@@ -20,21 +20,14 @@ from surefoot.runs.manifest import build_manifest, different_versions
 from surefoot.settings import coerce
 from surefoot.training.build import settle_workers
 from surefoot.training.callbacks import Callback
-from surefoot.training.config import (
-    TrainConfig,
-    Trust,
-    foreign_code,
-    locate_checkpoint,
-    require_trust,
-    resolve,
-    to_toml,
-)
+from surefoot.training.config import TrainConfig, locate_checkpoint, resolve, to_toml
 from surefoot.training.encoders import load_encoder
 from surefoot.training.generators import seed_globals
 from surefoot.training.mirror import require_tracker
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, say
 from surefoot.training.state import Restored, restore, start_from
 from surefoot.training.trainer import Trainer
+from surefoot.training.trust import Trust, needs_trust, require_trust, sign
 from surefoot.training.video import go_headless
 
 if TYPE_CHECKING:
@@ -87,6 +80,7 @@ def train_config(
             seed=config.run.seed,
             preset=config.preset,
             engine=trainer.engine,
+            signature=sign(trainer.config),
         )
         try:
             write_atomic(directory.config, written)
@@ -137,8 +131,8 @@ def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[Mak
 
 def resume_command(directory: RunDirectory, config: TrainConfig) -> str:
     """What to type to go on, ready to be pasted."""
-    as_resumed = replace(config, origins=dict.fromkeys(config.origins, "file"))
-    return f"surefoot resume {shell_path(directory.path)}" + (" --trust" if foreign_code(as_resumed) else "")
+    trust = " --trust" if needs_trust(config, directory.config.absolute()) else ""
+    return f"surefoot resume {shell_path(directory.path)}{trust}"
 
 
 def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:

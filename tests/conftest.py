@@ -20,3 +20,9 @@ def _checkpoints_at_their_steps(monkeypatch):
 def _own_directory(tmp_path, monkeypatch):
     """Every test writes its runs into a directory of its own."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _another_user(tmp_path_factory, monkeypatch):
+    """The key that signs a user's own runs lies in their home, which tests leave alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))

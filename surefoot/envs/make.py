@@ -209,8 +209,11 @@ def _wrap(env: gym.Env[Any, Any], text: str) -> gym.Env[Any, Any]:
     if ":" in name:
         wrapper = load_object(name, "wrappers")
     else:
-        wrapper = getattr(gym.wrappers, name, None)
-        if wrapper is None:
+        try:
+            wrapper = getattr(gym.wrappers, name, None)
+        except ImportError as error:
+            raise UsageError(f"wrappers: {name} needs a package that is not installed: {error}") from None
+        if not isinstance(wrapper, type):
             raise UsageError(f"wrappers: gymnasium.wrappers has no {name!r}{did_you_mean(name, gym.wrappers.__all__)}")
     try:
         wrapped: gym.Env[Any, Any] = wrapper(env, **kwargs)

@@ -19,12 +19,13 @@ from surefoot.runs.files import read_json
 from surefoot.settings import options
 from surefoot.training.agent import Agent
 from surefoot.training.callbacks import Callback
-from surefoot.training.config import TrainConfig, Trust, locate_checkpoint, read_toml, require_trust, resolve
+from surefoot.training.config import TrainConfig, locate_checkpoint, read_toml, resolve
 from surefoot.training.encoders import EncoderCode, check_encoder, handed_over
 from surefoot.training.evaluate import Evaluation, env_maker, evaluate_agent
 from surefoot.training.launch import EnvLike, resume_directory, train_config
 from surefoot.training.session import evaluation_factory
 from surefoot.training.state import load_policy, untrained_policy
+from surefoot.training.trust import Trust, require_trust
 from surefoot.training.video import Recording, record
 
 if TYPE_CHECKING:
@@ -154,8 +155,8 @@ def load(
 ) -> Agent:
     """The agent of a run, of its `latest` checkpoint, its `best` or one of a step; or of one checkpoint's directory.
 
-    Executes nothing of the run and needs no env. A policy with an encoder of your own needs its class, as `encoder`, or
-    `trust=True`, which executes the file or module that the run names.
+    Executes nothing of the run and needs no env. A policy with an encoder of somebody's own needs its class, as
+    `encoder`, or `trust=True`, which executes the file or module that the run names; your own runs need neither.
     """
     source = run.path if isinstance(run, (Run, RunDirectory)) else run
     given = None if encoder is None else check_encoder(encoder, str(encoder))

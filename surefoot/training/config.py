@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from surefoot.training.inert import check_inert
 from surefoot.training.presets import automatic_preset, load_preset
 
 DEFAULT_ALGO = "ppo"
-Trust = bool | Callable[[str], bool]  # yes, no, or somebody to ask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +108,7 @@ class TrainConfig:
     origins: dict[str, str] = field(default_factory=dict)
     preset: str | None = None
     preset_env: str | None = None  # the env that the preset was made for
+    sources: dict[str, Path] = field(default_factory=dict)  # the files among the origins
 
     @property
     def groups(self) -> tuple[Settings, ...]:
@@ -155,20 +155,23 @@ def resolve(
         from_preset = load_preset(named) if named else {}
     _check_preset_algo(named, from_preset, algo_name)
     layers = [(f"preset {named}", from_preset), (f"file {config_file}", from_file), ("given", given)]
+    sources = {} if config_file is None else {f"file {config_file}": Path(config_file).absolute()}
     source = given.get("init_from", from_file.get("init_from", "none"))
     if source not in (None, "none") and not all(option.name in from_file for option in options(PolicyConfig)):
-        layers.insert(1, (f"init_from {source}", policy_settings(str(source))))
-    return _build(algo_name, layers, named, from_preset.get("env"))
+        folder, settings = policy_settings(str(source))
+        layers.insert(1, (f"init_from {source}", settings))
+        sources[f"init_from {source}"] = folder.absolute().parent.parent / "config.toml"
+    return replace(_build(algo_name, layers, named, from_preset.get("env")), sources=sources)
 
 
-def policy_settings(source: str) -> dict[str, Any]:
-    """How the policy of a run or of a checkpoint was built."""
+def policy_settings(source: str) -> tuple[Path, dict[str, Any]]:
+    """(the checkpoint, how its policy was built) of a run, or of a checkpoint."""
     folder, _ = locate_checkpoint(source)
     _, files = read_verified(folder)
     try:
         settings: dict[str, Any] = json.loads(files["policy.json"])["policy"]
         known = {option.name for option in options(PolicyConfig)}
-        return {name: value for name, value in settings.items() if name in known}  # and nothing else of a stranger's
+        return folder, {n: value for n, value in settings.items() if n in known}  # and nothing else of a stranger's
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{folder / 'policy.json'} describes no policy: {error!r}") from None
 
@@ -178,39 +181,6 @@ def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool
     if (Path(source) / MANIFEST).exists():
         return Path(source), []
     return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
-
-
-def foreign_code(config: TrainConfig) -> list[str]:
-    """Code that the settings would import or execute and that nobody typed: it was named in a file."""
-    named = {
-        "env": [config.env.env],
-        "wrappers": [wrapper.partition("{")[0].strip() for wrapper in config.env.wrappers],
-        "callbacks": list(config.run.callbacks),
-        "eval_env": [config.run.eval_env or ""],
-        "encoder": [config.policy.encoder],
-    }
-    return [
-        f"{name} = {path}"
-        for name, paths in named.items()
-        if config.origins.get(name) not in ("given", "default")
-        for path in paths
-        if ":" in path and not path.startswith("envpool:")  # a task of an installed package, looked up by name
-    ]
-
-
-def require_trust(config: TrainConfig, trust: Trust, source: str | Path) -> None:
-    """Nothing that only a file names is imported or executed without a word from the user."""
-    require_word(foreign_code(config), trust, source)
-
-
-def require_word(code: Sequence[str], trust: Trust, source: str | Path) -> None:
-    """`code`: what `source` names."""
-    if not code:
-        return
-    listed = "\n  ".join(code)
-    message = f"{source} names code that would be imported or executed here:\n  {listed}\n"
-    if not (trust(message) if callable(trust) else trust):
-        raise UsageError(f"{message}If you know where it comes from, say so: --trust (trust=True in Python)")
 
 
 def _check_preset_algo(named: str | None, values: Mapping[str, Any], algo: str) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from surefoot.envs.make import load_object
 from surefoot.errors import UsageError
-from surefoot.training.config import Trust, require_word
+from surefoot.training.trust import Trust, require_trusted_encoder
 
 if TYPE_CHECKING:
     from surefoot.policies.config import PolicyConfig
@@ -63,7 +63,7 @@ class EncoderCode:
                 raise UsageError(f"the policy of {source} has no encoder but ours; drop encoder")
             return self.given
         if config.own_encoder and not config.encoder_from_python and config.encoder != self.agreed:
-            require_word([f"encoder = {config.encoder}"], self.trust, source)
+            require_trusted_encoder(config.encoder, self.trust, source)
         return load_encoder(config)
 
 

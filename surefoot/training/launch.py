@@ -23,15 +23,7 @@ from surefoot.runs.manifest import build_manifest, different_machine, different_
 from surefoot.settings import coerce
 from surefoot.training.build import settle_workers
 from surefoot.training.callbacks import Callback
-from surefoot.training.config import (
-    TrainConfig,
-    Trust,
-    foreign_code,
-    locate_checkpoint,
-    require_trust,
-    resolve,
-    to_toml,
-)
+from surefoot.training.config import TrainConfig, locate_checkpoint, resolve, to_toml
 from surefoot.training.encoders import load_encoder
 from surefoot.training.generators import seed_globals
 from surefoot.training.horizon import set_horizon
@@ -41,6 +33,7 @@ from surefoot.training.screen import fit
 from surefoot.training.session import MakeEnv, Session, evaluation_factory, greeting, no_way_out, say
 from surefoot.training.state import Restored, restore, start_from
 from surefoot.training.trainer import Trainer
+from surefoot.training.trust import Trust, needs_trust, require_trust, sign
 from surefoot.training.video import go_headless
 
 if TYPE_CHECKING:
@@ -99,6 +92,7 @@ def train_config(
             acting=trainer.acting,
             learning=trainer.learning,
             **_computed_with(trainer),
+            signature=sign(trainer.config),
         )
         try:
             write_atomic(directory.config, written)
@@ -110,7 +104,7 @@ def train_config(
         if directory is not None:
             directory.unlock()
         raise
-    flags = None if from_python or encoder is not None else resume_flags(config)
+    flags = None if from_python or encoder is not None else resume_flags(directory, config)
     session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags)
     return _run(session, notes)
 
@@ -150,10 +144,9 @@ def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[Mak
     return evaluation_factory(config, factory, spaces), film
 
 
-def resume_flags(config: TrainConfig) -> str:
+def resume_flags(directory: RunDirectory, config: TrainConfig) -> str:
     """What `surefoot resume` must be given besides the directory."""
-    as_resumed = replace(config, origins=dict.fromkeys(config.origins, "file"))
-    return " --trust" if foreign_code(as_resumed) else ""
+    return " --trust" if needs_trust(config, directory.config.absolute()) else ""
 
 
 def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
@@ -241,7 +234,7 @@ def _resumed(
     except BaseException:
         trainer.envs.close()
         raise
-    flags = resume_flags(config)
+    flags = resume_flags(directory, config)
     session = Session(trainer, directory, *envs, own, own_process=own_process, resume_flags=flags)
     session.unwritten = restored.unwritten
     return session, notes

@@ -16,8 +16,9 @@ from surefoot.envs.doctor import examine
 from surefoot.envs.envpool_envs import PoolEnv, PoolEnvs, make_pool, told_apart
 from surefoot.envs.make import make_env
 from surefoot.errors import EnvError, UsageError
-from surefoot.training.config import foreign_code, resolve
+from surefoot.training.config import resolve
 from surefoot.training.presets import automatic_preset
+from surefoot.training.trust import foreign_code
 
 
 class FakePool:

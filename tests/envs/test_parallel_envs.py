@@ -20,7 +20,8 @@ from surefoot.envs.seeds import derive_seed, episode_seed
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
-from surefoot.training.config import foreign_code, resolve
+from surefoot.training.config import resolve
+from surefoot.training.trust import foreign_code
 from tests import parallel_worlds
 from tests.contracts.test_exact_resume import Die, same
 from tests.parallel_worlds import Hybrid, Latecomer, MaskedInObs, MaskedWorld, RandomWorld, World
@@ -273,9 +274,7 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, tmp_pat
     die = Die(whole.result["updates"] * 2 // 3)
     with pytest.raises(KeyboardInterrupt):
         surefoot.train(env, algo, run_dir=tmp_path / "killed", callbacks=[die], **settings(algo))
-    with pytest.raises(UsageError, match="names code that would be"):
-        surefoot.resume(tmp_path / "killed", progress=False)
-    same(surefoot.resume(tmp_path / "killed", progress=False, trust=True), whole)
+    same(surefoot.resume(tmp_path / "killed", progress=False), whole)
 
 
 def test_memory_resumes_exactly_too(tmp_path):
@@ -372,6 +371,13 @@ def test_a_module_of_pettingzoos_kind(monkeypatch):
 def test_without_the_package_the_extra_is_named():
     with pytest.raises(UsageError, match=r'pip install "surefoot\[pettingzoo\]"'):
         ParallelMaker(config("pettingzoo.butterfly.pistonball_v6"))
+
+
+def test_a_run_of_somebody_else_needs_trust(tmp_path, monkeypatch):
+    surefoot.train(f"pettingzoo:{FILE}:RandomWorld", run_dir=tmp_path / "run", **settings("ppo"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+    with pytest.raises(UsageError, match="names code that would be"):
+        surefoot.resume(tmp_path / "run", progress=False)
 
 
 def test_what_only_a_file_names_needs_trust(tmp_path):

@@ -127,11 +127,12 @@ class Enc(torch.nn.Module):
     ],
     ids=["env", "callbacks", "wrappers", "eval_env", "encoder"],
 )
-def test_code_that_only_a_file_names_is_not_executed_untrusted(flags, tmp_path, capsys):
+def test_code_that_only_a_file_names_is_not_executed_untrusted(flags, tmp_path, capsys, monkeypatch):
     (tmp_path / "evil.py").write_text(CANARY)
     canary = tmp_path / "canary"
     assert main(["train", *flags, *words()[2:]]) == 0  # typed by the user: trusted
     (run,) = list_runs()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     for command in (
         ["resume", "latest"],
         ["eval", "latest", "--episodes", "1"],

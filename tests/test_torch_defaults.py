@@ -174,8 +174,8 @@ def written(run):
 def train(name, disturb=nothing, moment=""):
     algo, env, own = SETTINGS[name]
     length = {"rollout_length": 8, "total_steps": 48}
-    minibatches = "value_minibatches" if algo in ("npg", "trpo") else "num_minibatches"
-    how = {**QUIET, **length, **own} | ({} if algo == "a2c" else {minibatches: 2})
+    kind = "value" if algo in ("npg", "trpo") else "num"
+    how = {**QUIET, **length, **own} | ({} if algo == "a2c" else {f"{kind}_minibatches": 2, f"{kind}_epochs": 2})
     return written(surefoot.train(lambda: Simulator(disturb, moment, **env), algo, **how))
 
 
@@ -247,7 +247,14 @@ def test_what_an_env_has_set_holds_for_its_own_steps(name, kind):
 @pytest.mark.parametrize("kind", DISTURBANCES)
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_a_registered_env_trains_evaluates_and_resumes_the_same(engine, kind, tmp_path):
-    how = {**QUIET, "max_episode_steps": 20, "rollout_length": 8, "total_steps": 64, "num_minibatches": 2}
+    how = {
+        **QUIET,
+        "max_episode_steps": 20,
+        "rollout_length": 8,
+        "total_steps": 64,
+        "num_minibatches": 2,
+        "num_epochs": 2,
+    }
     expected = written(surefoot.train("CartPole-v1", engine=engine, run_dir=tmp_path / "whole", **how))
     DISTURBANCES[kind]()
 
@@ -268,7 +275,8 @@ def test_a_registered_env_trains_evaluates_and_resumes_the_same(engine, kind, tm
 def train_tensors(disturb=nothing):
     envs = SyncVectorEnv([lambda: Simulator(disturb, "step") for _ in range(2)])
     how = {name: value for name, value in QUIET.items() if name not in ("num_envs", "max_episode_steps")}
-    how |= {"rollout_length": 8, "total_steps": 48, "num_minibatches": 2, "memory": "gru", "memory_size": 4}
+    how |= {"rollout_length": 8, "total_steps": 48, "num_minibatches": 2, "num_epochs": 2}
+    how |= {"memory": "gru", "memory_size": 4}
     return written(surefoot.train(AsTensors(envs), "ppo", **how))
 
 

@@ -54,6 +54,10 @@ class Hold:
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
+    def copy_lock(self) -> list[int]:
+        """Another descriptor of the lock, where there is one: the run is held until it is closed, too."""
+        return [os.dup(handle) for handle in self._handles[1:]]
+
     def find(self, path: Path) -> Path:
         """Where the directory is now, which was last seen at `path`; GoneError where it was deleted."""
         try:

@@ -241,7 +241,7 @@ def follow(name: str, run: RunDirectory) -> None:
 
 def _leave_with_the_run() -> None:
     """Tell how the run ended, and end this process a little later whatever it hangs in: nobody else will."""
-    said = b""  # not by sys.stdin: an interpreter that ends while a thread waits in it aborts
+    said = b""  # not by sys.stdin: an interpreter that ends while a thread waits in it may abort
     while not said.endswith(b"\n") and (more := os.read(0, 100)):
         said += more
     ENDED.put(said.decode().strip() or "interrupted")

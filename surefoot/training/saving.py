@@ -55,7 +55,7 @@ class Saving:
         self._asked = None
         self._tried_step, self._tried_at, self.behind = trainer.step, begin, False
         snapshot = take_snapshot(trainer, mid_rollout=mid_rollout)
-        self._writing = Writing(trainer.run.checkpoints, snapshot, best=best, logs=trainer.run.open_handles())
+        self._writing = Writing(trainer.run.checkpoints, snapshot, best=best, handles=trainer.run.open_handles())
         written = self.settle(trainer) if wait or asked else True
         if written and asked:
             self._answer(trainer, asked)

@@ -102,4 +102,5 @@ def _in_a_forked_child() -> None:
         hold.release()
 
 
-os.register_at_fork(after_in_child=_in_a_forked_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_a_forked_child)

@@ -219,6 +219,8 @@ def follow(name: str, run: RunDirectory) -> None:
     """Mirror the run until its process says how it ended, or is gone."""
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda *_: None)  # sent to every process of a job; the run will say how it ends
     threading.Thread(target=_leave_with_the_run, daemon=True).start()
     run.watch()
     settings = tomllib.loads(run.config.read_text())

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from surefoot.runs.checkpoints import write_checkpoint
@@ -26,6 +27,7 @@ class Writing:
     def __init__(self, root: Path, snapshot: Snapshot, *, best: bool, handles: Sequence[int] = ()) -> None:
         self.root, self.snapshot, self.best = root, snapshot, best
         self.error: BaseException | None = None
+        self.seconds = 0.0
         self._handles = list(handles)
         self._thread = Thread(target=self._write, name="surefoot-checkpoint", daemon=True)
         try:
@@ -34,6 +36,7 @@ class Writing:
             self._write()
 
     def _write(self) -> None:
+        begin = perf_counter()
         try:
             # The checkpoint remembers how long the logs are: their rows must not come to the disk after it.
             for handle in self._handles:
@@ -42,6 +45,7 @@ class Writing:
         except BaseException as error:  # raised where it is waited for
             self.error = error
         finally:
+            self.seconds = perf_counter() - begin
             while self._handles:
                 os.close(self._handles.pop())
 

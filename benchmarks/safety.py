@@ -2,6 +2,8 @@
 
     python benchmarks/safety.py                 # five default runs: seconds in saving and in finite checks, and shares
     python benchmarks/safety.py --minutes 10    # besides, one run of ten minutes: saving, memory, descriptors, threads
+    python benchmarks/safety.py --often         # only runs with a checkpoint every 1,000 steps: the share of saving
+    python benchmarks/safety.py --often --before CHECKOUT     # and those of an older checkout, built, in turns with them
 
 Times are taken inside the run, around every call, so the shares do not depend on how busy the machine is; the two clock
 readings around each check are counted as part of it. The results go to `benchmarks/results/safety.json`.
@@ -13,6 +15,8 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -25,7 +29,7 @@ import torch
 import surefoot
 from surefoot.engine.optimize import Learner
 from surefoot.envs import gym_envs
-from surefoot.training import saving as saving_module
+from surefoot.training.saving import Saving
 
 RESULTS = Path(__file__).parent / "results" / "safety.json"
 ROUNDS = 5
@@ -68,7 +72,7 @@ def finite_parameters_seconds() -> float:
 
 def default_run(seed: int, folder: Path) -> dict[str, float]:
     saving, checking, updates = Stopwatch(), Stopwatch(), Stopwatch()
-    saving.watch(saving_module, "save_checkpoint")
+    saving.watch(Saving, "save")
     checking.watch(gym_envs, "require_finite")
     updates.watch(Learner, "summarize")
     try:
@@ -114,7 +118,7 @@ class Vitals(surefoot.Callback):
 
 def long_run(minutes: float, folder: Path) -> dict[str, Any]:
     vitals, saving = Vitals(), Stopwatch()
-    saving.watch(saving_module, "save_checkpoint")
+    saving.watch(Saving, "save")
     try:
         run = surefoot.train(
             "CartPole-v1",
@@ -143,13 +147,48 @@ def long_run(minutes: float, folder: Path) -> dict[str, Any]:
     }
 
 
+OFTEN = """
+import json, sys, tempfile, surefoot
+with tempfile.TemporaryDirectory() as folder:
+    run = surefoot.train(
+        "CartPole-v1", seed=0, run_dir=folder + "/run", progress=False, eval_episodes=0, checkpoint_every=1000
+    )
+    result = run.result
+print(json.dumps({"seconds": result["seconds"], "save_share": result["time_split"]["save"]}))
+"""
+
+
+def saving_often(before: str | None) -> dict[str, Any]:
+    """A default run with a checkpoint every 1,000 steps, by the run's own time split; `before`: and in that version."""
+    versions = {"now": None} | ({} if before is None else {"before": before})
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in versions}
+    for _ in range(ROUNDS):
+        for name, checkout in versions.items():
+            environment = os.environ | ({} if checkout is None else {"PYTHONPATH": str(Path(checkout).resolve())})
+            command = [sys.executable, "-c", OFTEN]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            found[name].append(json.loads(done.stdout.splitlines()[-1]))
+    return {
+        name: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]} for name, rounds in found.items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=0.0, help="length of the long run [none]")
+    parser.add_argument("--often", action="store_true", help="only the runs that save every 1,000 steps")
+    parser.add_argument("--before", metavar="CHECKOUT", help="an older version to compare those with")
     arguments = parser.parse_args()
+    result: dict[str, Any]
+    if arguments.often:
+        result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        result["every_1k"] = {"load_at_start": round(os.getloadavg()[0], 1), **saving_often(arguments.before)}
+        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+        print(json.dumps(result["every_1k"], indent=1))
+        return
     with tempfile.TemporaryDirectory() as folder:
         rounds = [default_run(seed, Path(folder)) for seed in range(ROUNDS)]
-        result: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         result["default_run"] = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
         result["worst"] = {
             name: max(r[name] for r in rounds) for name in ("save_share", "save_seconds", "finite_share")

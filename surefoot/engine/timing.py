@@ -43,6 +43,10 @@ class Deadline:
         now = perf_counter()
         self.longest, self._turn_start = max(self.longest, now - self._turn_start), now
 
+    def expect(self, seconds: float) -> None:
+        """Something else that takes so long is to be done before the end."""
+        self.longest = max(self.longest, seconds)
+
     @property
     def near(self) -> bool:
         return self.end is not None and perf_counter() + 2.0 * self.longest > self.end

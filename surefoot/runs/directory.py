@@ -188,8 +188,9 @@ class RunDirectory:
         return {"sizes": sizes, "unwritten": unwritten}
 
     def open_handles(self) -> list[int]:
-        """Copies of the logs' descriptors, for whoever waits until the disk has their rows. To be closed."""
-        return [handle for log in self._logs.values() if (handle := log.copy_handle()) is not None]
+        """Copies of descriptors, to be closed: of the logs, to wait for their rows; of the lock, which they keep."""
+        locks = [] if self._hold is None else self._hold.copy_lock()
+        return locks + [handle for log in self._logs.values() if (handle := log.copy_handle()) is not None]
 
     def cut_logs(self, sizes: dict[str, int]) -> None:
         """Drop the rows that were written after a checkpoint."""

@@ -57,6 +57,10 @@ class Hold:
             os.lseek(lock, 0, os.SEEK_SET)
             os.write(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
 
+    def copy_lock(self) -> list[int]:
+        """Another descriptor of the lock, where there is one: the run is held until it is closed, too."""
+        return [os.dup(handle) for handle in self._handles if handle != self._folder]
+
     def find(self, path: Path) -> Path:
         """Where the directory is now, which was last seen at `path`; GoneError where it was deleted."""
         folder = self._folder

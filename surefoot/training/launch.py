@@ -162,8 +162,7 @@ def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
     except SystemExit as left:
         raise no_way_out(left) from left
     finally:
-        if not session.trainer.saving.under_way:  # else the lock is freed with the process
-            session.directory.unlock()
+        session.directory.unlock()
 
 
 def resume_directory(

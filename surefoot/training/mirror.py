@@ -222,6 +222,8 @@ def follow(name: str, run: RunDirectory) -> None:
     """Mirror the run until its process says how it ended, or is gone."""
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda *_: None)  # sent to every process of a job; the run will say how it ends
     threading.Thread(target=_leave_with_the_run, daemon=True).start()
     run.watch()
     settings = tomllib.loads(run.config.read_text(encoding="utf-8"))
@@ -244,7 +246,7 @@ def follow(name: str, run: RunDirectory) -> None:
 
 def _leave_with_the_run() -> None:
     """Tell how the run ended, and end this process a little later whatever it hangs in: nobody else will."""
-    said = b""  # not by sys.stdin: an interpreter that ends while a thread waits in it aborts
+    said = b""  # not by sys.stdin: an interpreter that ends while a thread waits in it may abort
     while not said.endswith(b"\n") and (more := os.read(0, 100)):
         said += more
     ENDED.put(said.decode().strip() or "interrupted")

@@ -55,7 +55,7 @@ class Saving:
         self._asked = None
         self._tried_step, self._tried_at, self.behind = trainer.step, begin, False
         snapshot = take_snapshot(trainer, mid_rollout=mid_rollout)
-        self._writing = Writing(trainer.run.checkpoints, snapshot, best=best, logs=trainer.run.open_handles())
+        self._writing = Writing(trainer.run.checkpoints, snapshot, best=best, handles=trainer.run.open_handles())
         written = self.settle(trainer) if wait or asked else True
         if written and asked:
             self._answer(trainer, asked)
@@ -76,6 +76,7 @@ class Saving:
                 self._writing = writing = Writing(trainer.run.checkpoints, writing.snapshot, best=writing.best)
                 writing.done()
         self._writing = None
+        trainer.deadline.expect(writing.seconds)  # the last one is waited for
         if isinstance(writing.error, OSError):
             self._refused(trainer, writing.snapshot.step, writing.error)
             return False
@@ -98,6 +99,7 @@ class Saving:
 
     @property
     def under_way(self) -> bool:
+        """Whether one is on its way to the disk."""
         return self._writing is not None
 
     def _refused(self, trainer: Trainer, step: int, error: OSError) -> None:

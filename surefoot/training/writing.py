@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from surefoot.runs.checkpoints import write_checkpoint
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
 class Writing:
     """One snapshot that a thread writes. `error`: why it could not, once it is `done`.
 
+    `handles`: open files of the run, the logs and the lock, which are closed when it is.
+
     The thread holds bytes and nothing of the run, so that a disk which never answers cannot keep a process from ending:
     what is on the disk then is what a kill would leave, the checkpoint before it.
     """
 
-    def __init__(self, root: Path, snapshot: Snapshot, *, best: bool, logs: Sequence[int] = ()) -> None:
+    def __init__(self, root: Path, snapshot: Snapshot, *, best: bool, handles: Sequence[int] = ()) -> None:
         self.root, self.snapshot, self.best = root, snapshot, best
         self.error: BaseException | None = None
-        self._logs = list(logs)
+        self.seconds = 0.0
+        self._handles = list(handles)
         self._thread = Thread(target=self._write, name="surefoot-checkpoint", daemon=True)
         try:
             self._thread.start()
@@ -32,16 +36,18 @@ class Writing:
             self._write()
 
     def _write(self) -> None:
+        begin = perf_counter()
         try:
             # The checkpoint remembers how long the logs are: their rows must not come to the disk after it.
-            for handle in self._logs:
+            for handle in self._handles:
                 os.fsync(handle)
             write_checkpoint(self.root, self.snapshot.step, self.snapshot.files, self.snapshot.facts, best=self.best)
         except BaseException as error:  # raised where it is waited for
             self.error = error
         finally:
-            while self._logs:
-                os.close(self._logs.pop())
+            self.seconds = perf_counter() - begin
+            while self._handles:
+                os.close(self._handles.pop())
 
     def done(self, timeout: float | None = None) -> bool:
         """Wait so long (None: until it is) and say whether it is."""

@@ -188,6 +188,26 @@ def test_the_warning_of_a_scheduler_saves_after_the_update_and_the_run_goes_on(n
     same(opened(path), whole)
 
 
+def with_signalled_helpers(words):
+    """In a child: the command line; as schedulers do, a signal goes to every process of the job, but the run itself."""
+
+    class Warn(surefoot.Callback):
+        def on_update(self, trainer, metrics):
+            if trainer.update == 20:
+                helpers = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+                assert len(helpers) == 2
+                for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM):
+                    for pid in helpers:
+                        os.kill(int(pid), number)
+
+    before_call(Session, "run", lambda: None, lambda session: setattr(session, "callbacks", [Warn()]) or True)
+    return main(words)
+
+
+def test_workers_leave_signals_to_the_run(nursery, tmp_path):
+    nursery.run(with_signalled_helpers, words=command(tmp_path / "run", workers=2)).ended(0)
+
+
 def stuck_in(phase, words, hang, patience=None):
     """In a child: the command line, which says that it has come to the phase and then does not get on."""
     if patience is not None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,35 @@ def test_the_tracker_learns_how_the_run_ended(error, code):
     with pytest.raises(type(error)):
         surefoot.train("CartPole-v1", trackers=["wandb"], callbacks=[Stop(error)], **SHORT)
     assert seen()[-1] == {"finish": code, "summary": {}}
+
+
+class Move(surefoot.Callback):
+    """Renames the run when the tracker has begun, and waits until it has sent a row from the new place."""
+
+    def on_update(self, trainer, metrics):
+        if trainer.update == 1:
+            wait_for(lambda: Path("seen.jsonl").exists())
+            trainer.run.path.rename("moved")
+        if trainer.update == 3:
+            wait_for(lambda: any("step" in entry for entry in seen()))
+
+
+def wait_for(condition):
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_tracker_follows_a_run_that_is_renamed():
+    run = surefoot.train("CartPole-v1", run_dir="run", trackers=["wandb"], callbacks=[Move()], **SHORT)
+    assert run.path == Path("moved")
+    assert [entry["step"] for entry in seen() if "step" in entry] == [128, 256, 384, 512]
+    assert seen()[-1]["finish"] == 0
+    assert json.loads(Path("moved/tracker-wandb.json").read_text())["step"] == 512
+    assert not Path("run").exists()
+    assert "is off" not in run.directory.log.read_text()
 
 
 @pytest.mark.usefixtures("fakes")

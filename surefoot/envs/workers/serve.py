@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from surefoot.types import Array
 
 
+FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+
+
 class CountedEpisodes(SeededEpisodes):
     """Writes down what it is about to do where the parent can read it when that turns out to be the last thing."""
 
@@ -116,9 +119,9 @@ def serve(channel: int, memory: int, crash: int, parent: int, watch: int) -> Non
     _die_with(parent, watch=bool(watch))
     for fd in (channel, memory, crash):
         os.set_inheritable(fd, False)
-    # Ctrl-C and a polite kill are for the parent to decide on. No-op handlers, not SIG_IGN: what an env starts would
-    # inherit that.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # Ctrl-C, a polite kill and a scheduler's warning may reach every process of a job; the parent decides what follows.
+    # No-op handlers, not SIG_IGN: what an env starts would inherit that.
+    for number in FOR_THE_PARENT:
         signal.signal(number, lambda *_: None)
     os.register_at_fork(after_in_child=_default_signals)
     faulthandler.enable(crash)
@@ -129,8 +132,8 @@ def serve(channel: int, memory: int, crash: int, parent: int, watch: int) -> Non
 
 
 def _default_signals() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in FOR_THE_PARENT:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _die_with(parent: int, *, watch: bool) -> None:

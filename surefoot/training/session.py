@@ -204,6 +204,7 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
         "stopped": trainer.stop_reason,
         "target_return": wanted,
         "target_reached": None if wanted is None else reached,
+        "warnings": trainer.advice.said,
         "best": None if best is None else {"step": best[0], "selection_return": best[1]},
         "eval": evaluation.summary() if evaluation else None,
     }

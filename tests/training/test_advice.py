@@ -157,7 +157,7 @@ def test_every_flag_that_is_named_exists(name, algo):
     }
     if {"no_step_accepted": "max_kl", "epochs_cut_short": "stop_kl"}.get(name, "gamma") not in known.settings:
         return  # such an algorithm has no such metric
-    message = rule.say(Moment(HEALTHY | bad | {"step": 1, "episodes": 0}, known, 10_000))
+    message = rule.say(Moment(HEALTHY | bad | {"step": 1, "episodes": 0}, known, 10_000, 21.5))
     flags = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", message)}
     assert flags <= set(all_options(algo))
     assert "None" not in message

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.envs.parallel_copy import ParallelMaker
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.files import write_json
+from surefoot.training.config import MEMORY
 from surefoot.training.crash import write_crash
 from surefoot.training.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
 from surefoot.training.loggers import FileLog, TensorBoardLog, VideoLog
@@ -178,6 +179,8 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
         f"run {directory.path}",
     ]
     lines += getattr(trainer.envs, "notes", ())
+    for name in [name for name, origin in config.origins.items() if origin == MEMORY]:
+        lines.append(f"note: {name}={config.flat()[name]}, so that minibatches are made of whole envs (a memory's)")
     if config.preset_env not in (None, config.env.env):
         lines.append(f"note: the preset {config.preset} was made for {config.preset_env}")
     return "\n".join(lines)

@@ -67,13 +67,15 @@ class EpochConfig(Settings):
     recompute_advantage: bool = setting(False, "Recompute values, advantages and targets before every epoch.")
 
 
+def nearest_divisor(number: int, wanted: int) -> int:
+    """Of `number`, the smaller of two that are as near."""
+    return min((m for m in range(1, number + 1) if number % m == 0), key=lambda m: (abs(m - wanted), m))
+
+
 def check_minibatches(batch_size: int, num_minibatches: int, normalized: bool) -> None:
     """Minibatches must be equal, and a minibatch of one cannot be normalised."""
     if batch_size % num_minibatches:
-        near = min(
-            (m for m in range(1, batch_size + 1) if batch_size % m == 0),
-            key=lambda m: (abs(m - num_minibatches), m),
-        )
+        near = nearest_divisor(batch_size, num_minibatches)
         raise UsageError(f"num_minibatches={num_minibatches} does not divide {batch_size} samples; try {near}")
     if normalized and batch_size // num_minibatches == 1:
         raise UsageError(

@@ -172,6 +172,15 @@ def _check_choices(name: str, space: spaces.Space[Any], choices: int) -> None:
         raise UsageError(f"{name} = {space} has more than {MOST_CHOICES:,} choices, which no network could tell apart")
 
 
+def space_at(space: spaces.Space[Any], path: str) -> spaces.Space[Any]:
+    """The simple space at a leaf's path."""
+    for key in path.split("/") if path else ():
+        assert isinstance(space, (spaces.Dict, spaces.Tuple))
+        inner: Any = space.spaces
+        space = inner[int(key)] if isinstance(space, spaces.Tuple) else {str(k): s for k, s in inner.items()}[key]
+    return space
+
+
 def _at(value: Any, path: str) -> Any:
     """The part of a nested value at a path."""
     for key in path.split("/") if path else ():

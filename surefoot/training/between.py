@@ -70,3 +70,5 @@ def _log(trainer: Trainer, found: dict[str, float]) -> None:
     timing |= {f"seconds_{name}": seconds for name, seconds in trainer.timer.seconds.items()}
     for callback in trainer.callbacks:
         callback.on_log(trainer, row, timing)
+    for message in trainer.advice.look(row):
+        trainer.warn(message)

@@ -36,7 +36,7 @@ class Callback:
         """`--target-return` was tried for: by ten episodes or, if those were promising, by `eval_episodes` others."""
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
-        """Something around the run went wrong (a full disk, a tracker that is down), and the run goes on."""
+        """Something goes wrong and the run goes on: a full disk, a tracker that is down, a policy that collapses."""
 
     def on_end(self, trainer: Trainer) -> None:
         """Training is over (also after an error or an interrupt)."""

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from surefoot.errors import UsageError
 from surefoot.settings import options
+from surefoot.training.advice import Facts
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
@@ -43,6 +44,18 @@ def _has_box(space: Any) -> bool:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return any(_has_box(part) for part in (space.values() if isinstance(space, spaces.Dict) else space))
     return isinstance(space, spaces.Box)
+
+
+def facts_of(config: TrainConfig, envs: Envs) -> Facts:
+    """What warnings about this run may depend on."""
+    return Facts(
+        env=config.env.env,
+        num_envs=envs.num_envs,
+        total_steps=config.run.total_steps,
+        time_limit=config.env.max_episode_steps or envs.time_limit,
+        discrete=not _has_box(envs.action_space),
+        settings=config.algorithm.as_dict(),
+    )
 
 
 def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:

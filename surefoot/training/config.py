@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
-from surefoot.engine.config import check_minibatches
+from surefoot.engine.config import check_minibatches, nearest_divisor
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
@@ -27,6 +27,8 @@ from surefoot.training.inert import check_inert
 from surefoot.training.presets import automatic_preset, load_preset
 
 DEFAULT_ALGO = "ppo"
+MINIBATCHES = ("num_minibatches", "value_minibatches")
+MEMORY = "memory"  # the origin of numbers that follow from it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +205,9 @@ def _build(
                 raise UsageError(_unknown_setting(name, value, algo, origin, layers))
             values[name], origins[name] = value, origin
     values["algo"] = algo
+    own = _whole_envs(known, values, origins)
+    values |= own
+    origins |= dict.fromkeys(own, MEMORY)
 
     def make(group: type[Any]) -> Any:
         return group(**{option.name: values[option.name] for option in options(group) if option.name in values})
@@ -220,6 +225,25 @@ def _build(
     if not config.env.env.startswith("pettingzoo:"):  # how many agents there are is not known before it is made
         check_together(config)
     return config
+
+
+def _whole_envs(known: Mapping[str, Option], values: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, int]:
+    """Minibatches of whole envs, as a memory needs them: the nearest number that divides the envs.
+
+    What the user typed stays as it is, and what a file says that also asks for the memory; the check will speak of it.
+    """
+
+    def value(name: str) -> Any:
+        return coerce(name, values.get(name, known[name].default), known[name].type)
+
+    if value("memory") == "none":
+        return {}
+    found, envs = {}, value("num_envs")
+    for name in (name for name in MINIBATCHES if name in known):
+        chosen = origins[name] == "default" or origins[name].startswith("preset") or origins["memory"] == "given"
+        if origins[name] != "given" and chosen and envs >= 1 and envs % (wanted := value(name)):
+            found[name] = nearest_divisor(envs, wanted)
+    return found
 
 
 def algorithms_with(name: str) -> list[str]:
@@ -250,7 +274,7 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
     envs = num_envs or algorithm.num_envs
     size = envs * algorithm.rollout_length
     minibatch = getattr(algorithm, "normalize_advantage", "none") == "minibatch"
-    for name in ("num_minibatches", "value_minibatches"):
+    for name in MINIBATCHES:
         if hasattr(algorithm, name):
             try:
                 check_minibatches(size, getattr(algorithm, name), minibatch and name == "num_minibatches")

@@ -16,6 +16,7 @@ from surefoot.kernels import library
 from surefoot.runs import locks
 from surefoot.runs.directory import shell_path
 from surefoot.text import print
+from surefoot.training.config import MEMORY
 from surefoot.training.crash import write_crash
 from surefoot.training.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
 from surefoot.training.loggers import FileLog, OnlyOriginal, TensorBoardLog, VideoLog
@@ -207,6 +208,8 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
     ]
     lines += getattr(trainer.envs, "notes", ())
     lines += [f"note: {complaint}" for complaint in _complaints(trainer)]
+    for name in [name for name, origin in config.origins.items() if origin == MEMORY]:
+        lines.append(f"note: {name}={config.flat()[name]}, so that minibatches are made of whole envs (a memory's)")
     if config.preset_env not in (None, config.env.env):
         lines.append(f"note: the preset {config.preset} was made for {config.preset_env}")
     return "\n".join(lines)
@@ -242,6 +245,7 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
         "target_return": wanted,
         "target_reached": None if wanted is None else reached,
         "target_try": trainer.target.summary,
+        "warnings": trainer.advice.said,
         "best": None if best is None else {"step": best[0], "selection_return": best[1]},
         "eval": evaluation.summary() if evaluation else None,
     }

@@ -23,12 +23,21 @@ from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.math.moments import moments
 from surefoot.runs.directory import LOGS
 from surefoot.schema import Number, Optional, Record, Shape, Whole
+from surefoot.training.advice import Advice
 from surefoot.training.agent import Agent
 from surefoot.training.between import evaluate_log_save
 from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
-from surefoot.training.checks import bytes_per_step, check_memory, check_policy, check_spaces, rollout_length
+from surefoot.training.checks import (
+    bytes_per_step,
+    check_memory,
+    check_policy,
+    check_spaces,
+    facts_of,
+    rollout_length,
+)
 from surefoot.training.generators import capture_globals, globals_shape
 from surefoot.training.journal import Journal
+from surefoot.training.outside import SpaceWatch
 from surefoot.training.saving import Saving
 from surefoot.training.selection import Selection
 from surefoot.training.target import Target
@@ -77,6 +86,8 @@ class Trainer:
         self.step = 0
         self.journal = Journal(config.run.log_interval, config.run.log_info)
         self.selection, self.target = Selection(config.run, seed), Target(config.run, seed)
+        self.advice = Advice(facts_of(config, self.envs))
+        self.watch = SpaceWatch(self.envs.layout, self.device)
         self.rollout: Rollout | None = None  # what is being learned from
         self.own_process = False  # nobody else draws from the global generators
         self.stop_reason: str | None = None
@@ -185,6 +196,8 @@ class Trainer:
             steps = rollout.num_steps
             if not steps:  # nothing but resets (a vector env, one step): there is nothing to learn from
                 continue
+            for name, message in self.watch.look(rollout, self.step):
+                self.advise(name, message)
             for callback in self.callbacks:
                 callback.on_rollout(self, rollout)
             self.rollout = rollout
@@ -281,6 +294,11 @@ class Trainer:
         if self.troubles.pop(what, None) is not None:
             self.warn(f"{what} written again, at step {self.step if step is None else step:,}")
 
+    def advise(self, name: str, message: str) -> None:
+        """A warning that is said once in a run, whoever resumes it."""
+        for said in self.advice.once(name, self.step, message):
+            self.warn(said)
+
     def warn(self, message: str) -> None:
         for callback in self.callbacks:
             callback.on_warning(self, message)
@@ -297,6 +315,7 @@ class Trainer:
             "journal": self.journal.state_dict(),
             "selection": self.selection.state_dict(),
             "target": self.target.state_dict(),
+            "advice": self.advice.state_dict(),
             "globals": capture_globals() if self.own_process else None,
         }
 
@@ -313,6 +332,7 @@ class Trainer:
             selection=self.selection.state_shape(),
             target=self.target.state_shape(),
             globals=Optional(globals_shape()),
+            advice=Optional(self.advice.state_shape(), later=True),
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> list[int]:
@@ -324,6 +344,8 @@ class Trainer:
         self.journal.load_state_dict(state["journal"])
         self.selection.load_state_dict(state["selection"])
         self.target.load_state_dict(state["target"])
+        if state.get("advice") is not None:  # not in runs of 0.1.0
+            self.advice.load_state_dict(state["advice"])
         return self.collector.load_state_dict(state["collector"])
 
     @property

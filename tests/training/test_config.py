@@ -1,5 +1,7 @@
 """Precedence, origins, presets, and errors that name the key and the fix."""
 
+import re
+
 import pytest
 
 import surefoot
@@ -196,3 +198,45 @@ def test_preset_names_cannot_leave_their_folder():
     for name in ("../config", "homework/../x", "/etc/passwd", "..", "a/b/c"):
         with pytest.raises(UsageError, match="unknown preset"):
             presets.load_preset(name)
+
+
+TUNED = [name.split("/") for name in presets.list_presets() if not name.startswith(("homework", "lecture", "family"))]
+
+
+@pytest.mark.parametrize(("env", "algo"), TUNED)
+def test_a_memory_goes_with_every_tuned_preset(env, algo):
+    config = resolve(env, algo, overrides={"memory": "gru"})
+    plain = resolve(env, algo)
+    assert config.preset == plain.preset
+    for name in ("num_minibatches", "value_minibatches"):
+        if hasattr(config.algorithm, name):
+            chosen, tuned, envs = (
+                getattr(config.algorithm, name),
+                getattr(plain.algorithm, name),
+                plain.algorithm.num_envs,
+            )
+            assert envs % chosen == 0
+            assert (chosen == tuned) == (envs % tuned == 0)
+            assert config.origins[name] == ("memory" if chosen != tuned else plain.origins[name])
+
+
+def test_minibatches_that_somebody_typed_are_not_changed_for_a_memory(tmp_path):
+    with pytest.raises(UsageError, match=r"num_envs=8 is no multiple of num_minibatches=16; change one"):
+        resolve("CartPole-v1", preset="none", overrides={"memory": "gru", "num_envs": 8, "num_minibatches": 16})
+    file = tmp_path / "mine.toml"
+    file.write_text('memory = "lstm"\nnum_envs = 8\nnum_minibatches = 16\n')
+    with pytest.raises(UsageError, match="no multiple of num_minibatches=16"):
+        resolve("CartPole-v1", preset="none", config_file=file)
+    file.write_text("num_envs = 8\nnum_minibatches = 16\n")
+    config = resolve("CartPole-v1", preset="none", config_file=file, overrides={"memory": "gru"})
+    assert (config.algorithm.num_minibatches, config.origins["num_minibatches"]) == (8, "memory")
+    with pytest.raises(UsageError, match="num_minibatches=0 is too small"):
+        resolve("CartPole-v1", preset="none", overrides={"memory": "gru", "num_minibatches": 0})
+
+
+def test_minibatches_chosen_for_a_memory_are_said(capsys):
+    words = ["train", "CartPole-v1", "--preset=none", "--memory=gru", "--num-envs=6", "--rollout-length=16"]
+    assert main([*words, "--dry-run"]) == 0
+    assert re.search(r"num_minibatches +3 +memory", capsys.readouterr().out)
+    assert main([*words, "--total-steps=96", "--eval-episodes=1"]) == 0
+    assert "note: num_minibatches=3, so that minibatches are made of whole envs" in capsys.readouterr().out

@@ -1,0 +1,129 @@
+"""Observations outside of their space, looked for in whole rollouts, where looking costs next to nothing.
+
+A choice that does not exist, or a whole number beyond its bounds, is an error. Real numbers often leave the bounds that
+somebody wrote down, and nothing breaks: that is a warning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from surefoot.errors import EnvError
+from surefoot.spaces.layout import CHOICES, space_at
+
+if TYPE_CHECKING:
+    from surefoot.spaces.layout import Layout, Leaf
+    from surefoot.types import Rollout
+
+EVERY_ONE, SAMPLED = 8, 16  # rollouts at first, each of which is looked at; after them one in so many
+ROUNDING = 1e-5  # relative: what float32 may add to a bound
+DARK = 16.0  # of 255: no picture is as dark as that for a whole rollout, but a grid of symbols is
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a leaf's numbers may be, flat."""
+
+    leaf: Leaf
+    low: Tensor
+    high: Tensor
+    whole: bool  # numbers, which nobody rounds
+
+    @property
+    def least(self) -> Tensor:
+        return self.low if self.whole else self.low - ROUNDING * self.low.abs().clamp(min=1.0)
+
+    @property
+    def most(self) -> Tensor:
+        return self.high if self.whole else self.high + ROUNDING * self.high.abs().clamp(min=1.0)
+
+
+class SpaceWatch:
+    """Looks at rollouts of observations that are rows of a layout."""
+
+    def __init__(self, layout: Layout, device: torch.device) -> None:
+        self.layout, self._count = layout, 0
+        found = [_range(leaf, space_at(layout.space, leaf.path), device) for leaf in layout.leaves]
+        self._ranges = [one for one in found if one is not None]
+        self._choices = [one for one in self._ranges if one.leaf.kind in CHOICES]
+        # Pictures of 256 values that may hold something else.
+        self._images = [leaf for leaf in layout.leaves if leaf.kind == "image" and leaf.low == 0 and leaf.high == 255]
+
+    def look(self, rollout: Rollout, step: int) -> list[tuple[str, str]]:
+        """(name, message) of each warning; EnvError. `step`: of the run, before this rollout."""
+        number, self._count = self._count, self._count + 1
+        sampled = number < EVERY_ONE or number % SAMPLED == 0
+        found = []
+        for one in self._ranges if sampled else self._choices:
+            values = self._values(rollout.obs[:-1], one.leaf)
+            if (message := self._outside(one, values, rollout.valid, step)) is not None:
+                found.append(("outside_space", message))
+        if number == EVERY_ONE - 1:
+            found += [("dark_image", said) for leaf in self._images if (said := self._dark(leaf, rollout)) is not None]
+        return found
+
+    def _values(self, obs: Tensor, leaf: Leaf) -> Tensor:
+        """`[T, N, size]` as the space has them, but for choices, which count from 0."""
+        if not self.layout.plain:
+            return obs[..., leaf.span]
+        whole = obs if obs.is_floating_point() or obs.dtype == torch.uint8 else obs.long()
+        return whole.flatten(2) if obs.dim() > 2 else whole[..., None]
+
+    def _outside(self, one: Range, values: Tensor, valid: Tensor, step: int) -> str | None:
+        uneven = one.leaf.kind in CHOICES and bool((values != values.floor()).any())
+        if bool((values.amin((0, 1)) >= one.least).all() and (values.amax((0, 1)) <= one.most).all()) and not uneven:
+            return None
+        wrong = (values < one.least) | (values > one.most)
+        if uneven:
+            wrong |= values != values.floor()
+        places = (wrong & valid[..., None]).nonzero()
+        if not len(places):  # only where nobody acted
+            return None
+        t, env, at = (int(place) for place in places[0])
+        return self._say(one, float(values[t, env, at]), env, at, step + t * values.shape[1] + env)
+
+    def _say(self, one: Range, value: float, env: int, at: int, step: int) -> str:
+        leaf = one.leaf
+        start = int(np.ravel(leaf.start)[at if np.size(leaf.start) > 1 else 0])
+        which = f" number {at}" if leaf.size > 1 else ""
+        low, high = (float(side[at]) + start for side in (one.low, one.high))
+        what = f"{leaf.name}{which} of env {env} is {value + start:g} at about step {step:,}"
+        what += f"; its space says {low:g} to {high:g}"
+        if one.whole:
+            raise EnvError(f"{what}. Return what the space declares, or declare what you return")
+        return f"{what}. The policy learns from it as it is; declare wider bounds"
+
+    def _dark(self, leaf: Leaf, rollout: Rollout) -> str | None:
+        most = float(self._values(rollout.obs[:-1], leaf).max())
+        if not 0 < most <= DARK:
+            return None
+        return (
+            f"{leaf.name} is declared as an image of 0 to 255 and divided by 255, but holds no number above {most:g}: "
+            f"declare its own bounds (Box(0, {most:g}, ...)), or the network sees next to nothing"
+        )
+
+
+def _range(leaf: Leaf, space: Any, device: torch.device) -> Range | None:
+    """None where no number of the leaf's type could be outside."""
+    if leaf.kind in CHOICES:
+        sizes = np.array(leaf.sizes or (2,) * leaf.size)
+        low, high = np.zeros_like(sizes), sizes - 1
+    else:
+        assert isinstance(space, spaces.Box)
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        if not (np.isfinite(low).any() or np.isfinite(high).any()):
+            return None
+        if leaf.dtype.kind in "iu":
+            every = np.iinfo(leaf.dtype)
+            if (low == every.min).all() and (high == every.max).all():
+                return None
+    whole = leaf.dtype.kind != "f"
+    kind = np.int64 if whole else np.float32
+    least, most = (torch.from_numpy(side.astype(kind)).to(device) for side in (low, high))
+    return Range(leaf, least, most, whole)

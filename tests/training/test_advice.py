@@ -1,0 +1,228 @@
+"""Warnings about how a run goes: each has a history that brings it, and names flags that exist; health brings none."""
+
+import json
+import re
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import surefoot
+from surefoot.algorithms import ALGORITHMS
+from surefoot.training.advice import RULES, Advice, Facts, Moment
+from surefoot.training.config import all_options, resolve
+
+HEALTHY = {
+    "episode_return": 20.0,
+    "kl": 0.01,
+    "clip_fraction": 0.1,
+    "entropy": 0.5,
+    "explained_variance": 0.7,
+    "epochs": 10.0,
+    "action_clip_fraction": 0.2,
+    "step_fraction": 1.0,
+}
+TOTAL = 200_000
+
+
+def facts(algo="ppo", **changes):
+    settings = resolve("CartPole-v1", algo, "none").algorithm.as_dict()
+    settings |= {"stop_kl": 0.02} if "stop_kl" in settings else {}
+    known = {"env": "CartPole-v1", "num_envs": 8, "total_steps": TOTAL, "discrete": True, "settings": settings}
+    return Facts(**(known | changes))
+
+
+def history(rows=200, episodes=lambda at: 10 * at, **metrics):
+    """Rows of a run of 200k steps; a metric may be a function of the row's number."""
+    for at in range(1, rows + 1):
+        row = HEALTHY | metrics
+        row = {name: value(at) if callable(value) else value for name, value in row.items()}
+        yield row | {"step": at * TOTAL // 200, "episodes": episodes(at)}
+
+
+def said(rows, known=None):
+    advice = Advice(known or facts())
+    messages = [message for row in rows for message in advice.look(row)]
+    assert messages == [warning["message"] for warning in advice.said]
+    return {warning["name"]: warning for warning in advice.said}
+
+
+BRINGS = {
+    "no_episode_ends": (
+        history(episodes=lambda at: 0, episode_return=None),
+        r"no episode has ended in the last 40,000",
+    ),
+    "updates_too_large": (
+        history(kl=152.0, clip_fraction=0.97, entropy=0.0),
+        r"KL 152 each, 97% of the samples clipped; the policy has collapsed \(entropy 0.000\). Lower --learning-rate",
+    ),
+    "collapsed": (
+        history(kl=0.0, entropy=0.0001, episode_return=lambda at: 21.0 if at == 1 else 9.5),
+        r"stopped exploring \(entropy 0.000\) without having learned: return 9.5, at first 21. Lower --learning-rate",
+    ),
+    "nothing_learned": (
+        history(kl=1e-6, explained_variance=0.0),
+        r"nothing is learned: KL 1.0e-06 each update and expl",
+    ),
+    "actions_cut": (history(action_clip_fraction=0.99), "99% of the actions lie outside the env's bounds"),
+    "no_step_accepted": (history(step_fraction=0.0), "the line search rejects every step"),
+    "epochs_cut_short": (history(epochs=1.0), "every update ends after one of 10 epochs"),
+}
+
+
+def test_a_healthy_run_is_left_in_peace():
+    assert said(history()) == {}
+    assert said(history(episodes=lambda at: at // 15)) == {}
+    assert said(history(), facts(time_limit=500)) == {}
+
+
+def test_every_rule_has_its_history():
+    assert list(BRINGS) == [rule.name for rule in RULES]
+
+
+@pytest.mark.parametrize("name", BRINGS)
+def test_each_is_said_once_with_its_numbers(name):
+    rows, words = BRINGS[name]
+    found = said(rows, facts("trpo") if name == "no_step_accepted" else None)
+    assert list(found) == [name]
+    assert re.search(words, found[name]["message"])
+    assert 0 < found[name]["step"] <= 0.25 * TOTAL
+
+
+@pytest.mark.parametrize("name", BRINGS)
+def test_a_bad_moment_is_no_reason_for_a_warning(name):
+    """A hundredth of the run, five times."""
+    bad = {
+        "updates_too_large": {"kl": 152.0, "clip_fraction": 0.97},
+        "collapsed": {"kl": 0.0, "entropy": 0.0, "episode_return": 1.0},
+        "nothing_learned": {"kl": 0.0, "explained_variance": 0.0},
+        "actions_cut": {"action_clip_fraction": 1.0},
+        "no_step_accepted": {"step_fraction": 0.0},
+        "epochs_cut_short": {"epochs": 1.0},
+    }.get(name, {})
+    rows = [row | (bad if row["step"] // 1000 % 40 < 2 else {}) for row in history()]
+    assert said(rows, facts("trpo") if name == "no_step_accepted" else None) == {}
+
+
+def test_an_end_of_an_episode_begins_the_silence_anew():
+    found = said(history(episodes=lambda at: min(at, 100)))
+    assert found["no_episode_ends"]["step"] == 140_000
+    assert said(history(rows=139, episodes=lambda at: min(at, 100))) == {}
+
+
+def test_a_policy_that_is_sure_because_it_has_learned_is_left_in_peace():
+    assert said(history(kl=0.001, entropy=0.0001, episode_return=lambda at: float(at))) == {}
+    no_critic = {"explained_variance": None, "clip_fraction": None}
+    assert said(history(kl=0.0, episode_return=lambda at: float(at), **no_critic), facts("reinforce")) == {}
+    assert list(said(history(kl=0.0, **no_critic), facts("reinforce"))) == ["nothing_learned"]
+    continuous = facts(discrete=False)  # whose entropy may be any number
+    assert said(history(kl=0.001, entropy=-3.0, episode_return=lambda at: -float(at)), continuous) == {}
+
+
+def test_silence_is_judged_by_the_steps_of_each_env():
+    rows = list(history(episodes=lambda at: 0, episode_return=None))
+    assert said(rows, facts(num_envs=128)) == {}  # 1,562 steps of each
+    assert said(rows, facts(total_steps=10**7))["no_episode_ends"]["step"] == 81_000  # 10,000 of each
+    known = said(rows, facts(time_limit=5_000))["no_episode_ends"]
+    assert "though the env declares at most 5,000 an episode; check its TimeLimit" in known["message"]
+    assert said(rows, facts(time_limit=20_000)) == {}
+
+
+def test_what_was_said_is_not_said_again_after_a_resume():
+    rows = list(history(kl=152.0, clip_fraction=0.97))
+    first = Advice(facts())
+    assert [message for row in rows[:2] for message in first.look(row)] == []
+    second = Advice(facts())
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert len([message for row in rows[2:50] for message in second.look(row)]) == 1
+    third = Advice(facts())
+    third.load_state_dict(json.loads(json.dumps(second.state_dict())))
+    assert [message for row in rows[50:] for message in third.look(row)] == []
+    assert third.said == second.said
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("name", BRINGS)
+def test_every_flag_that_is_named_exists(name, algo):
+    known, rule = facts(algo, time_limit=None), next(rule for rule in RULES if rule.name == name)
+    bad = {
+        "kl": 9.0,
+        "clip_fraction": 0.9,
+        "entropy": 0.0,
+        "explained_variance": 0.0,
+        "step_fraction": 0.0,
+        "epochs": 1.0,
+    }
+    if {"no_step_accepted": "max_kl", "epochs_cut_short": "stop_kl"}.get(name, "gamma") not in known.settings:
+        return  # such an algorithm has no such metric
+    message = rule.say(Moment(HEALTHY | bad | {"step": 1, "episodes": 0}, known, 10_000, 21.5))
+    flags = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", message)}
+    assert flags <= set(all_options(algo))
+    assert "None" not in message
+    assert "nan" not in message
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_no_row_is_too_odd_to_be_asked(algo):
+    """A warning must not end a run."""
+    odd = [None, 0.0, 1.0, -1e9, 1e9, float("nan"), float("inf")]
+    known = facts(algo)
+    for value in odd:
+        said(history(rows=20, **dict.fromkeys(HEALTHY, value)), known)
+    said([{"step": 10, "episodes": 0}, {"step": 199_000, "episodes": 0}], known)
+
+
+def test_every_rule_has_its_line_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    for name in [rule.name for rule in RULES] + ["outside_space", "dark_image"]:
+        assert f"| `{name}` |" in page
+
+
+class Endless(gym.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def test_a_run_says_it_once_in_its_log_its_output_and_its_result(capsys):
+    short = {
+        "preset": "none",
+        "num_envs": 1,
+        "rollout_length": 64,
+        "seed": 0,
+        "eval_episodes": 0,
+        "learning_rate": 1e-9,
+    }
+    run = surefoot.train(Endless, total_steps=12_800, log_every=640, **short)
+    names = [warning["name"] for warning in run.result["warnings"]]
+    assert names == ["no_episode_ends", "nothing_learned"]
+    out, log = capsys.readouterr().out, (run.path / "log.txt").read_text()
+    for warning in run.result["warnings"]:
+        assert out.count(f"warning: {warning['message']}") == 1
+        assert log.count(warning["message"]) == 1
+
+
+def test_a_resumed_run_does_not_repeat_itself(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium as gym\nfrom tests.training.test_advice import Endless\nEnv = Endless\n"
+    )
+    how = {"preset": "none", "num_envs": 1, "rollout_length": 64, "seed": 0, "eval_episodes": 0, "progress": False}
+
+    class Leave(surefoot.Callback):
+        def on_update(self, trainer, metrics):
+            if trainer.step >= 8_000:
+                trainer.suspend("enough")
+
+    run = surefoot.train("mine.py:Env", total_steps=12_800, log_every=640, callbacks=[Leave()], **how)
+    before = run.result["warnings"]
+    assert [warning["name"] for warning in before] == ["no_episode_ends", "nothing_learned"]
+    surefoot.resume(run, trust=True, progress=False)
+    assert run.result["warnings"] == before
+    assert (run.path / "log.txt").read_text().count(before[0]["message"]) == 1

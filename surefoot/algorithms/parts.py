@@ -61,7 +61,7 @@ class AdvantageConfig(Settings):
         None, "λ of the critic's target: 0 is TD, 1 Monte Carlo; none: that of gae_lambda.", low=0.0, high=1.0
     )
     segment_length: int | None = setting(
-        None, "Cut the sum of the advantage every this many steps; none: disabled.", low=1
+        None, "Cut the sum of the advantage after this many steps; none: disabled.", low=1
     )
     normalize_advantage: Normalize = setting(
         "none", "Subtract the mean and divide by the (population) std of the rollout (batch) or of each minibatch."

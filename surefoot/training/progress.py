@@ -107,7 +107,7 @@ class LiveProgress(Progress):
         from rich.live import Live
 
         no_color = bool(os.environ.get("NO_COLOR"))
-        self._console = Console(file=stream, force_terminal=True, no_color=no_color, highlight=False)
+        self._console = Console(file=stream, force_terminal=stream.isatty(), no_color=no_color, highlight=False)
         self._stream = stream
         self._live = Live(console=self._console, auto_refresh=False)  # no thread of its own
         self._row: dict[str, Any] = {}

@@ -15,6 +15,7 @@ from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.training.api import resume
 from surefoot.training.session import Interrupted
+from tests.marks import quick
 
 EXTRAS = {"normalize_observations": True, "normalize_rewards": True, "learning_rate_schedule": "linear", "num_envs": 3}
 
@@ -64,7 +65,7 @@ def same(left, right):
     assert left.result["eval"] == right.result["eval"]
 
 
-@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("env", quick(ENVS, "CartPole-v1", "Pendulum-v1"))
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tmp_path):
     package, own = ENVS[env]
@@ -78,7 +79,10 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tm
     same(resumed, whole)
 
 
-@pytest.mark.parametrize(("algo", "memory"), [("ppo", "gru"), ("trpo", "lstm"), ("reinforce", "gru"), ("a2c", "lstm")])
+MEMORIES = [("ppo", "gru"), ("trpo", "lstm"), ("reinforce", "gru"), ("a2c", "lstm")]
+
+
+@pytest.mark.parametrize(("algo", "memory"), quick(MEMORIES, ("ppo", "gru"), ("trpo", "lstm")))
 def test_a_memory_resumes_exactly(algo, memory, tmp_path):
     own = {"memory": memory, "memory_size": 16, "num_envs": 4}
     whole = surefoot.train("CartPole-v1", algo, run_dir=tmp_path / "whole", **settings(algo) | own)
@@ -89,7 +93,7 @@ def test_a_memory_resumes_exactly(algo, memory, tmp_path):
     same(resume(tmp_path / "killed", progress=False), whole)
 
 
-@pytest.mark.parametrize("algo", ["ppo", "trpo"])
+@pytest.mark.parametrize("algo", quick(["ppo", "trpo"], "ppo"))
 def test_the_torch_engine_resumes_exactly_too(algo, tmp_path):
     given = {**settings(algo), "engine": "torch"}
     whole = surefoot.train("CartPole-v1", algo, run_dir=tmp_path / "whole", **given)

@@ -1,5 +1,7 @@
 """Seeded learning: closed-form values, bandits for every algorithm in seconds, one real task."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -20,6 +22,7 @@ from tests.envs_for_learning import (
     TemptingBandit,
     Turning,
 )
+from tests.marks import quick
 
 GAMMA = 0.9
 
@@ -65,8 +68,13 @@ def test_every_algorithm_learns_a_bandit(algo):
     assert trainer.recent_return > 0.8
 
 
-@pytest.mark.parametrize("algo", [a for a in ALGORITHMS if a != "reinforce"])
-@pytest.mark.parametrize("std", ["parameter", "state", "gsde"])
+CRITICS = [name for name in ALGORITHMS if name != "reinforce"]
+PLAIN = [(name, "parameter") for name in CRITICS]
+
+
+@pytest.mark.parametrize(
+    ("algo", "std"), quick(product(CRITICS, ["parameter", "state", "gsde"]), *PLAIN, ("ppo", "gsde"))
+)
 def test_algorithms_with_a_critic_learn_a_continuous_bandit(algo, std):
     trainer = train(Target, algo, **small(algo, total_steps=25_000, std=std, log_std_init=-0.5))
     assert evaluate_agent(trainer.agent, Target, episodes=50).mean_return > -0.1
@@ -95,7 +103,7 @@ def greedy_return(env, algo="ppo", **settings):
     return surefoot.train(env, algo, **{**quiet, **settings}).result["eval"]["mean_return"]
 
 
-@pytest.mark.parametrize("algo", ["ppo", "trpo", "a2c"])
+@pytest.mark.parametrize("algo", quick(["ppo", "trpo", "a2c"], "ppo"))
 def test_illegal_actions_that_tempt_are_never_taken_and_the_best_legal_one_is_found(algo):
     length = 5 if algo == "a2c" else 32
     settings = {"total_steps": 40_000 if algo == "a2c" else 12_000, "rollout_length": length}
@@ -108,7 +116,7 @@ RECALL = {"total_steps": 40_000, "rollout_length": 84, "learning_rate": 3e-3, "n
 RECALL |= {"gamma": 1.0, "gae_lambda": 0.98}
 
 
-@pytest.mark.parametrize("memory", ["gru", "lstm"])
+@pytest.mark.parametrize("memory", quick(["gru", "lstm"], "gru"))
 def test_a_cue_is_recalled_after_twenty_steps_with_memory(memory):
     assert greedy_return(Recall, memory=memory, memory_size=32, **RECALL) >= 0.95
 
@@ -118,10 +126,12 @@ def test_and_not_without_it():
     assert greedy_return(Recall, **RECALL) <= 0.65
 
 
+@pytest.mark.slow
 def test_a_hybrid_action_is_learned_whole():
     assert greedy_return(Hybrid, total_steps=20_000, rollout_length=64, learning_rate=3e-3) >= 0.95
 
 
+@pytest.mark.slow
 def test_a_game_is_solved_from_pixels():
     settings = {"rollout_length": 64, "learning_rate": 1e-3, "num_minibatches": 4, "num_epochs": 4}
     assert greedy_return(Catch, total_steps=24_576, **settings) >= 0.95
@@ -137,7 +147,7 @@ BOUNDED = {
 }
 
 
-@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("name", quick(BOUNDED, "tanh"))
 def test_a_point_is_brought_to_its_place_by_actions_up_to_their_bounds(name):
     """At first about 1.8 are lost; the best loses nothing."""
     assert greedy_return(Point, **POINT, **BOUNDED[name]) >= -0.25
@@ -155,6 +165,7 @@ def test_and_one_does_not():
     assert greedy_return(Turning, **TURNING) <= 0.65
 
 
+@pytest.mark.slow
 def test_the_impala_network_finds_a_spot_in_a_picture():
     settings = {"num_envs": 16, "rollout_length": 16, "learning_rate": 1e-3, "num_minibatches": 4, "num_epochs": 2}
     assert greedy_return(Spot, encoder="impala", total_steps=8192, **settings) >= 0.95

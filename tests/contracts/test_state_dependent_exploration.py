@@ -1,5 +1,7 @@
 """Every algorithm with gSDE: the first ratio is 1, the noise is held, and a killed run resumes exactly."""
 
+from itertools import product
+
 import gymnasium as gym
 import pytest
 import torch
@@ -10,10 +12,12 @@ from surefoot.training.api import evaluate_run
 from tests.combinations import settings
 from tests.contracts.test_exact_resume import Die, same
 from tests.contracts.test_exact_resume import settings as resume_settings
+from tests.marks import quick
 
 
-@pytest.mark.parametrize("resample", [None, 5])
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algo", "resample"), quick(product(ALGORITHMS, [None, 5]), ("ppo", 5), ("trpo", None), ("a2c", None))
+)
 def test_on_pendulum(algo, resample, tmp_path):
     how = {**resume_settings(algo), "std": "gsde", "sde_resample": resample, "log_std_init": -0.5}
     whole = surefoot.train("Pendulum-v1", algo, run_dir=tmp_path / "whole", **how)

@@ -18,6 +18,7 @@ from surefoot.envs import native_envs
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.kernels import library
 from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
+from tests.marks import quick
 
 SETTINGS = {
     "plain": {},
@@ -62,7 +63,7 @@ def learners(name, space, memory="none", **settings):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_discrete_observations_are_served(name, tmp_path):
     """One-hot: there is nothing to learn before the MLPs."""
-    more = {"max_episode_steps": 20, "total_steps": 3000} if name == "reinforce" else {}
+    more = {"max_episode_steps": 20, "total_steps": 1500} if name == "reinforce" else {}
     runs = [short("FrozenLake-v1", engine, tmp_path, algo=name, **more) for engine in ("torch", "native")]
     first, twin = (run.metrics[0] for run in runs)
     for key, value in first.items():
@@ -73,8 +74,11 @@ KINDS = {"discrete": (DISCRETE, "none"), "box": (CONTINUOUS, "none")}
 KINDS |= {"discrete-gru": (DISCRETE, "gru"), "box-lstm": (CONTINUOUS, "lstm")}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("name", "settings"), PAIRS)
+UPDATES = [(name, settings, kind) for name, settings in PAIRS for kind in KINDS]
+QUICK = [case for case in UPDATES if KINDS[case[2]][1] == "none" or case[1] == "plain"]
+
+
+@pytest.mark.parametrize(("name", "settings", "kind"), quick(UPDATES, *QUICK))
 def test_an_update_is_the_same(name, settings, kind):
     found = []
     for algorithm, learner in learners(name, *KINDS[kind], **SETTINGS[settings]):
@@ -106,7 +110,7 @@ def test_an_update_that_is_not_finite_leaves_everything_as_it_was():
 
 
 def short(env, engine, tmp_path, **settings):
-    base = {"preset": "none", "total_steps": 2000, "seed": 3, "eval_episodes": 0, "progress": False, "num_envs": 3}
+    base = {"preset": "none", "total_steps": 1200, "seed": 3, "eval_episodes": 0, "progress": False, "num_envs": 3}
     base |= {"log_every": 200} | ({} if settings.get("algo") == "reinforce" else {"rollout_length": 40})
     return surefoot.train(env, run_dir=tmp_path / engine, engine=engine, **base | settings)
 

@@ -16,6 +16,7 @@ from surefoot.runs.checkpoints import find_checkpoint, pointed
 from surefoot.training import writing
 from surefoot.training.trainer import Trainer
 from tests.faults.runs import TINY, cli, command, copy, go_on, newest, opened, same
+from tests.marks import quick
 
 PARTS = 4  # of the points of a save, so that all cores have something to do
 
@@ -98,7 +99,7 @@ def die_before_the_best(run_dir, step):
     surefoot.train(**TINY, run_dir=run_dir, callbacks=[Die()])
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", quick(range(PARTS), 0))
 def test_a_kill_at_any_point_of_a_save_leaves_a_run_that_loads_and_goes_on(nursery, whole, tmp_path, part):
     best = whole.result["best"]["step"]
     nursery.run(die_before_the_best, run_dir=tmp_path / "base", step=best).ended(-signal.SIGKILL)
@@ -160,6 +161,7 @@ def test_a_kill_at_any_point_of_a_save_beside_the_training_leaves_a_run_that_goe
     assert left_at == {320, 480}
 
 
+@pytest.mark.slow
 def test_fifty_random_kills_change_no_byte_of_a_run(nursery, whole, tmp_path):
     """A kill may hit the start of a process, an update, an evaluation, a save."""
     path, kills, wanted, found_at = tmp_path / "killed", 0, 60, set()

@@ -160,6 +160,7 @@ def test_a_signal_to_a_run_with_workers_leaves_none_and_it_goes_on_exactly(nurse
     same(opened(path), whole)
 
 
+@pytest.mark.slow
 def test_workers_killed_at_random_are_errors_and_no_hangs(nursery, tmp_path):
     dice, codes = random.Random(3), []
     for turn in range(6):
@@ -180,6 +181,7 @@ def test_workers_killed_at_random_are_errors_and_no_hangs(nursery, tmp_path):
     assert 1 in codes
 
 
+@pytest.mark.slow
 def test_a_parent_killed_at_random_leaves_nothing_and_the_run_changes_no_byte(nursery, whole, tmp_path):
     path, dice, kills = tmp_path / "run", random.Random(4), 0
     for turn in range(20):

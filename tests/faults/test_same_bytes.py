@@ -20,7 +20,7 @@ def test_the_hash_seed_of_python_changes_no_byte(whole, tmp_path):
         )
         for seed, path in paths.items()
     ]
-    assert [process.wait(60) for process in started] == [0, 0]
+    assert [process.wait(300) for process in started] == [0, 0]
     left, right = map(opened, paths.values())
     same(left, right)
     same(left, whole)

@@ -21,6 +21,7 @@ from surefoot.training.evaluate import env_maker, evaluate_agent
 from tests.building import make_policy
 from tests.combinations import ACTIONS, OBSERVATIONS
 from tests.contracts.test_exact_resume import Die
+from tests.marks import quick
 
 QUIET = {"preset": "none", "progress": False, "seed": 0, "total_steps": 512, "num_envs": 4, "rollout_length": 32}
 QUIET |= {"eval_episodes": 2, "eval_max_steps": 20}
@@ -85,7 +86,7 @@ def test_it_may_stand_in_a_file_of_settings(file, capsys):
     assert main(words("--config=settings.toml", "--trust")) == 0
 
 
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("algo", quick(ALGORITHMS, "ppo", "trpo"))
 def test_a_killed_run_resumes_exactly(algo, file):
     how = {**QUIET, "encoder": file, "max_episode_steps": 30, "normalize_observations": True, "checkpoint_every": 1}
     if algo == "reinforce":

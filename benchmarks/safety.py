@@ -3,7 +3,7 @@
     python benchmarks/safety.py                 # five default runs: seconds in saving and in finite checks, and shares
     python benchmarks/safety.py --minutes 10    # besides, one run of ten minutes: saving, memory, descriptors, threads
     python benchmarks/safety.py --often         # only runs with a checkpoint every 1,000 steps: the share of saving
-    python benchmarks/safety.py --often --before CHECKOUT    # and those of an older checkout, built, in turns with them
+    python benchmarks/safety.py --often --before CHECKOUT    # and those of an older version, built, in turns
 
 Times are taken inside the run, around every call, so the shares do not depend on how busy the machine is; the two clock
 readings around each check are counted as part of it. The results go to `benchmarks/results/safety.json`.
@@ -165,7 +165,7 @@ def saving_often(before: str | None) -> dict[str, Any]:
     for _ in range(ROUNDS):
         for name, checkout in versions.items():
             environment = os.environ | ({} if checkout is None else {"PYTHONPATH": str(Path(checkout).resolve())})
-            command = [sys.executable, "-c", OFTEN]
+            command = [sys.executable, "-P", "-c", OFTEN]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
             found[name].append(json.loads(done.stdout.splitlines()[-1]))
     return {

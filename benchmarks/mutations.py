@@ -21,20 +21,61 @@ from surefoot.runs.checkpoints import MANIFEST, seal
 HERE = "@here@"  # stands for what JSON libraries would not write
 DEEP = ("[" * 500 + "]" * 500, "[" * 100_000, '{"a":' * 3000 + "1" + "}" * 3000)
 NUMBERS = (
-    *("0", "-1", "1", "2", "7", "64", "1.5", "-0.0", "1e-300", "1e308", "-1e308", "1e400", "NaN", "Infinity", "-Infinity"),
+    *(
+        "0",
+        "-1",
+        "1",
+        "2",
+        "7",
+        "64",
+        "1.5",
+        "-0.0",
+        "1e-300",
+        "1e308",
+        "-1e308",
+        "1e400",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+    ),
     *map(str, (2**31, -(2**31), 2**53 + 1, 2**63, 2**64, 2**70, 10**6, 10**12)),
     *("1" + "0" * 400, "1" + "0" * 5000),
 )
 TEXTS = (
-    *('""', '"x"', '"5"', '"nan"', '"none"', '"auto"', r'"\u001b[2J\u009b31m\u202e"', r'"\ud800"', r'"\u0000"', '"a\\nb"'),
+    *(
+        '""',
+        '"x"',
+        '"5"',
+        '"nan"',
+        '"none"',
+        '"auto"',
+        r'"\u001b[2J\u009b31m\u202e"',
+        r'"\ud800"',
+        r'"\u0000"',
+        '"a\\nb"',
+    ),
     *('"../../x"', '"/etc/passwd"', '"x.py:Env"', '"module:Name"', '"CartPole-v1"', '"' + "x" * 100_000 + '"'),
 )
 OTHERS = (
     *("null", "true", "false", "[]", "{}", "[[]]", "[null]", "[0, 0]", "[1e308]", "{}", '{"a": 1}', str([0] * 1000)),
-    *('{"$tensor": "nowhere"}', '{"$tensor": 5}', '{"$tensor": "learner.optimizer.first"}', '{"$tensor": "globals.torch"}'),
+    *(
+        '{"$tensor": "nowhere"}',
+        '{"$tensor": 5}',
+        '{"$tensor": "learner.optimizer.first"}',
+        '{"$tensor": "globals.torch"}',
+    ),
 )
 RUN_FILES = (
-    *("config.toml", "manifest.json", "status.json", "result.json", "metrics.jsonl", "timings.jsonl", "log.txt", ".lock"),
+    *(
+        "config.toml",
+        "manifest.json",
+        "status.json",
+        "result.json",
+        "metrics.jsonl",
+        "timings.jsonl",
+        "log.txt",
+        ".lock",
+    ),
     *("tracker-wandb.json", "checkpoints/LATEST", "checkpoints/BEST"),
 )
 CHECKPOINT_FILES = (MANIFEST, "policy.json", "state.json", "policy.safetensors", "state.safetensors")
@@ -83,14 +124,17 @@ def _change(path: Path, rng: Random) -> str:
 
 def _sign(folder: Path, changed: str) -> bool:
     """Fit the manifest to the files, as a forger would; whether that can be done."""
+    path = folder / changed
+    if not path.is_file() or path.stat().st_size > 2**30:
+        return False
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         if changed != MANIFEST:
-            data = (folder / changed).read_bytes() if (folder / changed).is_file() else b""
+            data = path.read_bytes()
             manifest["files"][changed] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         manifest["seal"] = seal(manifest)
         (folder / MANIFEST).write_text(json.dumps(manifest))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
     return True
 
@@ -279,7 +323,12 @@ def _names(data: bytes, rng: Random) -> tuple[bytes, str]:
     if what == "swap":
         tensors[one], tensors[other] = tensors[other], tensors[one]
     elif what == "type":
-        same = {"F32": ("I32", "U32"), "F64": ("I64", "U64", "C64"), "I64": ("F64", "U64"), "U8": ("I8", "BOOL", "F8_E4M3")}
+        same = {
+            "F32": ("I32", "U32"),
+            "F64": ("I64", "U64", "C64"),
+            "I64": ("F64", "U64"),
+            "U8": ("I8", "BOOL", "F8_E4M3"),
+        }
         tensors[one]["dtype"] = rng.choice(same.get(tensors[one]["dtype"], ("U8",)))
     else:
         size = math.prod(tensors[one]["shape"])

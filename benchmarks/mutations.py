@@ -124,14 +124,17 @@ def _change(path: Path, rng: Random) -> str:
 
 def _sign(folder: Path, changed: str) -> bool:
     """Fit the manifest to the files, as a forger would; whether that can be done."""
+    path = folder / changed
+    if not path.is_file() or path.stat().st_size > 2**30:
+        return False
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         if changed != MANIFEST:
-            data = (folder / changed).read_bytes() if (folder / changed).is_file() else b""
+            data = path.read_bytes()
             manifest["files"][changed] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         manifest["seal"] = seal(manifest)
         (folder / MANIFEST).write_text(json.dumps(manifest))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
     return True
 

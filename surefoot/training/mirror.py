@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from surefoot.errors import CheckpointError, GoneError, UsageError, did_you_mean
 from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines, write_json
+from surefoot.schema import Either, Flag, Misfit, Number, Optional, Record, Shape, Table, Text, Whole
 from surefoot.training.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ QUIET = {"WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}  
 BATCH, LONGEST_PARAM = 1000, 6000  # metrics per request and characters per setting that MLflow takes
 
 
+NUMBER = Number(finite=False)
+FOLLOWED = Record(id=Text(), step=Whole())
+TIMING = Record(step=Whole(), steps_per_second=NUMBER)
+METRICS = Table(Optional(NUMBER))
+RESULT = Record(eval=Optional(Table(Either((NUMBER, Flag())))))
 ENDED: queue.Queue[str] = queue.Queue()  # how the run ended
 
 
@@ -193,11 +199,12 @@ class Followed:
 
     def __init__(self, name: str, run: RunDirectory) -> None:
         self._name, self._run = name, run
-        known = {}
-        with suppress(CheckpointError):  # damaged or missing: another run at the tracker is better than none
+        self.id: str | None = None
+        self.step = 0
+        with suppress(CheckpointError, Misfit):  # damaged or missing: another run at the tracker is better than none
             known = read_json(self._file)
-        self.id: str | None = known.get("id")
-        self.step: int = known.get("step", 0)
+            FOLLOWED.check(known)
+            self.id, self.step = known["id"], known["step"]
 
     @property
     def _file(self) -> Path:
@@ -211,11 +218,20 @@ class Followed:
 
 def rows_after(run: RunDirectory, step: int) -> Iterator[tuple[int, dict[str, float]]]:
     """Rows of metrics with their speed. After a resume the rows of a step are the same, so none is sent twice."""
-    speed = {row["step"]: row["steps_per_second"] for row in read_json_lines(run.timings)}
-    for row in read_json_lines(run.metrics):
+    speed = {row["step"]: row["steps_per_second"] for row in _rows(run.timings, TIMING)}
+    for row in _rows(run.metrics, METRICS):
         if row["step"] > step:
             row["steps_per_second"] = speed.get(row["step"])
             yield row["step"], {key: x for key, x in row.items() if key != "step" and x is not None}
+
+
+def _rows(file: Path, shape: Shape) -> Iterator[dict[str, Any]]:
+    for row in read_json_lines(file):
+        try:
+            shape.check(row)
+        except Misfit as misfit:
+            raise CheckpointError(f"{file} is damaged: {misfit}") from None
+        yield row
 
 
 def follow(name: str, run: RunDirectory) -> None:
@@ -241,7 +257,7 @@ def follow(name: str, run: RunDirectory) -> None:
             mirror.log(row, step)
         if step > followed.step:
             followed.remember(mirror.id, step)
-    mirror.finish(outcome, _final(run) if outcome == "done" else {}, followed.step)
+    mirror.finish(outcome, final_evaluation(run) if outcome == "done" else {}, followed.step)
 
 
 def _leave_with_the_run() -> None:
@@ -254,10 +270,14 @@ def _leave_with_the_run() -> None:
     os._exit(1)
 
 
-def _final(run: RunDirectory) -> dict[str, float]:
+def final_evaluation(run: RunDirectory) -> dict[str, float]:
     """The final evaluation as `final_mean_return`, `final_iqm_return`, …"""
-    found = read_json(run.result)["eval"] or {}
-    return {f"final_{key}": float(x) for key, x in found.items()}
+    found = read_json(run.result)
+    try:
+        RESULT.check(found)
+    except Misfit as misfit:
+        raise CheckpointError(f"{run.result} is damaged: {misfit}") from None
+    return {f"final_{key}": float(x) for key, x in (found["eval"] or {}).items()}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,215 @@
+"""Every file that a run reads, changed in thousands of ways: does anything but an error of ours come of it?
+
+    python benchmarks/fuzz_runs.py                        # 10,000 changes, an hour or two
+    python benchmarks/fuzz_runs.py --mutations 300        # a few minutes
+    python benchmarks/fuzz_runs.py --first 1234 --mutations 1 --verbose   # one of them again
+
+A change is one of `mutations.py` to a copy of a small run (tests/fixtures): flipped bits, cut files, values of other
+types, wild numbers, deep nesting, control characters, pipes in the place of files; for the files of a checkpoint mostly
+with the hashes made to fit, as a forger would. After each, every command that reads runs is tried, in a child process
+with little memory. It may succeed, or fail with an error of ours and its exit code. Any other exception, more than
+`LIMIT` seconds, a process that dies, and a control character that reaches the output count as faults, and are listed.
+The result goes to `benchmarks/results/fuzz_runs.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import io
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any
+
+from machine import RESULTS, ROOT, describe
+from mutations import mutate
+
+LIMIT = 60.0  # seconds of one command, on a busy machine
+MEMORY = 3 * 2**30  # bytes that a command may ask for
+CHUNK = 500  # changes per child process
+RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
+RUN = "runs/stranger"
+SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no disk to wait for
+FIXTURES = sorted(path.parent for path in (ROOT / "tests" / "fixtures").glob("runs-*/*/manifest.json"))
+NEW = ["--run-dir=new", "--max-time=0.5s", "--eval-episodes=0"]
+FRESH = ["--preset=none", "--hidden-sizes", "8", "8", "--num-envs=4", "--rollout-length=16", "--total-steps=64"]
+
+
+def ways(number: int) -> dict[str, Callable[[str], Any]]:
+    """Every way into a run. A video takes long; one in twenty is filmed."""
+    import surefoot
+    from surefoot.cli.main import main
+    from surefoot.runs import RunDirectory
+    from surefoot.training.mirror import Followed, final_evaluation, rows_after
+
+    def look(name: str) -> Callable[[str], Any]:
+        return lambda env: getattr(surefoot.Run(RunDirectory(Path(RUN))), name) and 0
+
+    def mirror(env: str) -> None:
+        run = RunDirectory(Path(RUN))
+        list(rows_after(run, Followed("wandb", run).step))
+        final_evaluation(run)
+
+    found: dict[str, Callable[[str], Any]] = {
+        "list runs": lambda env: main(["list", "runs"]),
+        "list runs --json": lambda env: main(["list", "runs", "--json"]),
+        "run.metrics": look("metrics"),
+        "run.config": look("config"),
+        "run.result": look("result"),
+        "load": lambda env: surefoot.load(RUN) and 0,
+        "load best": lambda env: surefoot.load(RUN, "best") and 0,
+        "tracker": mirror,
+        "eval": lambda env: main(["eval", RUN, "--episodes=2", "--max-steps=5", "--json"]),
+        "train --like": lambda env: main(["train", "--like", RUN, *NEW]),
+        "train --like --dry-run": lambda env: main(["train", "--like", RUN, "--dry-run"]),
+        "train --init-from": lambda env: main(["train", env, "--init-from", RUN, *FRESH, *NEW]),
+        "resume": lambda env: main(["resume", RUN, "--max-time=1s", "--total-steps=2016"]),
+    }
+    if number % 20 == 0:
+        found["video"] = lambda env: main(["video", RUN, "--max-steps=2", "--untrained"])
+    return found
+
+
+def attempt(way: Callable[[str], Any], env: str, verbose: bool) -> tuple[str, str]:
+    """(how it ended, what was wrong with that)."""
+    from surefoot.errors import SurefootError
+
+    out = io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(out):
+            code = way(env)
+        ended = "fine" if not code else f"exit {code}"
+    except SurefootError as error:
+        ended = type(error).__name__
+        out.write(str(error))
+    except BaseException as error:
+        return "traceback", "".join(traceback.format_exception(error))[-3000:]
+    if verbose:
+        print(f"--- {ended}\n{out.getvalue()[-600:]}", file=sys.stderr)
+    if RAW.search(out.getvalue()):
+        return "raw output", repr(out.getvalue()[:1000])
+    return ended, ""
+
+
+def work(first: int, count: int, verbose: bool) -> None:
+    """In a child: the changes from number `first` on, a line of JSON for everything that begins or ends."""
+    import torch
+
+    torch.set_num_threads(1)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    report = os.fdopen(os.dup(1), "w")
+
+    def say(**facts: Any) -> None:
+        print(json.dumps(facts), file=report, flush=True)
+
+    for number in range(first, first + count):
+        rng = Random(f"surefoot {number}")
+        source = rng.choice(FIXTURES)
+        env = json.loads((source / "manifest.json").read_text())["env"]
+        shutil.rmtree("runs", ignore_errors=True)
+        shutil.copytree(source, RUN)
+        shutil.copytree(source, "runs/innocent")
+        what = mutate(Path(RUN), rng)
+        for name, way in ways(number).items():
+            say(number=number, what=f"{source.name} {what}", way=name)
+            faulthandler.dump_traceback_later(LIMIT, exit=True)
+            ended, fault = attempt(way, env, verbose)
+            faulthandler.cancel_dump_traceback_later()
+            shutil.rmtree("new", ignore_errors=True)
+            say(ended=ended, fault=fault)
+
+
+def children(first: int, count: int, verbose: bool) -> Iterator[dict[str, Any]]:
+    """What happened in every attempt; another child goes on where one has died."""
+    at, end = first, first + count
+    while at < end:
+        size = min(CHUNK, end - at)
+        command = [sys.executable, __file__, "--child", f"--first={at}", f"--mutations={size}"]
+        command += ["--verbose"] * verbose
+        with (
+            tempfile.TemporaryDirectory(prefix="fuzz-", dir=SHARED) as folder,
+            open(f"{folder}/stderr", "w+") as errors,
+        ):
+            own = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "OMP_NUM_THREADS": "1", "CI": "1"}
+            child = subprocess.Popen(command, cwd=folder, env=own, stdout=subprocess.PIPE, stderr=errors, text=True)
+            assert child.stdout is not None
+            begun: dict[str, Any] = {"number": at}
+            for line in child.stdout:
+                facts = json.loads(line)
+                if "way" in facts:
+                    begun = facts
+                else:
+                    yield {**begun, **facts}
+                    begun = {"number": begun["number"]}
+            child.wait()
+            errors.seek(0)
+            said = errors.read()[-4000:]
+            if verbose:
+                print(said)
+            if "way" not in begun and child.returncode == 0:
+                at += size
+                continue
+            hung = "Timeout (" in said
+            yield {**begun, "ended": "hang" if hung else f"crash {child.returncode}", "fault": said}
+            at = begun["number"] + 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mutations", type=int, default=10_000, metavar="N", help="changes to try [10000]")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the number of the first [0]")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS / "fuzz_runs.json", metavar="FILE.json", help="[%(default)s]"
+    )
+    parser.add_argument("--verbose", action="store_true", help="show what every command says")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        work(arguments.first, arguments.mutations, arguments.verbose)
+        return 0
+    begun, machine = perf_counter(), describe()
+    outcomes: dict[str, Counter[str]] = {}
+    files, faults = Counter[str](), list[dict[str, Any]]()
+    last = -1
+    for found in children(arguments.first, arguments.mutations, arguments.verbose):
+        number, what = found["number"], found.get("what", "")
+        outcomes.setdefault(found.get("way", "between two commands"), Counter())[found["ended"]] += 1
+        if number != last:
+            last = number
+            files[what.split(" ", 1)[-1].partition(":")[0]] += 1
+            if number % 100 == 0:
+                print(f"{number}  {perf_counter() - begun:.0f} s  {len(faults)} faults", flush=True)
+        if found["fault"]:
+            faults.append(found)
+            print(f"{number} {found.get('way')}: {found['ended']} after {what}\n{found['fault']}", flush=True)
+    result = {
+        "command": f"python benchmarks/fuzz_runs.py --first {arguments.first} --mutations {arguments.mutations}",
+        "machine": machine,
+        "seconds": round(perf_counter() - begun),
+        "mutations": sum(files.values()),
+        "attempts": sum(counter.total() for counter in outcomes.values()),
+        "by_file": dict(files.most_common()),
+        "outcomes": {way: dict(counter.most_common()) for way, counter in outcomes.items()},
+        "faults": faults,
+    }
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{result['mutations']} changes, {result['attempts']} attempts, {len(faults)} faults: {arguments.out}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from surefoot.envs.make import load_object
+from surefoot.envs.make import load_object, takes_render_mode
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints
@@ -98,8 +98,12 @@ def train_config(
     except BaseException:
         trainer.envs.close()
         raise
-    command = None if from_python or encoder is not None else resume_command(directory, config)
-    session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, command)
+    session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process)
+    if not from_python and encoder is None:
+        session.resume_command, session.next_command = (
+            resume_command(directory, config),
+            next_command(directory, trainer),
+        )
     return _run(session, notes)
 
 
@@ -139,8 +143,22 @@ def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[Mak
 
 def resume_command(directory: RunDirectory, config: TrainConfig) -> str:
     """What to type to go on, ready to be pasted."""
-    as_resumed = replace(config, origins=dict.fromkeys(config.origins, "file"))
-    return f"surefoot resume {shell_path(directory.path)}" + (" --trust" if foreign_code(as_resumed) else "")
+    return f"surefoot resume {shell_path(directory.path)}{_trusting(config)}"
+
+
+def next_command(directory: RunDirectory, trainer: Trainer) -> str:
+    """What to type after the training: a film where the env can be filmed, else episodes that were not played yet."""
+    config, modes = trainer.config, getattr(trainer.envs, "render_modes", ())
+    where, trust = shell_path(directory.path), _trusting(config)
+    if config.run.eval_env is None and "rgb_array" in modes and takes_render_mode(config.env.env):
+        return f"surefoot video {where} --untrained{trust}"
+    return f"surefoot eval {where} --stochastic{trust}"
+
+
+def _trusting(config: TrainConfig) -> str:
+    """The flag that a run needs whose directory names code."""
+    as_read = replace(config, origins=dict.fromkeys(config.origins, "file"))
+    return " --trust" if foreign_code(as_read) else ""
 
 
 def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
@@ -221,7 +239,10 @@ def _resumed(
         trainer.envs.close()
         raise
     command = resume_command(directory, config)
-    session = Session(trainer, directory, *envs, own, own_process=own_process, resume_command=command)
+    following = next_command(directory, trainer)
+    session = Session(
+        trainer, directory, *envs, own, own_process=own_process, resume_command=command, next_command=following
+    )
     session.unwritten = restored.unwritten
     return session, notes
 

@@ -44,6 +44,7 @@ class Session:
     to_stderr: bool = False
     own_process: bool = False
     resume_command: str | None = None  # none: the env cannot be made again from the run's directory
+    next_command: str | None = None  # likewise; for when the training is done
     unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
 
     def run(self) -> dict[str, Any]:
@@ -88,6 +89,7 @@ class Session:
             raise
         result = summarize(trainer, directory, evaluation)
         result["resume"] = self.resume_command if trainer.suspended else None
+        result["next"] = result["resume"] or self.next_command
         with suppress(OSError):  # it is returned and printed all the same
             write_json(directory.result, result)
         found = evaluation.mean_return if evaluation else None

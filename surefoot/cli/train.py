@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
@@ -15,7 +16,7 @@ from surefoot.cli.eval import describe as describe_evaluation
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
-from surefoot.runs.directory import shell_path
+from surefoot.runs.directory import ROOT, shell_path
 from surefoot.runs.files import read_json
 from surefoot.text import print
 from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
@@ -215,13 +216,13 @@ def say_result(result: dict[str, Any], out: Any) -> None:
         step, found = result["best"]["step"], result["best"]["selection_return"]
         lines.append(f"best by evaluation during training: step {step:,} ({as_return(found)}); --checkpoint best")
     print(fit("\n".join(lines), out), file=out)
-    next_command = f"surefoot video {shell_path(where)} --untrained"
-    if result["env"].startswith("pettingzoo:"):  # several agents: there is no film of them
-        next_command = f"surefoot eval {shell_path(where)} --stochastic --trust"
-    print(
-        f"run:     {where}\n"
-        f"curves:  tensorboard --logdir {shell_path(where + '/tensorboard')}"
-        + ("" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")')
-        + f"\nnext:    {result['resume'] or next_command}",
-        file=out,
-    )
+    missing = "" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")'
+    print(f"run:     {where}\ncurves:  tensorboard --logdir {shell_path(curves(where))}{missing}", file=out)
+    if result["next"]:
+        print(f"next:    {result['next']}", file=out)
+
+
+def curves(where: str) -> str:
+    """The folder for TensorBoard: that of all runs, where this one is among them, so that they can be compared."""
+    run, root = Path(where).absolute(), ROOT.absolute()
+    return str(ROOT) if root in run.parents else f"{where}/tensorboard"

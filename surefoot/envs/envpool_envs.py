@@ -181,6 +181,7 @@ class PoolEnvs(VectorEnvs):
             pool.close()
             raise
         self.observations: Array = np.zeros((num_envs, *self.layout.shape), self.layout.dtype)
+        self.render_modes = tuple(pool.metadata["render_modes"])
 
     def _pool(self, num_envs: int) -> Pool:
         return make_pool(self._config, num_envs, self._pool_seed)

@@ -104,6 +104,11 @@ def time_limit(env: gym.Env[Any, Any]) -> int | None:
     return None
 
 
+def render_modes(env: gym.Env[Any, Any]) -> tuple[str, ...]:
+    """Those that it declares."""
+    return tuple(map(str, (env.metadata or {}).get("render_modes") or ()))
+
+
 def read_mask(env: gym.Env[Any, Any], obs: Any, info: dict[str, Any], source: str | None) -> Any:
     """An env's action mask: of a Dict observation, of its info, or of its `action_masks()` method."""
     if source == "observation":
@@ -143,6 +148,7 @@ class GymEnvs:
     def _prepare(self, first: SeededEpisodes) -> None:
         self.observation_space, self.action_space = supported_spaces(first)
         self.time_limit = time_limit(first)
+        self.render_modes = render_modes(first)
         self._checked, self._open = False, OpenEpisodes(self.action_space)
         self.masks = ActionMasks(self.action_space)
         self._mask_source, self._begun = self._find_masks(first)

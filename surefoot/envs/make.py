@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import json
 import re
 import sys
@@ -61,6 +62,24 @@ def _wrapped(config: EnvConfig, factory: Factory | None, render_mode: str | None
     if config.max_episode_steps is not None and factory is not None:
         env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
     return env
+
+
+def takes_render_mode(env_id: str) -> bool:
+    """Whether what makes an env of this name can be told to draw it."""
+    creator: Any
+    if re.search(r"\.py:", env_id):
+        creator = load_object(env_id, "env")
+    else:
+        spec = gym.envs.registration.registry.get(env_id.split(":")[-1])
+        if spec is None or spec.entry_point is None:
+            return is_envpool(env_id)
+        creator = spec.entry_point
+        creator = gym.envs.registration.load_env_creator(creator) if isinstance(creator, str) else creator
+    try:
+        parameters = inspect.signature(creator).parameters.values()
+    except (TypeError, ValueError):  # of C code, say
+        return True
+    return any(one.name == "render_mode" or one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:

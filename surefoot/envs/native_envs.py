@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from surefoot.envs.checks import require_finite
-from surefoot.envs.gym_envs import GymEnvs, time_limit
+from surefoot.envs.gym_envs import GymEnvs, render_modes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.open_episodes import LONGEST_REPLAY, episodes_shape
 from surefoot.envs.seeds import derive_seed, episode_seed
@@ -87,7 +87,7 @@ class NativeEnvs:
             raise ValueError(reason)
         with closing(make_env(config)) as one:  # for its spaces and its limit
             self.observation_space, self.action_space = one.observation_space, one.action_space
-            self.time_limit = time_limit(one)
+            self.time_limit, self.render_modes = time_limit(one), render_modes(one)
             self.name = one.spec.id if one.spec else kind.name
         self.kind, self.num_envs, self.run_seed = kind, num_envs, run_seed
         self.layout = Layout(self.observation_space)

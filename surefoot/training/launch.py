@@ -13,7 +13,7 @@ import gymnasium as gym
 import torch
 
 from surefoot.envs.checks import blamed
-from surefoot.envs.make import load_object
+from surefoot.envs.make import load_object, takes_render_mode
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import RunDirectory
@@ -105,7 +105,7 @@ def train_config(
             directory.unlock()
         raise
     flags = None if from_python or encoder is not None else resume_flags(directory, config)
-    session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags)
+    session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags, can_be_filmed(trainer))
     return _run(session, notes)
 
 
@@ -145,8 +145,14 @@ def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[Mak
 
 
 def resume_flags(directory: RunDirectory, config: TrainConfig) -> str:
-    """What `surefoot resume` must be given besides the directory."""
+    """What a command on the run must be given besides the directory."""
     return " --trust" if needs_trust(config, directory.config.absolute()) else ""
+
+
+def can_be_filmed(trainer: Trainer) -> bool:
+    """Whether `surefoot video` works on the run's env."""
+    run, modes = trainer.config.run, getattr(trainer.envs, "render_modes", ())
+    return run.eval_env is None and "rgb_array" in modes and takes_render_mode(trainer.config.env.env)
 
 
 def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
@@ -233,8 +239,8 @@ def _resumed(
     except BaseException:
         trainer.envs.close()
         raise
-    flags = resume_flags(directory, config)
-    session = Session(trainer, directory, *envs, own, own_process=own_process, resume_flags=flags)
+    flags, filmed = resume_flags(directory, config), can_be_filmed(trainer)
+    session = Session(trainer, directory, *envs, own, own_process=own_process, resume_flags=flags, filmed=filmed)
     session.unwritten = restored.unwritten
     return session, notes
 

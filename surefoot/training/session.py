@@ -50,6 +50,7 @@ class Session:
     to_stderr: bool = False
     own_process: bool = False
     resume_flags: str | None = None  # of `surefoot resume`; none: the env cannot be made again from the directory
+    filmed: bool = False  # `surefoot video` works on it
     unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
 
     def run(self) -> dict[str, Any]:
@@ -79,6 +80,15 @@ class Session:
             return None
         return f"surefoot resume {shell_path(self.directory.path)}{self.resume_flags}"
 
+    @property
+    def next_command(self) -> str | None:
+        """What to type when training is done: a film where there can be one, else episodes that were not played yet."""
+        if self.resume_flags is None:
+            return None
+        where = shell_path(self.directory.path)
+        what = f"video {where} --untrained" if self.filmed else f"eval {where} --stochastic"
+        return f"surefoot {what}{self.resume_flags}"
+
     def _train_and_evaluate(self, display: Any) -> dict[str, Any]:
         trainer, directory = self.trainer, self.directory
         last_words = self._last_words if self.own_process else None
@@ -107,6 +117,7 @@ class Session:
             raise
         result = summarize(trainer, directory, evaluation)
         result["resume"] = self.resume_command if trainer.suspended else None
+        result["next"] = result["resume"] or self.next_command
         directory.set_result(result)
         found = evaluation.mean_return if evaluation else None
         state = "interrupted" if trainer.suspended else "done"

@@ -15,6 +15,8 @@ from gymnasium import spaces
 from surefoot.cli.doctor import describe, run
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.doctor import examine, speed
+from surefoot.envs.doctor.case import Case
+from surefoot.envs.doctor.play import play
 from surefoot.errors import UsageError
 from tests.helpers import BadEnv, NoiseEnv, ScriptedEnv
 
@@ -287,6 +289,82 @@ def test_observations_of_a_bad_scale():
 def test_fast_envs_are_stepped_together_in_greater_numbers(monkeypatch, steps_per_second, num_envs):
     monkeypatch.setattr(speed, "_speed_of", lambda case, count: float(steps_per_second))
     assert findings(Still)[0].flags == [f"--num-envs {num_envs}"]
+    assert [flag.split()[0] for flag in findings(Still)[0].flags] == ["--num-envs"]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ([200] * 20, "all 20 episodes ended at step 200, as terminated and never as truncated"),
+        ([200] * 15 + [40, 60, 80, 100, 120], "15 of 20 episodes ended at step 200"),
+        ([200] * 5 + list(range(40, 190, 10)), ""),  # some of them, by chance
+        ([5] * 20, ""),  # a hand of cards
+        ([200, 200], ""),  # too few to say
+    ],
+)
+def test_a_time_limit_that_is_reported_as_termination(lengths, words):
+    class Clocked(Still):
+        played = 0
+
+        def reset(self, **kwargs):
+            found = super().reset(**kwargs)
+            self.length = lengths[Clocked.played % len(lengths)]
+            Clocked.played += 1
+            return found
+
+        def observation(self):
+            return np.array([0.5, self.time / 100], np.float32)
+
+        def step(self, action):
+            self.time += 1
+            return self.observation(), 1.0, self.time >= self.length, False, {}
+
+    case = Case(EnvConfig(env="x"), Clocked)
+    case.look()
+    play(case, len(lengths))
+    found = [finding for finding in case.report.findings if "looks like a time limit" in finding.what]
+    assert bool(words) == bool(found)
+    if words:
+        assert words in found[0].what
+        assert found[0].level == "warning"
+        assert "truncated=True there (or leave it to --max-episode-steps 200)" in found[0].advice
+
+
+def test_a_grid_of_symbols_that_is_declared_as_a_picture():
+    class Grid(Still):
+        largest = 10
+
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+
+        def observation(self):
+            return np.full((7, 7, 3), self.largest, np.uint8)
+
+    words = (
+        "declared as an image of 0 to 255 and divided by 255, but held at most 10 -> declare its own bounds: Box(0, 10"
+    )
+    assert words in findings(Grid, "warning")[1]
+    Grid.largest = 200
+    assert "divided by 255" not in findings(Grid)[1]
+
+
+def test_a_space_that_is_not_supported_is_said_once():
+    class Graphs(Still):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Graph(spaces.Box(0, 1, (2,)), None)
+
+        def observation(self):
+            return self.observation_space.sample()
+
+    report, text = findings(Graphs, "error")
+    assert [finding.level for finding in report.findings].count("error") == 1
+    assert "the space is a Graph, which has no fixed size" in text
+
+
+def test_a_time_limit_that_is_reported_as_such_is_fine():
+    assert "looks like a time limit" not in findings(lambda: gym.make("MountainCar-v0"))[1]
 
 
 def test_action_masks_are_found_and_kept_to():

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from surefoot.types import Array
 
 LARGE_REWARD, LARGE_INPUT, SMALL_STD, SPARSE = 10.0, 10.0, 0.01, 0.01
+DARK = 16.0  # of 255: what a grid of symbols holds, and no picture
+SHORTEST_LIMIT = 10  # steps; shorter episodes of one length are the task's own: a bandit, a hand of cards
 
 
 def judge_observations(case: Case, tally: Tally) -> None:
@@ -34,6 +36,9 @@ def judge_observations(case: Case, tally: Tally) -> None:
         std, largest = seen.std, float(np.maximum(abs(seen.low), abs(seen.high)).max())
         table[path] = {"min": float(seen.low.min()), "max": float(seen.high.max()), "std": float(std.mean())}
         if _is_image(seen.space):
+            if float(seen.space.high.max()) == 255 and 0 < largest <= DARK:
+                what = f"{name} is declared as an image of 0 to 255 and divided by 255, but held at most {largest:g}"
+                case.find("warning", what, f"declare its own bounds: Box(0, {largest:g}, ...)")
             continue
         small = int(((std > 0) & (std < SMALL_STD)).sum())
         if largest > LARGE_INPUT or small:
@@ -79,6 +84,7 @@ def judge_episodes(case: Case, tally: Tally, endless: int, seconds: float) -> No
             "median": float(np.median(lengths)),
             "max": int(lengths.max()),
         }
+        _judge_clock(case, lengths, ended - tally.terminated)
     if tally.open is None:
         return
     if case.limit is None and (not ended or tally.open >= endless):
@@ -90,6 +96,21 @@ def judge_episodes(case: Case, tally: Tally, endless: int, seconds: float) -> No
         case.find("warning", f"the env says at most {case.limit:,} steps an episode and did not end one there")
     elif not ended:
         case.find("note", f"no episode ended within {seconds:g} s ({tally.open:,} steps)")
+
+
+def _judge_clock(case: Case, lengths: Array, truncated: int) -> None:
+    """A time limit that the env reports as its own end: the longest episodes are all of one length."""
+    longest = int(lengths.max())
+    count = int((lengths == longest).sum())
+    if truncated or longest < SHORTEST_LIMIT or count < max(3, lengths.size / 2):
+        return
+    which = f"all {count}" if count == lengths.size else f"{count} of {lengths.size}"
+    case.find(
+        "warning",
+        f"{which} episodes ended at step {longest:,}, as terminated and never as truncated: it looks like a time limit",
+        f"return truncated=True there (or leave it to --max-episode-steps {longest}); terminated says that nothing "
+        "follows, so the critic would learn that time running out is worth 0",
+    )
 
 
 def _bounds(space: Space) -> tuple[Array, Array]:

@@ -60,6 +60,7 @@ class WorkerEnvs:
         self.observation_space = space_from_json(json.loads(described["observation_space"]))
         self.action_space = space_from_json(json.loads(described["action_space"]))
         self.time_limit: int | None = described["time_limit"]
+        self.render_modes = tuple(described["render_modes"])
         self.layout = Layout(self.observation_space, described["mask_size"])
         fields = all_fields(self.layout, self.action_space, self.num_envs)
         self._block = map_fields(self.crew.memory, fields, create=True)

@@ -80,6 +80,7 @@ class EnvSlice(GymEnvs):
             "action_space": json.dumps(space_to_json(self.action_space)),
             "mask_size": self.layout.mask_size,
             "time_limit": self.time_limit,
+            "render_modes": list(self.render_modes),
         }
 
     def attach(self, fd: int, fields: Sequence[Field]) -> None:

@@ -88,9 +88,7 @@ def train_config(
             algo=config.run.algo,
             seed=config.run.seed,
             preset=config.preset,
-            engine=trainer.engine,
-            acting=trainer.acting,
-            learning=trainer.learning,
+            **trainer.engines.as_dict(),
             **_computed_with(trainer),
             signature=sign(trainer.config),
         )
@@ -258,10 +256,10 @@ def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:
     manifest = read_json(directory.manifest)
     before = manifest.get("engine", trainer.engine)
     known = "acting" in manifest  # earlier versions named what acts alone
-    if before == (trainer.engine if known else trainer.acting):
+    if before == (trainer.engine if known else trainer.engines.acting):
         return []
     return [
-        f"the run began with the {before} engine and goes on with {trainer.engine} ({trainer.engine_reason}): "
+        f"the run began with the {before} engine and goes on with {trainer.engine} ({trainer.engines.reason}): "
         "the same algorithm, but not to the last bit"
     ]
 

@@ -211,7 +211,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
     lines = [
         f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
         + (f" ({changed})" if changed else ""),
-        f"{trainer.engine_said} on {trainer.device} ({trainer.device_reason}), "
+        f"{trainer.engines} on {trainer.device} ({trainer.device_reason}), "
         f"{trainer.threads}, {size:,} parameters, "
         f"{trainer.envs.num_envs} envs",
         *trainer.policy.describe(),
@@ -247,10 +247,7 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
         "seconds": trainer.seconds,
         "steps_per_second": trainer.steps_per_second,
         "time_split": trainer.timer.shares(),
-        "engine": trainer.engine,
-        "acting": trainer.acting,
-        "learning": trainer.learning,
-        "engine_reason": trainer.engine_said,
+        **trainer.engines.as_dict(),
         "train_return": trainer.recent_return,
         "stopped": trainer.stop_reason,
         "target_return": wanted,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.algorithms import Algorithm, get_algorithm
-from surefoot.engine.native import NativeLearner
 from surefoot.engine.precision import full_precision
 from surefoot.engine.rollouts import valid_observations
 from surefoot.engine.timing import Deadline, PhaseTimer
@@ -35,6 +34,7 @@ from surefoot.training.checks import (
     facts_of,
     rollout_length,
 )
+from surefoot.training.engines import Engines
 from surefoot.training.generators import capture_globals, globals_shape
 from surefoot.training.journal import Journal
 from surefoot.training.outside import SpaceWatch
@@ -113,34 +113,18 @@ class Trainer:
         samples, tensors = length * envs.num_envs, isinstance(envs, TensorEnvs)
         most, size = length * (algorithm.episodes_per_env or 1), bytes_per_step(self.policy, length)
         check_memory(most, envs.num_envs, size, self.device, on_host=not tensors)
-        self.learner, self.engine_reason, self.threads = build_learner(
+        self.learner, reason, self.threads = build_learner(
             config, seed, algorithm, self.policy, samples=samples, tensors=tensors
         )
-        self.acting = "native" if isinstance(self.learner, NativeLearner) else "torch"
-        if self.acting == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
+        self.engines = Engines(self.learner, reason, algorithm, config.run.algo)
+        if self.engines.acting == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
         self.collector = build_collector(config, seed, algorithm, envs, self.learner, length, self.timer)
 
     @property
-    def learning(self) -> str:
-        """What computes the gradients: what did so far or, before the first update, what the algorithm states."""
-        if self.learner.used:
-            return "+".join(sorted(self.learner.used))
-        stated = getattr(self.algorithm, "spec", None)
-        return self.acting if self.acting == "torch" or (stated and stated(1.0) is not None) else "torch"
-
-    @property
     def engine(self) -> str:
         """native or torch; mixed where one acts and the other learns."""
-        return self.acting if self.acting == self.learning else "mixed"
-
-    @property
-    def engine_said(self) -> str:
-        """What acts and what learns, and why."""
-        if self.engine != "mixed":
-            return f"engine {self.engine} ({self.engine_reason})"
-        why = f"{self.config.run.algo} hands over no loss that the kernels know"
-        return f"acting {self.acting} ({self.engine_reason}), learning {self.learning} ({why})"
+        return self.engines.name
 
     def stop(self, reason: str) -> None:
         """End the run after the update in progress."""
@@ -175,7 +159,7 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
-        threads = 1 if self.acting == "native" else self.threads.number
+        threads = 1 if self.engines.acting == "native" else self.threads.number
         with torch_threads(threads), full_precision(), ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # each is told of the end, also when another one raises
@@ -201,11 +185,11 @@ class Trainer:
             for callback in self.callbacks:
                 callback.on_rollout(self, rollout)
             self.rollout = rollout
-            expected = self.learning
+            expected = self.engines.learning
             with self.timer.phase("learn"), own_modes(gradients=True):
                 metrics = self._learn(rollout, remaining)
-            if ("torch" in self.learning) != ("torch" in expected):
-                self.warn(f"the update does not do what the algorithm's spec says: {self.engine_said}")
+            if ("torch" in self.engines.learning) != ("torch" in expected):
+                self.warn(f"the update does not do what the algorithm's spec says: {self.engines}")
             self.rollout = None
             self.step += steps
             self.journal.add(metrics, self.collector.tracker.take())

@@ -255,7 +255,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(read_regular(Path(path)).decode())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -170,7 +171,7 @@ def load_object(path: str, what: str) -> Any:
 
 
 def _load_file(file: Path, what: str) -> Any:
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise UsageError(f"{what}: the file {file} does not exist (looked in {Path.cwd()})")
     return _execute(file.resolve(), file.stat().st_mtime_ns)
 

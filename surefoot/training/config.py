@@ -6,6 +6,7 @@ Precedence: defaults < preset < config file < flags (or keywords).
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -168,7 +169,7 @@ def policy_settings(source: str) -> tuple[Path, dict[str, Any]]:
 
 def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
     """(a checkpoint that verifies, what was passed over) of a run by name, or the one at a path."""
-    if (Path(source) / MANIFEST).exists():
+    if os.path.exists(Path(source) / MANIFEST):  # False for what no file can be called
         return Path(source), []
     return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
 

@@ -19,12 +19,15 @@ import faulthandler
 import io
 import json
 import os
+import queue
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,7 +40,7 @@ from typing import Any
 from machine import RESULTS, ROOT, describe
 from mutations import mutate
 
-LIMIT = 60.0  # seconds of one command, on a busy machine
+LIMIT = 60  # seconds of one command, on a busy machine
 MEMORY = 3 * 2**30  # bytes that a command may ask for
 CHUNK = 500  # changes per child process
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
@@ -109,6 +112,7 @@ def work(first: int, count: int, verbose: bool) -> None:
     import torch
 
     torch.set_num_threads(1)
+    faulthandler.enable()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     report = os.fdopen(os.dup(1), "w")
@@ -126,9 +130,7 @@ def work(first: int, count: int, verbose: bool) -> None:
         what = mutate(Path(RUN), rng)
         for name, way in ways(number).items():
             say(number=number, what=f"{source.name} {what}", way=name)
-            faulthandler.dump_traceback_later(LIMIT, exit=True)
             ended, fault = attempt(way, env, verbose)
-            faulthandler.cancel_dump_traceback_later()
             shutil.rmtree("new", ignore_errors=True)
             say(ended=ended, fault=fault)
 
@@ -140,32 +142,57 @@ def children(first: int, count: int, verbose: bool) -> Iterator[dict[str, Any]]:
         size = min(CHUNK, end - at)
         command = [sys.executable, __file__, "--child", f"--first={at}", f"--mutations={size}"]
         command += ["--verbose"] * verbose
-        with (
-            tempfile.TemporaryDirectory(prefix="fuzz-", dir=SHARED) as folder,
-            open(f"{folder}/stderr", "w+") as errors,
-        ):
+        with tempfile.TemporaryDirectory(prefix="fuzz-", dir=SHARED) as folder:
             own = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "OMP_NUM_THREADS": "1", "CI": "1"}
-            child = subprocess.Popen(command, cwd=folder, env=own, stdout=subprocess.PIPE, stderr=errors, text=True)
-            assert child.stdout is not None
+            with open(f"{folder}/stderr", "w") as errors:
+                child = subprocess.Popen(command, cwd=folder, env=own, stdout=subprocess.PIPE, stderr=errors)
             begun: dict[str, Any] = {"number": at}
-            for line in child.stdout:
-                facts = json.loads(line)
+            for facts in reported(child):
                 if "way" in facts:
                     begun = facts
                 else:
                     yield {**begun, **facts}
                     begun = {"number": begun["number"]}
+            said = Path(f"{folder}/stderr").read_text(errors="replace")[-4000:]
+        if verbose:
+            print(said)
+        if "way" not in begun and child.returncode == 0:
+            at += size
+            continue
+        ended = "hang" if child.returncode == -signal.SIGABRT else f"crash {child.returncode}"
+        yield {**begun, "ended": ended, "fault": said}
+        at = begun["number"] + 1
+
+
+def reported(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """What a child says, until it is gone. One that is silent for too long is asked where it hangs, and ends there.
+
+    Seconds are counted one by one, so that those in which the whole machine stood still do not count.
+    """
+    lines: queue.Queue[bytes] = queue.Queue()
+    assert child.stdout is not None
+    stream = child.stdout
+
+    def read() -> None:
+        for line in stream:
+            lines.put(line)
+        lines.put(b"")
+
+    threading.Thread(target=read, daemon=True).start()
+    silent = 0
+    while True:
+        try:
+            line = lines.get(timeout=1.0)
+        except queue.Empty:
+            silent += 1
+            if silent == LIMIT:
+                child.send_signal(signal.SIGABRT)  # faulthandler writes the traceback
+            continue
+        silent = 0
+        if not line:
             child.wait()
-            errors.seek(0)
-            said = errors.read()[-4000:]
-            if verbose:
-                print(said)
-            if "way" not in begun and child.returncode == 0:
-                at += size
-                continue
-            hung = "Timeout (" in said
-            yield {**begun, "ended": "hang" if hung else f"crash {child.returncode}", "fault": said}
-            at = begun["number"] + 1
+            return
+        yield json.loads(line)
 
 
 def main() -> int:

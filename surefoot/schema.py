@@ -1,6 +1,6 @@
 """What data from a file must look like: declared beside the code that reads it, checked in one place.
 
-    Record(step=Whole(), best=Optional(Pair(Whole(), Number())))
+    Record(step=Whole(), best=Optional(Row(Whole(), Number())))
 
 A file with the right hash may still hold anything: another version wrote it, or a stranger who knows how to hash. Each
 component of a run declares the shape of its state, and everything is checked before any of it is used. Ranges are part

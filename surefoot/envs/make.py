@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -197,7 +198,7 @@ def load_object(path: str, what: str) -> Any:
 
 
 def _load_file(file: Path, what: str) -> Any:
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise UsageError(f"{what}: the file {file} does not exist (looked in {Path.cwd()})")
     return _execute(file.resolve(), file.stat().st_mtime_ns)
 

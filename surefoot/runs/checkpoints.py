@@ -132,13 +132,13 @@ def set_aside(folder: Path) -> Path:
 
 def steps_of(root: Path) -> list[Path]:
     """Checkpoints by step, oldest first."""
-    found = [path for path in root.glob("*") if is_step(path.name) and path.is_dir() and not path.is_symlink()]
+    found = [path for path in root.glob("*") if is_step(path.name) and os.path.isdir(path) and not os.path.islink(path)]
     return sorted(found, key=lambda path: int(path.name))
 
 
 def has_checkpoints(root: Path) -> bool:
     """Whether any was ever finished here, sound or not."""
-    return bool(steps_of(root)) or (root / LATEST).exists() or any(root.glob("aside-*"))
+    return bool(steps_of(root)) or os.path.exists(root / LATEST) or any(root.glob("aside-*"))
 
 
 def prune(root: Path, keep: int = KEEP) -> list[Path]:
@@ -152,7 +152,7 @@ def prune(root: Path, keep: int = KEEP) -> list[Path]:
 
 def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """(manifest, files) of a checkpoint whose every byte is as it was written; CheckpointError otherwise."""
-    if not (folder / MANIFEST).exists():
+    if not os.path.lexists(folder / MANIFEST):
         raise CheckpointError(f"{folder} has no {MANIFEST}: it was not written to the end, or is no checkpoint")
     manifest = read_json(folder / MANIFEST)
     found = manifest.get("schema")
@@ -230,7 +230,7 @@ def _named(root: Path, which: str) -> Path:
             )
         return best
     step = which.replace("_", "").replace(",", "")
-    if not is_step(step) or not (root / step).is_dir():
+    if not is_step(step) or not os.path.isdir(root / step):
         known = ", ".join(path.name for path in steps_of(root)) or "none"
         raise CheckpointError(f"there is no checkpoint '{which}' in {root} (there are: {known}; or latest, best)")
     return root / step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
@@ -128,9 +129,20 @@ class RunDirectory:
     def refuse_links(self) -> None:
         """A run writes to its own files; one of a stranger may have links there to somebody else's."""
         own = (*vars(self).values(), self.path / LOCK, self.checkpoints / "LATEST", self.checkpoints / "BEST")
+        folders = (self.tensorboard, self.checkpoints, self.videos, self.crash)
         for path in own:
-            if isinstance(path, Path) and path != self.path and path.is_symlink():
+            if not isinstance(path, Path) or path == self.path:
+                continue
+            try:
+                mode = os.lstat(path).st_mode
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+            if stat.S_ISLNK(mode):
                 raise CheckpointError(f"{path} is a link; a run is only resumed or filmed into files of its own")
+            if not (stat.S_ISDIR(mode) if path in folders else stat.S_ISREG(mode)):  # to write to a pipe would wait
+                raise CheckpointError(f"{path} is not a {'folder' if path in folders else 'plain file'}")
 
     def set_status(self, state: str, **facts: Any) -> None:
         """state: running, degraded (running, but the disk refuses files), done, interrupted or failed."""
@@ -195,11 +207,17 @@ class RunDirectory:
     def cut_logs(self, sizes: dict[str, int]) -> None:
         """Drop the rows that were written after a checkpoint."""
         for log in (self.metrics, self.timings):
-            size, wanted = log.stat().st_size if log.exists() else 0, sizes[log.name]
-            if size < wanted:
-                raise CheckpointError(f"{log} has {size} bytes, but the checkpoint knows of {wanted}; rows are missing")
-            if log.exists():
-                os.truncate(log, wanted)  # no link: `refuse_links`
+            wanted = sizes[log.name]
+            try:
+                size = log.stat().st_size if os.path.lexists(log) else 0
+                if size < wanted:
+                    raise CheckpointError(
+                        f"{log} has {size} bytes, but the checkpoint knows of {wanted}; rows are missing"
+                    )
+                if size > wanted:
+                    os.truncate(log, wanted)  # no link: `refuse_links`
+            except OSError as error:
+                raise CheckpointError(f"{log} cannot be cut back to the checkpoint: {error.strerror}") from None
 
 
 def shell_path(path: str | Path) -> str:

@@ -6,6 +6,7 @@ Precedence: defaults < preset < config file < flags (or keywords).
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -180,7 +181,7 @@ def policy_settings(source: str) -> tuple[Path, dict[str, Any]]:
 
 def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
     """(a checkpoint that verifies, what was passed over) of a run by name, or the one at a path."""
-    if (Path(source) / MANIFEST).exists():
+    if os.path.exists(Path(source) / MANIFEST):  # False for what no file can be called
         return Path(source), []
     return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
 
@@ -299,7 +300,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(read_regular(Path(path)).decode())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 

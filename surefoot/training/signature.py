@@ -65,9 +65,7 @@ def _read_key() -> bytes | None:
     if file is None:
         return None
     try:
-        with open(
-            os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb"
-        ) as found:
+        with open(file, "rb") as found:
             status, key = os.fstat(found.fileno()), found.read(KEY_BYTES + 1)
     except OSError:
         return None
@@ -83,9 +81,7 @@ def _make_key() -> bytes | None:
     key, beside = secrets.token_bytes(KEY_BYTES), file.with_name(f".tmp-key-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(
-            os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb"
-        ) as out:
+        with open(beside, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             out.write(key)
         try:
             os.link(beside, file)  # not over the key of another process that was faster

@@ -36,9 +36,8 @@ def named_code(config: TrainConfig) -> list[tuple[str, str]]:
     """(setting, name) of everything that the settings would import or execute, or that writes files of its own."""
     wrappers = [wrapper.partition("{")[0].strip() for wrapper in config.env.wrappers]
     envs = [("env", config.env.env), ("eval_env", config.run.eval_env or "")]
-    found = [
-        (setting, name) for setting, name in envs if _is_code(name) or name.startswith("GymV")
-    ]  # a shim for any id
+    # GymV21Environment and GymV26Environment make any env that their env_kwargs name.
+    found = [(setting, name) for setting, name in envs if _is_code(name) or name.startswith("GymV")]
     found += [("wrappers", name) for name in wrappers if _is_code(name) or name not in HARMLESS]
     found += [("callbacks", name) for name in config.run.callbacks]
     return found + ([("encoder", config.policy.encoder)] if _is_code(config.policy.encoder) else [])

@@ -240,3 +240,21 @@ def test_a_closed_pipe_is_no_error():
     shell = f"{sys.executable} -m surefoot list envs | head -n 1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, check=True)
     assert "Traceback" not in done.stderr
+
+
+def test_runs_that_cannot_be_read_have_a_line_of_their_own(tmp_path, capsys):
+    run("train", "CartPole-v1", *SHORT, "--run-dir", "runs/sound")
+    for name, content in {"broken": '{"env": ', "odd": '{"env": [1, 2]}'}.items():
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "manifest.json").write_text(content)
+    capsys.readouterr()
+    run("list", "runs")
+    out, err = capsys.readouterr()
+    assert re.search(r"runs/sound +CartPole-v1 +ppo .* done", out)
+    assert re.search(r"runs/broken +– .* unreadable", out)
+    assert "runs/broken cannot be read: runs/broken/manifest.json is damaged" in err
+    assert "runs/odd cannot be read: manifest.json.env is a list of 2, not a text" in err
+    run("list", "runs", "--json")
+    rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["runs/odd"]["state"] == "unreadable"
+    assert rows["runs/sound"]["env"] == "CartPole-v1"

@@ -353,3 +353,21 @@ def test_a_path_can_be_pasted_into_a_shell(tmp_path, name):
     assert shown.isprintable()
     done = subprocess.run(["bash", "-c", f"cd -- {shown} && ls -d ../*"], cwd=tmp_path, capture_output=True, check=True)
     assert done.stdout == os.fsencode(f"../{name}") + b"\n"
+
+
+@pytest.mark.parametrize(
+    "file", ["log.txt", "metrics.jsonl", ".lock", "status.json", "checkpoints", "checkpoints/LATEST"]
+)
+@pytest.mark.parametrize(
+    "kind", [os.mkfifo, os.mkdir, lambda path: Path(path).write_text("")], ids=["pipe", "dir", "file"]
+)
+def test_a_run_is_not_resumed_into_what_is_no_file_of_its_own(tmp_path, file, kind):
+    run = RunDirectory.create(tmp_path, "E-v0", "ppo", 0)
+    path = run.path / file
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    kind(str(path))
+    if kind in (os.mkfifo, os.mkdir) if file != "checkpoints" else kind is not os.mkdir:
+        with pytest.raises(CheckpointError, match=r"is not a (folder|plain file)"):
+            run.refuse_links()
+    else:
+        run.refuse_links()

@@ -8,7 +8,8 @@ from typing import Literal
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, setting
 
-ENCODERS = ("auto", "nature", "small", "impala")  # ours
+# Ours. `auto` is what runs of 0.1.0 wrote down for nature or small; it is kept for them.
+ENCODERS = ("by-size", "nature", "small", "tiny", "impala", "auto")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,10 @@ class PolicyConfig(Settings):
         None, "One trunk for actor and critic, each with its own last layer; none: only for images."
     )
     encoder: str = setting(
-        "auto",
-        "Network for images: nature, small or impala; auto: nature, or small for small images. "
+        "by-size",
+        "Network for images: nature, small, tiny or impala; by-size: nature from 36×36, tiny up to 16×16, else small. "
         "Or your own for the whole observation: file.py:Class or module:Class.",
-        metavar="{auto,nature,small,impala}|FILE.py:CLASS",
+        metavar="{by-size,nature,small,tiny,impala}|FILE.py:CLASS",
     )
     embedding_size: int = setting(
         32, "Numbers per value of a discrete observation that has more than 64 values.", low=1
@@ -86,6 +87,11 @@ class PolicyConfig(Settings):
             )
         if self.embedding_size != type(self).embedding_size:
             raise UsageError("embedding_size has no effect with an encoder of your own; drop one of the two")
+
+    @property
+    def chosen_encoder(self) -> bool:
+        """Whether somebody chose the network for images; else they are chosen by size."""
+        return self.encoder not in ("by-size", "auto")
 
     @property
     def own_encoder(self) -> bool:

@@ -31,14 +31,14 @@ def needs_encoder(layout: Layout) -> bool:
 class Encoder(nn.Module):
     """Rows `[..., *layout.shape]` as features `[..., size]`. An action mask in the rows is no feature.
 
-    `image_features`: width of each CNN's last layer; none: 512 for nature, 256 for small and impala.
+    `image_features`: width of each CNN's last layer; none: 512 for nature, 64 for tiny, 256 for small and impala.
     """
 
     def __init__(
         self,
         layout: Layout,
         *,
-        image_encoder: str = "auto",
+        image_encoder: str = "by-size",
         image_features: int | None = None,
         embedding_size: int = 32,
         generator: torch.Generator | None = None,
@@ -46,9 +46,9 @@ class Encoder(nn.Module):
         super().__init__()
         if not layout.leaves:
             raise UsageError("the observation has no parts, so there is nothing to encode")
-        if image_encoder != "auto" and image_encoder not in CNNS:
-            hint = did_you_mean(image_encoder, ["auto", *CNNS])
-            raise UsageError(f"unknown image_encoder '{image_encoder}'; known: auto, {', '.join(CNNS)}{hint}")
+        if image_encoder not in ("by-size", "auto", *CNNS):
+            hint = did_you_mean(image_encoder, ["by-size", *CNNS])
+            raise UsageError(f"unknown image_encoder '{image_encoder}'; known: by-size, {', '.join(CNNS)}{hint}")
         for name, value in (("image_features", image_features), ("embedding_size", embedding_size)):
             if value is not None and value < 1:
                 raise UsageError(f"{name}={value} must be at least 1")

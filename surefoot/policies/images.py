@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Generator: TypeAlias = torch.Generator | None  # what draws the first weights; None: PyTorch's global one
 NATURE_SIDE = 36  # the smallest side that its three unpadded convolutions leave a pixel of
+TINY_SIDE = 16  # up to which an image is rather a grid than a picture
 
 
 class Image(nn.Module):
@@ -39,12 +40,12 @@ class Image(nn.Module):
         else:
             channels, (height, width) = leaf.shape[-3] if rank > 2 else 1, leaf.shape[-2:]
         self.image_shape = (channels * (leaf.shape[0] if rank == 4 else 1), height, width)
-        if architecture == "auto":
-            architecture = "nature" if min(height, width) >= NATURE_SIDE else "small"
+        if architecture in ("by-size", "auto"):
+            architecture = _by_size(height, width, tiny=architecture == "by-size")
         elif architecture == "nature" and min(height, width) < NATURE_SIDE:
             raise UsageError(
                 f"encoder=nature needs images of at least {NATURE_SIDE}×{NATURE_SIDE}, but {leaf.name} is "
-                f"{height}×{width}; use auto, small or impala"
+                f"{height}×{width}; use by-size, small or impala"
             )
         self.architecture, (build, default) = architecture, CNNS[architecture]
         self.size = default if features is None else features
@@ -70,6 +71,13 @@ class Image(nn.Module):
         return f"image {shape} ({frames}{order}, {scaling}) → {self.architecture} CNN"
 
 
+def _by_size(height: int, width: int, *, tiny: bool) -> str:
+    """`tiny` False: as 0.1.0 chose, whose policies must be built as they were."""
+    if min(height, width) >= NATURE_SIDE:
+        return "nature"
+    return "tiny" if tiny and max(height, width) <= TINY_SIDE else "small"
+
+
 def nature(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
     """Mnih et al. 2015. 84×84 leaves 64×7×7 = 3136 numbers."""
     return nn.Sequential(
@@ -89,6 +97,16 @@ def small(channels: int, height: int, width: int, generator: Generator = None) -
         layers += [convolution(channels, width_out, 3, generator, stride=stride, padding=1), nn.ReLU()]
         channels, sides = width_out, (-(-sides[0] // stride[0]), -(-sides[1] // stride[1]))
     return nn.Sequential(*layers)
+
+
+def tiny(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
+    """Two 3×3 convolutions, 16 channels and then 32. 7×7 leaves 32×4×4 = 512 numbers; 12×12 the most, 1152."""
+    first = (2 if height > 12 else 1, 2 if width > 12 else 1)
+    second = (2 if height > 4 else 1, 2 if width > 4 else 1)
+    return nn.Sequential(
+        *(convolution(channels, 16, 3, generator, stride=first, padding=1), nn.ReLU()),
+        *(convolution(16, 32, 3, generator, stride=second, padding=1), nn.ReLU()),
+    )
 
 
 def impala(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
@@ -118,6 +136,7 @@ class Residual(nn.Module):
 CNNS: dict[str, tuple[Callable[[int, int, int, Generator], nn.Sequential], int]] = {
     "nature": (nature, 512),
     "small": (small, 256),
+    "tiny": (tiny, 64),
     "impala": (impala, 256),
 }
 

@@ -36,7 +36,7 @@ def check_spaces(config: TrainConfig, envs: Envs) -> None:
                     f"{envs.action_space}; drop it (the preset may be meant for another env)"
                 )
     images = any(leaf.kind == "image" for leaf in envs.layout.leaves)
-    if not images and policy.encoder != "auto" and not policy.own_encoder:
+    if not images and policy.chosen_encoder and not policy.own_encoder:
         raise UsageError(f"encoder={policy.encoder} is for images, but {name} shows {envs.observation_space}; drop it")
 
 

@@ -127,6 +127,9 @@ def start_from(trainer: Trainer, folder: Path) -> list[str]:
     built, wanted = described.config(), trainer.config.policy
     # A user's encoder may have moved to another file since; whether the weights fit is seen when they are loaded.
     moved = {"encoder"} if built.own_encoder and wanted.own_encoder else set()
+    images = any(leaf.kind == "image" for leaf in trainer.policy.layout.leaves)
+    if not images and not built.own_encoder and not wanted.own_encoder:
+        moved = {"encoder"}  # none is used
     theirs, mine = asdict(built), asdict(wanted)
     for name in mine.keys() - ONLY_AT_FIRST - without_critic - moved:
         if mine[name] != theirs[name]:

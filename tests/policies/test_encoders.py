@@ -65,15 +65,17 @@ SIZES = [
     (pixels(4, 84, 84), 512),
     (pixels(36, 50, 3), 512),
     (pixels(35, 50, 3), 256),
-    (pixels(8, 8, 3), 256),
-    (pixels(5, 5, 3), 256),
-    (pixels(7, 7), 256),
-    (pixels(1, 9), 256),
+    (pixels(8, 8, 3), 64),
+    (pixels(5, 5, 3), 64),
+    (pixels(7, 7), 64),
+    (pixels(1, 9), 64),
+    (pixels(16, 16, 3), 64),
+    (pixels(16, 17, 3), 256),
     (pixels(4, 40, 40, 3), 512),
     (pixels(4, 3, 40, 40), 512),
-    (spaces.Box(-np.inf, np.inf, (10, 10, 3), F32), 256),
+    (spaces.Box(-np.inf, np.inf, (10, 10, 3), F32), 64),
     (spaces.Dict({"a": spaces.Tuple([VECTOR, spaces.Discrete(4)]), "b": BITS}), 11),
-    (NESTED, 512 + 3 + 5 + 14 + 4 + 256 + 32 + 64),
+    (NESTED, 512 + 3 + 5 + 14 + 4 + 64 + 32 + 64),
 ]
 
 
@@ -213,6 +215,11 @@ def test_a_single_frame_with_the_channels_last_is_not_copied_into_another_order(
         ("small", 8, 64 * 4 * 4, None),
         ("small", 5, 64 * 5 * 5, None),
         ("small", 1, 64, None),
+        ("tiny", 16, 32 * 4 * 4, None),
+        ("tiny", 12, 32 * 6 * 6, None),
+        ("tiny", 7, 32 * 4 * 4, 592 + 4_640 + 32_832),
+        ("tiny", 4, 32 * 4 * 4, None),
+        ("tiny", 1, 32, None),
         ("impala", 84, 32 * 11 * 11, None),
         ("impala", 5, 32, None),
         ("impala", 1, 32, None),
@@ -237,7 +244,27 @@ def test_impala_has_fifteen_convolutions_and_the_small_one_as_many_as_the_side_a
         return sum(isinstance(m, nn.Conv2d) for m in encoder.modules())
 
     assert convolutions(build(pixels(64, 64, 3), image_encoder="impala")) == 15
-    assert [convolutions(build(pixels(side, side))) for side in (5, 8, 15, 16, 35)] == [2, 2, 2, 2, 3]
+    sides = (5, 8, 15, 16, 35)
+    assert [convolutions(build(pixels(side, side), image_encoder="small")) for side in sides] == [2, 2, 2, 2, 3]
+
+
+@pytest.mark.parametrize("side", range(1, 17))
+def test_a_small_image_has_a_network_of_its_size(side):
+    """Tens of thousands of parameters: it is a grid, not a picture."""
+    image = build(pixels(side, side, 3)).encoders[0]
+    assert image.architecture == "tiny"
+    assert sum(p.numel() for p in image.parameters()) < 80_000
+
+
+@pytest.mark.parametrize(("side", "was"), [(7, "small"), (16, "small"), (35, "small"), (36, "nature"), (84, "nature")])
+def test_auto_is_what_it_was_in_the_first_runs(side, was):
+    """Their checkpoints say no more than `auto`."""
+    then, named = build(pixels(side, side, 3), image_encoder="auto"), build(pixels(side, side, 3), image_encoder=was)
+    assert then.encoders[0].architecture == was
+    rows = sample_rows(pixels(side, side, 3))
+    torch.testing.assert_close(then(rows), named(rows), atol=0, rtol=0)
+    if side == 7:
+        assert sum(p.numel() for p in then.parameters()) == 822_464
 
 
 def test_a_residual_block_adds_to_what_it_was_given():
@@ -261,8 +288,9 @@ def test_every_image_has_a_cnn_of_its_own():
 GRADIENTS = [
     pytest.param(pixels(84, 84, 3), "nature", id="nature"),
     pytest.param(pixels(12, 12, 3), "small", id="small"),
+    pytest.param(pixels(7, 7, 3), "tiny", id="tiny"),
     pytest.param(pixels(3, 12, 12), "impala", id="impala"),
-    pytest.param(NESTED, "auto", id="nested"),
+    pytest.param(NESTED, "by-size", id="nested"),
 ]
 
 
@@ -351,11 +379,11 @@ def test_describe_says_what_happens_to_each_leaf():
         "bits: 2×2 bits → 0 or 1 → 4",
         "camera: image 84×84×3 (HWC, /255) → nature CNN → 512",
         "dice: 2 × one of 6 → one-hot → 12",
-        "grey: image 12×12 (HW, /255) → small CNN → 256",
+        "grey: image 12×12 (HW, /255) → tiny CNN → 64",
         "id: one of 10 → one-hot → 10",
         "mixed: one of each of 2, 3 → one-hot → 5",
         "robot/arm: vector 3 → as it is → 3",
-        "stack: image 4×3×12×12 (4 frames of CHW, as it is) → small CNN → 256",
+        "stack: image 4×3×12×12 (4 frames of CHW, as it is) → tiny CNN → 64",
         "word: one of 1000 → embedding → 32",
     ]
     assert build(spaces.Discrete(4)).describe() == ["observation: one of 4 → one-hot → 4"]
@@ -382,12 +410,12 @@ def test_flat_numbers_need_no_encoder_and_would_pass_it_unchanged(space, needed)
 
 
 def test_nature_on_a_small_image_is_refused_with_its_size():
-    with pytest.raises(UsageError, match=r"at least 36×36, but eye is 35×64; use auto, small or impala"):
+    with pytest.raises(UsageError, match=r"at least 36×36, but eye is 35×64; use by-size, small or impala"):
         build(spaces.Dict({"eye": pixels(35, 64, 3)}), image_encoder="nature")
 
 
 def test_wrong_options_are_refused():
-    with pytest.raises(UsageError, match=r"unknown image_encoder 'natur'; known: auto, .*did you mean 'nature'"):
+    with pytest.raises(UsageError, match=r"unknown image_encoder 'natur'; known: by-size, .*did you mean 'nature'"):
         build(VECTOR, image_encoder="natur")
     with pytest.raises(UsageError, match="image_features=0 must be at least 1"):
         build(VECTOR, image_features=0)

@@ -219,7 +219,7 @@ class NoLayout(nn.Module):
     [
         (
             "natur",
-            r"encoder='natur' is not one of: auto, nature, small, impala; did you mean 'nature'\?.*file\.py:Class",
+            r"encoder='natur' is not one of: by-size, nature, small, tiny, .*did you mean 'nature'\?.*file\.py:Class",
         ),
         ("nowhere.py:Tiny", r"the file nowhere\.py does not exist"),
         ("no_such_module:Tiny", "No module named 'no_such_module'"),
@@ -255,3 +255,41 @@ def test_dropout_is_found_out():
 
     with pytest.raises(surefoot.SurefootError, match="the policy disagrees with itself"):
         surefoot.train("CartPole-v1", encoder=Forgetful, **QUIET)
+
+
+GRID = """
+import gymnasium as gym
+import numpy as np
+
+class Grid(gym.Env):
+    observation_space, action_space = gym.spaces.Box(0, 10, (7, 7, 3), np.uint8), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 20
+        return self.np_random.integers(0, 11, (7, 7, 3), np.uint8), {}
+
+    def step(self, action):
+        self.left -= 1
+        return self.np_random.integers(0, 11, (7, 7, 3), np.uint8), 1.0, self.left == 0, False, {}
+"""
+
+
+@pytest.mark.parametrize(("encoder", "architecture", "size"), [("auto", "small", 256), ("by-size", "tiny", 64)])
+def test_a_run_keeps_the_network_that_it_began_with(encoder, architecture, size):
+    """Runs of 0.1.0 say `auto`, which chose the small one for such images."""
+    Path("grid.py").write_text(GRID)
+    how = {"preset": "none", "num_envs": 2, "rollout_length": 16, "num_minibatches": 1, "eval_episodes": 1, "seed": 0}
+    run = surefoot.train("grid.py:Grid", encoder=encoder, total_steps=64, progress=False, **how)
+    surefoot.resume(run, total_steps=128, trust=True, progress=False)
+    policy = surefoot.load(run).policy
+    assert (policy.encoder.encoders[0].architecture, policy.encoder.size) == (architecture, size)
+    assert policy.encoder.encoders[0].scale == 10
+    other = surefoot.train("grid.py:Grid", init_from=str(run.path), total_steps=64, progress=False, **how)
+    assert other.config["encoder"] == encoder
+
+
+def test_a_policy_without_images_may_start_from_one_of_any_name_for_them(tmp_path):
+    how = {"preset": "none", "num_envs": 2, "rollout_length": 16, "num_minibatches": 1, "eval_episodes": 0, "seed": 0}
+    run = surefoot.train("CartPole-v1", encoder="auto", total_steps=64, progress=False, **how)
+    surefoot.train("CartPole-v1", init_from=str(run.path), encoder="by-size", total_steps=64, progress=False, **how)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from surefoot import __version__
+from surefoot.cli.limits import ADVICE, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.errors import EnvError, SurefootError, UsageError, did_you_mean
 
 COMMANDS = {  # name -> (module, one line)
@@ -21,6 +22,8 @@ COMMANDS = {  # name -> (module, one line)
     "theory": ("surefoot.cli.theory", "the lecture's formulas on MDPs where every number is exact, with pictures"),
     "list": ("surefoot.cli.list", "algorithms, environments, presets or runs"),
 }
+
+WITH_TORCH = ("train", "resume", "eval", "video", "bench")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 
@@ -55,6 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe (head, say) has seen enough of a listing
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (MemoryError, OSError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        said = f"surefoot: out of memory: {error or 'an allocation failed'}; {ADVICE}"
+        print("\n".join([said, *getattr(error, "__notes__", ())]), file=sys.stderr)
+        return 1
 
 
 def _dispatch(words: list[str]) -> int:
@@ -68,6 +77,9 @@ def _dispatch(words: list[str]) -> int:
     command, *rest = words
     if command not in COMMANDS:
         raise UsageError(f"unknown command '{command}'{did_you_mean(command, COMMANDS)} (`surefoot --help` lists them)")
+    make_do_with_few_threads()
+    if command in WITH_TORCH and not {"-h", "--help", "--dry-run"} & set(rest):
+        require_room_for_torch()
     code: int = import_module(COMMANDS[command][0]).run(rest)
     return code
 

@@ -51,7 +51,10 @@ class Signals:
                 before = signal.signal(number, self.handle)
                 leaving.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
             leaving.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._write, warn_on_full_buffer=False))
-            threading.Thread(target=self._watch, name="surefoot-signals", daemon=True).start()
+            try:
+                threading.Thread(target=self._watch, name="surefoot-signals", daemon=True).start()
+            except RuntimeError:  # the system refuses threads: a signal is handled once the call in progress returns
+                leaving.callback(os.close, self._read)
             yield
 
     def _watch(self) -> None:

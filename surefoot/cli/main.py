@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from surefoot import __version__
+from surefoot.cli.limits import ADVICE, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.cli.streams import standing_streams
 from surefoot.envs.forks import Original
 from surefoot.errors import EnvError, SurefootError, UsageError, did_you_mean
@@ -27,6 +28,8 @@ COMMANDS = {  # name -> (module, one line)
     "list": ("surefoot.cli.list", "list algorithms, environments, presets or runs"),
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
+
+WITH_TORCH = ("train", "resume", "eval", "video", "bench")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 
@@ -72,6 +75,12 @@ def _run(words: list[str]) -> int:
     except KeyboardInterrupt as interrupt:
         print(f"surefoot: interrupted {interrupt}".rstrip(), file=sys.stderr)
         return getattr(interrupt, "exit_code", 130)
+    except (MemoryError, OSError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        said = f"surefoot: out of memory: {error or 'an allocation failed'}; {ADVICE}"
+        print("\n".join([said, *getattr(error, "__notes__", ())]), file=sys.stderr)
+        return 1
 
 
 def _lost(words: list[str], out: Outlet) -> bool:
@@ -96,6 +105,9 @@ def _dispatch(words: list[str]) -> int:
     command, *rest = words
     if command not in COMMANDS:
         raise UsageError(f"unknown command '{command}'{did_you_mean(command, COMMANDS)} (`surefoot --help` lists them)")
+    make_do_with_few_threads()
+    if command in WITH_TORCH and not {"-h", "--help", "--dry-run"} & set(rest):
+        require_room_for_torch()
     code: int = import_module(COMMANDS[command][0]).run(rest)
     return code
 

@@ -1,4 +1,4 @@
-"""PyTorch's OpenMP threads where they cannot be had: after a fork, and where the system refuses to start them.
+"""PyTorch's OpenMP threads after a fork.
 
 GNU's runtime keeps its threads for the next parallel region. A forked child has only the thread that forked and would
 wait for the others forever. So they are let go before a fork; parent and child start new ones when they need them.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -22,32 +21,18 @@ _let_go = False  # whether the fork in progress leaves no threads behind
 _stranded = False  # this process was forked from one whose threads could not be let go
 
 
+def can_share() -> bool:
+    """Whether this process may give PyTorch more than one thread."""
+    return not _stranded
+
+
 def require_threads(number: int) -> None:
     """An error where so many PyTorch threads would never come back from their first common task."""
-    if number > 1 and _stranded:
+    if number > 1 and not can_share():
         raise UsageError(
             "PyTorch cannot use more than one thread in this forked process; start processes with "
             'multiprocessing.get_context("spawn"), or give threads=1'
         )
-
-
-def startable(wanted: int) -> int:
-    """How many threads, `wanted` at most, this process can have. GNU's runtime ends it where one cannot be started."""
-    if _stranded:
-        return 1
-    done, started = Event(), list[Thread]()
-    try:
-        for _ in range(wanted - 1):
-            thread = Thread(target=done.wait, daemon=True)
-            thread.start()
-            started.append(thread)
-    except RuntimeError:  # a limit on threads, or no memory for another stack
-        pass
-    finally:
-        done.set()
-        for thread in started:
-            thread.join()
-    return 1 + len(started)
 
 
 def _pause() -> Callable[[int], int] | None:
@@ -57,7 +42,7 @@ def _pause() -> Callable[[int], int] | None:
 
 
 def _runtime() -> ctypes.PyDLL:
-    """Symbols of whatever PyTorch was linked with. Its calls keep the GIL, so that nobody else forks meanwhile."""
+    """Finds symbols of whatever PyTorch was linked with. Its calls keep the GIL, so nobody else forks meanwhile."""
     assert torch._C.__file__ is not None
     return ctypes.PyDLL(torch._C.__file__)
 

@@ -14,8 +14,9 @@ from surefoot.engine.collect import Collector
 from surefoot.engine.collect_tensors import TensorCollector
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.fast import choose_engine, compile_parts
+from surefoot.engine.limits import startable
 from surefoot.engine.native import NativeCollector, NativeLearner
-from surefoot.engine.openmp import require_threads, startable
+from surefoot.engine.openmp import can_share, require_threads
 from surefoot.engine.optimize import Learner
 from surefoot.engine.threads import most_threads
 from surefoot.engine.torch_modes import own_modes
@@ -199,11 +200,11 @@ def build_learner(
 
 
 def _torch_threads(policy: ActorCritic, wanted: int | str, samples: int, *, on_cpu: bool) -> Threads:
-    """As many as asked for, or as are fastest; fewer where the system refuses to start them."""
+    """As asked for, or as are fastest. Fewer where GNU's OpenMP could not start them: it would end the process."""
     if isinstance(wanted, int):
         require_threads(wanted)
         return Threads(startable(wanted), asked=wanted)
-    most = most_threads() if on_cpu else 1
+    most = most_threads() if on_cpu and can_share() else 1
     possible = startable(most)
     return Threads(*fastest_torch(policy, samples, possible), asked=most if possible < most else 1)
 

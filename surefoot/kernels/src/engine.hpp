@@ -116,6 +116,7 @@ class Engine {
     shard_storage.resize((size_t)shard_size * MOST_SHARDS + 16);
     shards = (float*)(((uintptr_t)shard_storage.data() + 63) & ~(uintptr_t)63);
     pool.reset(new Pool(threads));
+    if (!memory.layers.empty()) pool->make_room();  // MLPs allocate nothing while they are shared
     for (int rank = 0; rank < pool->size(); rank++) {
       spaces.push_back(std::unique_ptr<Workspace>(new Workspace));
       Workspace& space = *spaces.back();
@@ -346,6 +347,7 @@ class Engine {
     double total = 0.0;
     for (int64_t i = 0; i < batch.size; i++) total += batch.weight ? batch.weight[i] : 1.0;
     const float scale = (float)(1.0 / (total > 1.0 ? total : 1.0));
+    for (auto& space : spaces) space->trunk.prepare_tangents(), space->actor.prepare_tangents();
     sharded(batch.size, product, [&](int64_t at, int count, Workspace& space, float* g) {
       const int tiles = (int)num_tiles(count);
       const int64_t* index = in_order(at, space);

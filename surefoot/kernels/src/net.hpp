@@ -92,6 +92,10 @@ struct Scratch {
     rows_storage.resize((size_t)tiles * stride);
     rows = (float*)rows_storage.data();
   }
+  // Before `forward_tangent`: few ask for it.
+  void prepare_tangents() {
+    for (size_t k = 0; k < y.size(); k++) tangent[k].resize(y[k].size());
+  }
 };
 
 // Weights turned around, so that the units of one sample lie side by side: for so few samples that tiles would be empty.
@@ -162,7 +166,6 @@ static inline const vec* forward_tangent(const Chain& chain, const float* theta,
                                          const vec* dx, Scratch& s, int tiles = 1, int64_t x_tile = 0) {
   for (size_t k = 0; k < chain.layers.size(); k++) {
     const Layer& layer = chain.layers[k];
-    s.tangent[k].resize(s.y[k].size());  // few ask for it
     vec* t = s.tangent[k].data();
     dense(direction + layer.weight, direction + layer.bias, layer.in, layer.out, x, t, tiles, x_tile);
     if (dx) {

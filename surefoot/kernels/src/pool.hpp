@@ -7,9 +7,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -97,6 +99,18 @@ class Pool {
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
+  // Before work that allocates on every thread: a thread's room for exceptions is made when it first throws one, and
+  // where there is none left then, the process ends.
+  void make_room() {
+    std::atomic<bool> none{false};
+    run([&](int) {
+      void* volatile room = std::malloc(4096);
+      if (!room) none = true;
+      else std::free(room), (void)std::uncaught_exceptions();
+    });
+    if (none) throw std::bad_alloc();
+  }
+
  private:
   void hand_out(const std::function<void(int)>* body) {
     {
@@ -106,7 +120,6 @@ class Pool {
     wake_.notify_all();
   }
   void work(int rank) {
-    (void)std::uncaught_exceptions();  // room for a thread's exceptions is made when it is first asked for: not too late
     for (int64_t seen = 0;;) {
       const std::function<void(int)>* body;
       {

@@ -1,0 +1,56 @@
+"""Too little memory, too few threads: found before NumPy and PyTorch load, which may crash, or said in one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from surefoot.engine.limits import startable
+from surefoot.errors import SurefootError
+
+MIB = 2**20
+BESIDE = 200 * MIB  # of address space that Python, NumPy and PyTorch take beside PyTorch's libraries
+ADVICE = "try fewer envs (--num-envs), a shorter rollout (--rollout-length) or a smaller network (--hidden-sizes)"
+
+
+def make_do_with_few_threads() -> None:
+    """NumPy's OpenBLAS starts a thread for each core, and interrupts the process where it cannot."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    possible = startable(cores)
+    if possible < cores:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", str(possible))
+
+
+def require_room_for_torch() -> None:
+    """An error where `ulimit -v` leaves too little address space for PyTorch, whose import may crash then."""
+    limit, needed = _address_space(), BESIDE + _size_of_libraries()
+    if limit is not None and limit < needed:
+        raise SurefootError(
+            f"the address space is limited to {limit // MIB:,} MiB (ulimit -v), but PyTorch alone needs about "
+            f"{needed // MIB:,} MiB; raise the limit"
+        )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python, NumPy and the kernels raise MemoryError, the system an OSError, PyTorch a RuntimeError."""
+    if isinstance(error, RuntimeError):
+        return any(words in str(error) for words in ("can't allocate memory", "out of memory", "bad_alloc"))
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
+def _address_space() -> int | None:
+    """Bytes that this process may map; None: as many as there are."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _size_of_libraries() -> int:
+    found = find_spec("torch")
+    folders = found.submodule_search_locations if found is not None else None
+    return sum(file.stat().st_size for folder in folders or () for file in Path(folder, "lib").glob("*.so*"))

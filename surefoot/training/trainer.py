@@ -270,8 +270,8 @@ class Trainer:
 
     def trouble(self, what: str, message: str) -> None:
         """Something around the run does not work; said once, until it has worked again."""
-        if what not in self.troubles:
-            self.troubles[what] = message
+        known, self.troubles[what] = what in self.troubles, message
+        if not known:
             self.warn(message)
 
     def recovered(self, what: str, step: int | None = None) -> None:

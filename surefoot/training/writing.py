@@ -29,11 +29,23 @@ class Writing:
         self.error: BaseException | None = None
         self.seconds = 0.0
         self._handles = list(handles)
+        self._place = self._hold(root)
         self._thread = Thread(target=self._write, name="surefoot-checkpoint", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:  # no thread is to be had: write it here
             self._write()
+
+    def _hold(self, root: Path) -> Path:
+        """The folder by an open descriptor: a rename in the middle of the writing does not lead it elsewhere."""
+        if not Path("/proc/self/fd").is_dir():
+            return root
+        try:
+            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:  # whoever writes will hear of it
+            return root
+        self._handles.append(folder)
+        return Path(f"/proc/self/fd/{folder}")
 
     def _write(self) -> None:
         begin = perf_counter()
@@ -41,7 +53,7 @@ class Writing:
             # The checkpoint remembers how long the logs are: their rows must not come to the disk after it.
             for handle in self._handles:
                 os.fsync(handle)
-            write_checkpoint(self.root, self.snapshot.step, self.snapshot.files, self.snapshot.facts, best=self.best)
+            write_checkpoint(self._place, self.snapshot.step, self.snapshot.files, self.snapshot.facts, best=self.best)
         except BaseException as error:  # raised where it is waited for
             self.error = error
         finally:

@@ -306,7 +306,7 @@ def test_an_evaluation_plays_whole_episodes_of_everybody():
     assert found == again
     assert len(found.returns) == 40
     for episode, length in enumerate(found.lengths):  # each with its own seed, whichever copy played it
-        drawn = np.random.default_rng(derive_seed(0, "eval", episode)).integers(2, 8, size=3)
+        drawn = np.random.default_rng(derive_seed(derive_seed(0, "asked"), "eval", episode)).integers(2, 8, size=3)
         assert length == max(drawn)
     cut = surefoot.evaluate(agent, f"pettingzoo:{FILE}:make", episodes=3, max_steps=1)
     assert (cut.cut, cut.lengths) == (3, (1, 1, 1))

@@ -210,7 +210,7 @@ def pasted(text):
     stub.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
     stub.chmod(0o755)
     done = subprocess.run(
-        ["sh", "-c", text],
+        ["bash", "-c", text],
         capture_output=True,
         check=True,
         env={**os.environ, "PATH": f"{stub.parent.absolute()}:/bin"},

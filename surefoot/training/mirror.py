@@ -44,7 +44,7 @@ BATCH, LONGEST_PARAM = 1000, 6000  # metrics per request and characters per sett
 NUMBER = Number(finite=False)
 FOLLOWED = Record(id=Text(), step=Whole())
 TIMING = Record(step=Whole(), steps_per_second=NUMBER)
-METRICS = Table(Optional(NUMBER))
+METRICS = (Record(step=Whole()), Table(Optional(NUMBER)))
 RESULT = Record(eval=Optional(Table(Either((NUMBER, Flag())))))
 ENDED: queue.Queue[str] = queue.Queue()  # how the run ended
 
@@ -209,16 +209,17 @@ class Followed:
 def rows_after(run: RunDirectory, step: int) -> Iterator[tuple[int, dict[str, float]]]:
     """Rows of metrics with their speed. After a resume the rows of a step are the same, so none is sent twice."""
     speed = {row["step"]: row["steps_per_second"] for row in _rows(run.timings, TIMING)}
-    for row in _rows(run.metrics, METRICS):
+    for row in _rows(run.metrics, *METRICS):
         if row["step"] > step:
             row["steps_per_second"] = speed.get(row["step"])
             yield row["step"], {key: x for key, x in row.items() if key != "step" and x is not None}
 
 
-def _rows(file: Path, shape: Shape) -> Iterator[dict[str, Any]]:
+def _rows(file: Path, *shapes: Shape) -> Iterator[dict[str, Any]]:
     for row in read_json_lines(file):
         try:
-            shape.check(row)
+            for shape in shapes:
+                shape.check(row)
         except Misfit as misfit:
             raise CheckpointError(f"{file} is damaged: {misfit}") from None
         yield row

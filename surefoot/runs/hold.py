@@ -19,8 +19,9 @@ LOCK = ".lock"
 class Hold:
     """The directory, kept open: the descriptor stays whatever its name becomes. `locked`: nobody else may hold it.
 
-    The lock is the kernel's: it is freed when this process ends, however it ends. A process that is forked from this
-    one closes its copies at once, so that a child of somebody's env cannot keep the run locked.
+    It is held as long as somebody has this object. The lock is the kernel's, which frees it however this process ends.
+    A process that is forked from this one closes its copies at once, so that a child of somebody's env cannot keep the
+    run locked.
     """
 
     def __init__(self, path: Path, *, locked: bool = True) -> None:
@@ -31,10 +32,10 @@ class Hold:
             if locked:
                 self._lock(path)
         except OSError as error:
-            self.release()
+            self._release()
             raise UsageError(f"cannot write to the run {path}: {error.strerror}") from None
         except BusyError:
-            self.release()
+            self._release()
             raise
         _held.add(self)
 
@@ -53,10 +54,6 @@ class Hold:
         with suppress(OSError):  # a full disk keeps nobody from holding the lock
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode(), 0)
-
-    def copy_lock(self) -> list[int]:
-        """Another descriptor of the lock, where there is one: the run is held until it is closed, too."""
-        return [os.dup(handle) for handle in self._handles[1:]]
 
     def find(self, path: Path) -> Path:
         """Where the directory is now, which was last seen at `path`; GoneError where it was deleted."""
@@ -87,11 +84,11 @@ class Hold:
             return Path(os.fsdecode(raw.rstrip(b"\0")))
         return Path(os.readlink(f"/proc/self/fd/{self._folder}"))
 
-    def release(self) -> None:
+    def _release(self) -> None:
         while self._handles:
             os.close(self._handles.pop())
 
-    __del__ = release
+    __del__ = _release
 
 
 _held: WeakSet[Hold] = WeakSet()
@@ -99,7 +96,7 @@ _held: WeakSet[Hold] = WeakSet()
 
 def _in_a_forked_child() -> None:
     for hold in list(_held):
-        hold.release()
+        hold._release()
 
 
 if hasattr(os, "register_at_fork"):

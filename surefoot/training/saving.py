@@ -56,7 +56,7 @@ class Saving:
         self._tried_step, self._tried_at, self.behind = trainer.step, begin, False
         snapshot = take_snapshot(trainer, mid_rollout=mid_rollout)
         run = trainer.run
-        self._writing = Writing(run.checkpoints, snapshot, best=best, logs=run.open_handles(), hold=run.hold)
+        self._writing = Writing(run.checkpoints, snapshot, best=best, handles=run.open_handles(), lock=run.hold)
         written = self.settle(trainer) if wait or asked else True
         if written and asked:
             self._answer(trainer, asked)

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 class Writing:
     """One snapshot that a thread writes. `error`: why it could not, once it is `done`.
 
-    `logs`: open files that are to be on the disk before it, closed when it is done. `hold`: kept until then.
+    `handles`: the logs, which are to be on the disk before it and are closed when it is. `lock`: kept until then.
 
     The thread has bytes and no part of a trainer, so that a disk which never answers cannot keep a process from ending:
     what is on the disk then is what a kill would leave, the checkpoint before it.
     """
 
     def __init__(
-        self, root: Path, snapshot: Snapshot, *, best: bool, logs: Sequence[int] = (), hold: Hold | None = None
+        self, root: Path, snapshot: Snapshot, *, best: bool, handles: Sequence[int] = (), lock: Hold | None = None
     ) -> None:
-        self.root, self.snapshot, self.best = root, snapshot, best
+        self.root, self.snapshot, self.best, self._lock = root, snapshot, best, lock
         self.error: BaseException | None = None
         self.seconds = 0.0
-        self._logs, self._hold = list(logs), hold
+        self._handles = list(handles)
         self._thread = Thread(target=self._write, name="surefoot-checkpoint", daemon=True)
         try:
             self._thread.start()
@@ -42,16 +42,16 @@ class Writing:
         begin = perf_counter()
         try:
             # The checkpoint remembers how long the logs are: their rows must not come to the disk after it.
-            for handle in self._logs:
+            for handle in self._handles:
                 os.fsync(handle)
             write_checkpoint(self.root, self.snapshot.step, self.snapshot.files, self.snapshot.facts, best=self.best)
         except BaseException as error:  # raised where it is waited for
             self.error = error
         finally:
             self.seconds = perf_counter() - begin
-            self._hold = None
-            while self._logs:
-                os.close(self._logs.pop())
+            while self._handles:
+                os.close(self._handles.pop())
+            self._lock = None
 
     def done(self, timeout: float | None = None) -> bool:
         """Wait so long (None: until it is) and say whether it is."""

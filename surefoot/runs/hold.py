@@ -32,10 +32,10 @@ class Hold:
             if locked:
                 self._lock(path)
         except OSError as error:
-            self._release()
+            self.release()
             raise UsageError(f"cannot write to the run {path}: {error.strerror}") from None
         except BusyError:
-            self._release()
+            self.release()
             raise
         _held.add(self)
 
@@ -84,11 +84,11 @@ class Hold:
             return Path(os.fsdecode(raw.rstrip(b"\0")))
         return Path(os.readlink(f"/proc/self/fd/{self._folder}"))
 
-    def _release(self) -> None:
+    def release(self) -> None:
         while self._handles:
             os.close(self._handles.pop())
 
-    __del__ = _release
+    __del__ = release
 
 
 _held: WeakSet[Hold] = WeakSet()
@@ -96,7 +96,7 @@ _held: WeakSet[Hold] = WeakSet()
 
 def _in_a_forked_child() -> None:
     for hold in list(_held):
-        hold._release()
+        hold.release()
 
 
 if hasattr(os, "register_at_fork"):

@@ -34,7 +34,7 @@ class RunDirectory:
         self._logs: dict[str, JsonLines] = {}
         self._notes = AppendedFile(self.log)
         self._appended: list[AppendedFile] = [self._notes]  # that are open, or may be opened yet
-        self._hold: Hold | None = None
+        self.hold: Hold | None = None
         self.gone = False  # deleted while it was in use
 
     def _name_files(self, path: Path) -> None:
@@ -83,20 +83,20 @@ class RunDirectory:
 
     def lock(self) -> None:
         """Hold the run for this process until it ends, however it ends; BusyError if another one has it."""
-        self._hold = Hold(self.path)
+        self.hold = Hold(self.path)
         for folder in (self.path, self.checkpoints):
             sweep(folder)
 
     def watch(self) -> None:
         """Find it again after a rename (`follow`), without holding it against anybody."""
-        self._hold = Hold(self.path, locked=False)
+        self.hold = Hold(self.path, locked=False)
 
     def follow(self) -> bool:
         """Whether it was renamed; then its files have their new names. GoneError where it was deleted. Costs a stat."""
-        if self._hold is None:
+        if self.hold is None:
             return False
         try:
-            place = self._hold.find(self.path)
+            place = self.hold.find(self.path)
         except GoneError:
             self.gone = True
             for file in self._appended:
@@ -111,9 +111,7 @@ class RunDirectory:
 
     def unlock(self) -> None:
         self._notes.close()
-        if self._hold is not None:
-            self._hold.release()
-            self._hold = None
+        self.hold = None
 
     def is_locked(self) -> bool:
         """Whether a living process holds the run."""
@@ -200,9 +198,8 @@ class RunDirectory:
         return {"sizes": sizes, "unwritten": unwritten}
 
     def open_handles(self) -> list[int]:
-        """Copies of descriptors, to be closed: of the logs, to wait for their rows; of the lock, which they keep."""
-        locks = [] if self._hold is None else self._hold.copy_lock()
-        return locks + [handle for log in self._logs.values() if (handle := log.copy_handle()) is not None]
+        """Copies of the logs' descriptors, for whoever waits until the disk has their rows. To be closed."""
+        return [handle for log in self._logs.values() if (handle := log.copy_handle()) is not None]
 
     def cut_logs(self, sizes: dict[str, int]) -> None:
         """Drop the rows that were written after a checkpoint."""

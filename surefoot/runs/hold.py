@@ -20,8 +20,9 @@ LOCK = ".lock"
 class Hold:
     """The directory, kept open: the descriptor stays whatever its name becomes. `locked`: nobody else may hold it.
 
-    The lock is the kernel's: it is freed when this process ends, however it ends. A process that is forked from this
-    one closes its copies at once, so that a child of somebody's env cannot keep the run locked.
+    It is held as long as somebody has this object. The lock is the kernel's, which frees it however this process ends.
+    A process that is forked from this one closes its copies at once, so that a child of somebody's env cannot keep the
+    run locked.
     """
 
     def __init__(self, path: Path, *, locked: bool = True) -> None:
@@ -56,10 +57,6 @@ class Hold:
             os.ftruncate(lock, 0)
             os.lseek(lock, 0, os.SEEK_SET)
             os.write(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
-
-    def copy_lock(self) -> list[int]:
-        """Another descriptor of the lock, where there is one: the run is held until it is closed, too."""
-        return [os.dup(handle) for handle in self._handles if handle != self._folder]
 
     def find(self, path: Path) -> Path:
         """Where the directory is now, which was last seen at `path`; GoneError where it was deleted."""

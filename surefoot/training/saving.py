@@ -55,7 +55,8 @@ class Saving:
         self._asked = None
         self._tried_step, self._tried_at, self.behind = trainer.step, begin, False
         snapshot = take_snapshot(trainer, mid_rollout=mid_rollout)
-        self._writing = Writing(trainer.run.checkpoints, snapshot, best=best, handles=trainer.run.open_handles())
+        run = trainer.run
+        self._writing = Writing(run.checkpoints, snapshot, best=best, handles=run.open_handles(), lock=run.hold)
         written = self.settle(trainer) if wait or asked else True
         if written and asked:
             self._answer(trainer, asked)

@@ -106,7 +106,7 @@ class Session:
             directory.set_status("interrupted", step=trainer.step)
             raise interrupt from None
         except GoneError as gone:
-            gone.add_note(f"The run stopped at step {trainer.step:,}; nothing of it is left to resume.")
+            gone.add_note(f"The run stopped at step {trainer.step:,}. A copy of it elsewhere can be resumed.")
             raise
         except SystemExit as left:
             error = no_way_out(left)

@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING
 from surefoot.runs.checkpoints import write_checkpoint
 
 if TYPE_CHECKING:
+    from surefoot.runs.hold import Hold
     from surefoot.training.state import Snapshot
 
 
 class Writing:
     """One snapshot that a thread writes. `error`: why it could not, once it is `done`.
 
-    `handles`: open files of the run, the logs and the lock, which are closed when it is.
+    `handles`: the logs, which are to be on the disk before it and are closed when it is. `lock`: kept until then.
 
-    The thread holds bytes and nothing of the run, so that a disk which never answers cannot keep a process from ending:
+    The thread has bytes and no part of a trainer, so that a disk which never answers cannot keep a process from ending:
     what is on the disk then is what a kill would leave, the checkpoint before it.
     """
 
-    def __init__(self, root: Path, snapshot: Snapshot, *, best: bool, handles: Sequence[int] = ()) -> None:
-        self.root, self.snapshot, self.best = root, snapshot, best
+    def __init__(
+        self, root: Path, snapshot: Snapshot, *, best: bool, handles: Sequence[int] = (), lock: Hold | None = None
+    ) -> None:
+        self.root, self.snapshot, self.best, self._lock = root, snapshot, best, lock
         self.error: BaseException | None = None
         self.seconds = 0.0
         self._handles = list(handles)
@@ -60,6 +63,7 @@ class Writing:
             self.seconds = perf_counter() - begin
             while self._handles:
                 os.close(self._handles.pop())
+            self._lock = None
 
     def done(self, timeout: float | None = None) -> bool:
         """Wait so long (None: until it is) and say whether it is."""

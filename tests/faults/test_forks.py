@@ -96,8 +96,8 @@ def test_the_copy_that_a_callback_makes_ends(nursery, method):
     assert_one_run()
 
 
-def with_a_helper_that_lives_on(words):
-    """In a child: the command line; its env forks a helper, which does not return, and lives longer than the run."""
+def with_helpers_that_live_on(words):
+    """In a child: the command line; its env forks helpers, one in the middle of a save. They do not return."""
 
     def helper():
         if os.fork() == 0:
@@ -105,15 +105,16 @@ def with_a_helper_that_lives_on(words):
             os._exit(0)
 
     before_call(surefoot.training.trainer.Trainer, "_loop", helper)
+    before_call(surefoot.training.writing, "write_checkpoint", helper)
     return main(words)
 
 
 def test_a_forked_helper_that_outlives_the_run_holds_neither_its_end_nor_its_lock(nursery, whole, tmp_path):
     path = tmp_path / "run"
-    nursery.run(with_a_helper_that_lives_on, words=command(path), timeout=30).ended(0)
+    nursery.run(with_helpers_that_live_on, words=command(path), timeout=30).ended(0)
     helpers = nursery.orphans()
     try:
-        assert len(helpers) == 1
+        assert len(helpers) == 2
         same(opened(path), whole)
         assert opened(path).directory.is_locked() is False
         same(opened(path), copy(whole, tmp_path / "copy"))

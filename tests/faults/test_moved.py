@@ -207,7 +207,7 @@ def test_a_run_whose_directory_is_deleted_stops_and_brings_nothing_back(nursery,
     assert "Traceback" not in child.err
     assert not OLD.exists()
     if phase == "update":
-        assert "The run stopped at step 864; nothing of it is left to resume." in child.err
+        assert "The run stopped at step 864. A copy of it elsewhere can be resumed." in child.err
     assert nursery.orphans() == []
 
 

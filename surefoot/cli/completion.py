@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser
 from surefoot.errors import UsageError, did_you_mean
+from surefoot.text import print
 
 DESCRIPTION = """Print a script that completes commands, flags and their values in your shell.
 

@@ -10,6 +10,7 @@ from surefoot.runs.checkpoints import find_checkpoint
 from surefoot.types import Context
 from tests.combinations import covering_array, settings
 from tests.contracts.test_exact_resume import Die
+from tests.marks import quick
 
 ID = "surefoot/Any-v0"
 CASES = covering_array()
@@ -25,7 +26,7 @@ def name(case):
     return "-".join(str(value) if key != "masked" else ("mask" if value else "free") for key, value in case.items())
 
 
-@pytest.mark.parametrize("case", CASES, ids=name)
+@pytest.mark.parametrize("case", quick(CASES, *CASES[::3]), ids=name)  # every third: the pairs of all are slow tests
 def test_it_trains_acts_within_its_space_and_resumes_exactly(case, tmp_path):
     how = settings(case)
     whole = surefoot.train(ID, case["algo"], run_dir=tmp_path / "whole", **how)

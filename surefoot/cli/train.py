@@ -62,12 +62,15 @@ def run(words: Sequence[str]) -> int:
 
 def _config_of(run: str) -> str:
     """The config file of a run to repeat; what it cannot repeat is said."""
-    from surefoot.runs.manifest import different_versions
+    from surefoot.kernels import library
+    from surefoot.runs.manifest import different_machine, different_versions
 
     found = find_run(run)
     if read_json(found.manifest).get("env_from_python"):
         raise UsageError(f"{found.path} was trained on an env that was made in Python, which is not written down")
-    for note in different_versions(found):
+    uses_kernels = read_json(found.manifest).get("engine") != "torch"
+    other_machine = different_machine(found, {"kernels": library.facts()}, kernels=uses_kernels)
+    for note in different_versions(found) + other_machine:
         print(note, file=sys.stderr)
     if read_json(found.manifest).get("extended"):
         print(

@@ -44,20 +44,23 @@ def different_versions(run: RunDirectory) -> list[str]:
 def different_machine(run: RunDirectory, here: dict[str, Any], *, kernels: bool) -> list[str]:
     """Whether this machine computes with other instructions than the one where the run began: bits differ then.
 
-    `here`: what this process would write into the manifest. `kernels`: the run uses them.
+    `here`: what this process would write into its manifest, or a part of it. `kernels`: the run uses them.
     """
     there = read_json(run.manifest)
     if "kernels" not in there:
-        return ["note: the run does not say which instruction set it began with; it is exact only on the same one"]
+        return ["note: the run does not say which instruction set it began with; only on the same one it is exact"]
     now, then = _instructions(here, kernels), _instructions(there, kernels)
-    other = [f"{name} {now[name]} here, {then[name]} where it began" for name in now if now[name] != then[name]]
-    return [f"note: the run goes on, but not exact to the last bit: {'; '.join(other)}"] if other else []
+    other = [f"{name} {now[name]} here, {then.get(name)} there" for name in now if now[name] != then.get(name)]
+    if not other:
+        return []
+    return [f"note: not exact to the last bit, for this is not the kind of machine where it began: {'; '.join(other)}"]
 
 
 def _instructions(facts: dict[str, Any], kernels: bool) -> dict[str, Any]:
-    said = facts["kernels"] if isinstance(facts["kernels"], dict) else {}
-    own = {"kernels": said.get("variant"), "compiler": said.get("compiler")} if kernels else {}
-    return own | {"PyTorch": facts.get("torch_instructions")}
+    """What decides about the last bits, under the names that people know it by."""
+    said = facts["kernels"] if kernels and isinstance(facts["kernels"], dict) else {}
+    found = {"kernels": said.get("variant"), "compiler": said.get("compiler")} if kernels else {}
+    return found | ({"PyTorch": facts["torch_instructions"]} if "torch_instructions" in facts else {})
 
 
 def processor() -> str:

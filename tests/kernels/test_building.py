@@ -32,6 +32,11 @@ exec g++ "$@" -O0
 """
 
 
+@pytest.fixture(autouse=True)
+def _unforced(monkeypatch):
+    monkeypatch.delenv(library.FORCED, raising=False)
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """A copy of the repository, to build in."""

@@ -321,6 +321,7 @@ def test_a_nan_is_not_hidden():
 
 
 def test_every_variant_that_this_processor_runs_agrees(monkeypatch):
+    monkeypatch.delenv(library.FORCED, raising=False)
     able, found = library.features(), {}
     for variant, needed in library.VARIANTS.items():
         if not needed <= able or not list(library.Path(library.__file__).parent.glob(f"_nn_{variant}.*")):
@@ -336,6 +337,7 @@ def test_every_variant_that_this_processor_runs_agrees(monkeypatch):
 
 
 def test_what_is_said_where_nothing_was_built(monkeypatch, tmp_path):
+    monkeypatch.delenv(library.FORCED, raising=False)
     monkeypatch.setattr(library, "__file__", str(tmp_path / "library.py"))
     with pytest.raises(library.NotBuilt, match=r"C\+\+ compiler"):
         library.find("nn")

@@ -266,6 +266,7 @@ def test_a_nan_is_not_hidden_and_does_not_outlive_its_episode():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_variant_that_this_processor_runs_agrees(kind, monkeypatch):
+    monkeypatch.delenv(library.FORCED, raising=False)
     able, found = library.features(), {}
     for variant, needed in library.VARIANTS.items():
         if not needed <= able or not list(library.Path(library.__file__).parent.glob(f"_nn_{variant}.*")):

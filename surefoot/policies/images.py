@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -31,28 +30,12 @@ class Image(nn.Module):
     def __init__(self, leaf: Leaf, architecture: str, features: int | None, generator: Generator = None) -> None:
         super().__init__()
         self.leaf, self.scale = leaf, _scale(leaf)
-        rank = len(leaf.shape)
-        if rank not in (2, 3, 4):
-            raise UsageError(f"{leaf.name} has the shape {leaf.shape}; images have two to four axes")
-        self.channels_last = rank > 2 and leaf.shape[-1] <= leaf.shape[-3]
-        if self.channels_last:
-            height, width, channels = leaf.shape[-3:]
-        else:
-            channels, (height, width) = leaf.shape[-3] if rank > 2 else 1, leaf.shape[-2:]
-        self.image_shape = (channels * (leaf.shape[0] if rank == 4 else 1), height, width)
-        if architecture in ("by-size", "auto"):
-            architecture = _by_size(height, width, tiny=architecture == "by-size")
-        elif architecture == "nature" and min(height, width) < NATURE_SIDE:
-            raise UsageError(
-                f"encoder=nature needs images of at least {NATURE_SIDE}×{NATURE_SIDE}, but {leaf.name} is "
-                f"{height}×{width}; use by-size, small or impala"
-            )
-        self.architecture, (build, default) = architecture, CNNS[architecture]
+        self.image_shape, self.channels_last = geometry(leaf)
+        self.architecture = chosen(leaf, architecture)
+        build, default = CNNS[self.architecture]
         self.size = default if features is None else features
         self.cnn = build(*self.image_shape, generator)
-        with torch.no_grad():
-            numbers = self.cnn(torch.zeros((1, *self.image_shape), dtype=torch.float32, device="cpu")).numel()
-        self.linear = linear(numbers, self.size, generator)
+        self.linear = linear(outputs_of(self.cnn, *self.image_shape[1:])[-1], self.size, generator)
 
     def images(self, values: Tensor) -> Tensor:
         """`[B, *leaf.shape]` as scaled float32 `[B, C, H, W]`. Last channels of a single frame stay last in memory."""
@@ -71,11 +54,49 @@ class Image(nn.Module):
         return f"image {shape} ({frames}{order}, {scaling}) → {self.architecture} CNN"
 
 
-def _by_size(height: int, width: int, *, tiny: bool) -> str:
-    """`tiny` False: as 0.1.0 chose, whose policies must be built as they were."""
-    if min(height, width) >= NATURE_SIDE:
-        return "nature"
-    return "tiny" if tiny and max(height, width) <= TINY_SIDE else "small"
+def geometry(leaf: Leaf) -> tuple[tuple[int, int, int], bool]:
+    """((channels, height, width) of an image with its frames merged, whether its channels come last)."""
+    rank = len(leaf.shape)
+    if rank not in (2, 3, 4):
+        raise UsageError(f"{leaf.name} has the shape {leaf.shape}; images have two to four axes")
+    last = rank > 2 and leaf.shape[-1] <= leaf.shape[-3]
+    if last:
+        height, width, channels = leaf.shape[-3:]
+    else:
+        channels, (height, width) = leaf.shape[-3] if rank > 2 else 1, leaf.shape[-2:]
+    return (channels * (leaf.shape[0] if rank == 4 else 1), height, width), last
+
+
+def chosen(leaf: Leaf, architecture: str) -> str:
+    """The network for an image, which may be left to its size."""
+    _, height, width = geometry(leaf)[0]
+    small_side, large_side = min(height, width), max(height, width)
+    if architecture == "by-size" and large_side <= TINY_SIDE:
+        return "tiny"
+    if architecture in ("by-size", "auto"):  # auto: as 0.1.0 chose, whose policies must be built as they were
+        return "nature" if small_side >= NATURE_SIDE else "small"
+    if architecture == "nature" and small_side < NATURE_SIDE:
+        raise UsageError(
+            f"encoder=nature needs images of at least {NATURE_SIDE}×{NATURE_SIDE}, but {leaf.name} is "
+            f"{height}×{width}; use by-size, small or impala"
+        )
+    return architecture
+
+
+def outputs_of(cnn: nn.Sequential, height: int, width: int) -> list[int]:
+    """Numbers that each layer of it gives for one image, from its settings alone: the image may be huge."""
+    found, sides, channels = [], [height, width], 1
+    for module in cnn:
+        if isinstance(module, (nn.Conv2d, nn.MaxPool2d)):
+            size, stride, padding = (_pair(x) for x in (module.kernel_size, module.stride, module.padding))
+            sides = [(n + 2 * p - k) // s + 1 for n, k, s, p in zip(sides, size, stride, padding, strict=True)]
+            channels = module.out_channels if isinstance(module, nn.Conv2d) else channels
+        found.append(channels * sides[0] * sides[1])
+    return found
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
 def nature(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:

@@ -37,7 +37,7 @@ from surefoot.envs.workers.auto import choose_workers
 from surefoot.errors import UsageError
 from surefoot.kernels.classic import classic_library
 from surefoot.policies.actor_critic import ActorCritic
-from surefoot.training.checks import check_memory
+from surefoot.training.checks import check_rollout
 from surefoot.training.config import check_together
 from surefoot.training.inert import check_ready
 
@@ -92,7 +92,7 @@ def build_envs(
         check_ready(config, algorithm)
         return ready_envs(ready, seed)
     env, num_envs = config.env, config.algorithm.num_envs
-    check_memory(config.algorithm.rollout_length, num_envs)
+    check_rollout(config.algorithm.rollout_length, num_envs)
     if factory is None and (own := envs_by_prefix(config, seed)) is not None:
         return own
     if not env.num_workers:
@@ -138,8 +138,8 @@ def envs_by_prefix(config: TrainConfig, seed: int) -> Envs | None:
     return None
 
 
-def choose_device(wanted: str, policy: ActorCritic, home: torch.device | None = None) -> tuple[torch.device, str]:
-    """(the device, why). `home`: where the observations of tensor envs are."""
+def choose_device(wanted: str, size: int, home: torch.device | None = None) -> tuple[torch.device, str]:
+    """(the device, why) for a policy of so many parameters. `home`: where the observations of tensor envs are."""
     if home is not None and (wanted == "auto" or wanted == home.type):
         return home, "where the envs' tensors are"
     if wanted == "cpu":
@@ -150,7 +150,6 @@ def choose_device(wanted: str, policy: ActorCritic, home: torch.device | None = 
         return torch.device("cuda"), "as asked"
     if not torch.cuda.is_available():
         return torch.device("cpu"), "no CUDA device here"
-    size = sum(p.numel() for p in policy.parameters())
     if size < LARGE_POLICY:
         return torch.device("cpu"), f"{size:,} parameters are too few to gain from the GPU"
     return torch.device("cuda"), f"{size:,} parameters"
@@ -259,7 +258,7 @@ def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, l
     if wanted != "auto":
         return config, []
     num_envs = config.algorithm.num_envs
-    check_memory(config.algorithm.rollout_length, num_envs)
+    check_rollout(config.algorithm.rollout_length, num_envs)
     if env is not None:
         number, why = 0, "a vector env steps itself" if vector else "another process cannot be given a function"
         timed = config.env.env_timeout != type(config.env).env_timeout

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from itertools import pairwise
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 
+from surefoot.engine.threads import most_threads
 from surefoot.errors import UsageError
 from surefoot.settings import options
 from surefoot.training.advice import Facts
+from surefoot.training.available import available_bytes
+from surefoot.training.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
-    from surefoot.policies.actor_critic import ActorCritic
-    from surefoot.policies.config import PolicyConfig
     from surefoot.training.config import TrainConfig
     from surefoot.types import Envs
 
 CPU = torch.device("cpu")
+MOST = 0.9  # of what is available that a run may plan to take
+MOST_TASKS = 16  # that a gradient of the kernels is made of: more threads are not tried
+MANY_NUMBERS = 10_000  # of an observation that is worth mentioning
 BOX_ONLY = ("std", "sde_resample", "log_std_init", "tanh_mean", "action_bounds")
 
 
@@ -77,50 +79,78 @@ def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int
     return limit
 
 
-def check_memory(
-    length: int, num_envs: int, size: int = 4, device: torch.device = CPU, *, on_host: bool = True
-) -> None:
-    """Refuse rollouts that cannot fit, before they (or so many envs) are made.
-
-    `size`: bytes of an observation and what belongs to it. `device`: where is learned; `on_host`: collected here.
-    """
-    what, advice = f"a rollout of {num_envs} envs × {length} steps", "Lower --num-envs or --rollout-length"
-    once = length * num_envs * (size + 48)
-    _require(3 * once, what, advice, device)  # stored, normalised, in minibatches
-    if on_host and device.type != "cpu":
-        _require(once, what, advice)
-
-
-def bytes_per_step(policy: ActorCritic, length: int) -> int:
-    """What a rollout of this length stores for every step of an env: observation, distribution, exploration."""
-    numbers = policy.actions.num_params
-    if policy.sde:
-        numbers += int(np.prod(policy.matrix_shape)) // (policy.config.sde_resample or length)
-    return 4 * numbers + int(np.prod(policy.layout.shape)) * np.dtype(policy.layout.dtype).itemsize
-
-
-def check_policy(config: PolicyConfig) -> None:
-    """Refuse networks that cannot fit."""
-    widths = [sizes for sizes in (config.hidden_sizes, config.critic_hidden_sizes or config.hidden_sizes) if sizes]
-    parameters = sum(a * b for sizes in widths for a, b in pairwise((1, *sizes)))
-    needed = 4 * 5 * parameters  # gradient, two moments of Adam, a copy to fall back on
-    _require(needed, f"networks of hidden_sizes={config.hidden_sizes}", "Lower --hidden-sizes")
-
-
-def _require(needed: int, what: str, advice: str, device: torch.device = CPU) -> None:
-    available = _available(device)
-    if available is not None and needed > 0.8 * available:
-        where = "this machine has" if device.type == "cpu" else f"free on {device} are"
+def check_rollout(length: int, num_envs: int) -> None:
+    """Refuse rollouts that could not fit even if there were nothing to see in them, before so many envs are made."""
+    needed, available = COLUMNS * length * num_envs, available_bytes(CPU)
+    if available is not None and needed > available:
         raise UsageError(
-            f"{what} need{'' if what.startswith('networks') else 's'} about {needed / 2**30:.1f} GiB; "
-            f"{where} {available / 2**30:.1f}. {advice}"
+            f"a rollout of {num_envs} envs × {length} steps needs at least {_gib(needed)}; {_gib(available)} are "
+            "available. Lower --num-envs or --rollout-length"
         )
 
 
-def _available(device: torch.device) -> int | None:
-    """Bytes: all that the machine has, or those of a GPU that nobody holds yet. None: not known."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    if device.type != "cpu" or not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(getattr(os, "sysconf_names", ())):
-        return None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) -> Plan:
+    """What the size of this run depends on; nothing is built yet. `length`: of a rollout, or of its longest episode."""
+    settings, threads = config.algorithm, config.run.threads
+    minibatches = getattr(settings, "num_minibatches", 1)
+    value_minibatches = getattr(settings, "value_minibatches", 1)
+    epochs = settings.num_epochs if minibatches > 1 else settings.value_epochs if value_minibatches > 1 else 0
+    return Plan(
+        layout=envs.layout,
+        action_space=envs.action_space,
+        policy=config.policy,
+        critic=algorithm.uses_critic,
+        steps=length if algorithm.episodes_per_env is None else (length + 1) * algorithm.episodes_per_env,
+        num_envs=envs.num_envs,
+        minibatches=minibatches,
+        shuffled=epochs,
+        twice=not algorithm.train_actor,
+        native=config.run.engine != "torch" and not hasattr(envs, "device"),
+        threads=min(most_threads(), MOST_TASKS) if threads == "auto" else threads,
+        measured=threads == "auto",
+    )
+
+
+def check_memory(plan: Plan, device: torch.device = CPU, *, on_host: bool = True) -> Footprint:
+    """Refuse what cannot fit, before a network or a rollout is made.
+
+    `device`: where is learned; `on_host`: collected here.
+    """
+    elsewhere = device.type != "cpu"
+    needed = footprint(replace(plan, native=False) if elsewhere else plan)
+    _require(needed, plan, device)
+    if elsewhere and on_host:
+        _require(Footprint(stored_bytes(plan), 0, 0), plan, CPU)
+    return needed
+
+
+def _require(needed: Footprint, plan: Plan, device: torch.device) -> None:
+    available = available_bytes(device)
+    if available is None or needed.total <= MOST * available:
+        return
+    where = "" if device.type == "cpu" else f" on {device}"
+    parts = {
+        f"rollouts of {plan.num_envs} envs × {plan.steps} steps": needed.rollout,
+        "networks": needed.networks,
+        "learning": needed.learning,
+    }
+    listed = ", ".join(f"{name} {_gib(size)}" for name, size in parts.items() if size)
+    raise UsageError(
+        f"this run would need about {_gib(needed.total)} of memory ({listed}); {_gib(available)} are available{where}. "
+        + _advice(needed, plan)
+    )
+
+
+def _advice(needed: Footprint, plan: Plan) -> str:
+    flags = "--num-envs or --rollout-length"
+    advice = f"Lower {flags}"
+    if needed.networks >= max(needed.rollout, needed.learning):
+        advice = "Lower --hidden-sizes"
+    elif needed.learning > needed.rollout and plan.minibatches > 1:
+        advice = f"Raise --num-minibatches, or lower {flags}"
+    numbers = plan.layout.numbers
+    return advice + (f", or shrink the observation of {numbers:,} numbers" if numbers >= MANY_NUMBERS else "")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size < 2**50 else f"{size / 2**50:,.0f} PiB"

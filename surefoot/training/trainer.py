@@ -26,15 +26,9 @@ from surefoot.training.advice import Advice
 from surefoot.training.agent import Agent
 from surefoot.training.between import evaluate_log_save
 from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
-from surefoot.training.checks import (
-    bytes_per_step,
-    check_memory,
-    check_policy,
-    check_spaces,
-    facts_of,
-    rollout_length,
-)
+from surefoot.training.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
 from surefoot.training.engines import Engines
+from surefoot.training.footprint import num_parameters
 from surefoot.training.generators import capture_globals, globals_shape
 from surefoot.training.journal import Journal
 from surefoot.training.outside import SpaceWatch
@@ -97,8 +91,11 @@ class Trainer:
     def _build(self, encoder: EncoderClass | None) -> None:
         config, seed, algorithm, envs = self.config, self.seed, self.algorithm, self.envs
         check_spaces(config, envs)
-        check_policy(config.policy)
         length = rollout_length(config, algorithm, envs)
+        plan, tensors = plan_of(config, algorithm, envs, length), isinstance(envs, TensorEnvs)
+        wanted, home = config.run.device, getattr(envs, "device", None)
+        device, _ = choose_device(wanted, num_parameters(plan), home)
+        self.footprint = check_memory(plan, device, on_host=not tensors)
         policy = initial_policy(
             envs.observation_space,
             envs.action_space,
@@ -108,11 +105,10 @@ class Trainer:
             masked=bool(envs.layout.mask_size),
             encoder=encoder,
         )
-        self.device, self.device_reason = choose_device(config.run.device, policy, getattr(envs, "device", None))
+        size = sum(p.numel() for p in policy.parameters())
+        self.device, self.device_reason = choose_device(wanted, size, home)
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
-        samples, tensors = length * envs.num_envs, isinstance(envs, TensorEnvs)
-        most, size = length * (algorithm.episodes_per_env or 1), bytes_per_step(self.policy, length)
-        check_memory(most, envs.num_envs, size, self.device, on_host=not tensors)
+        samples = length * envs.num_envs
         self.learner, reason, self.threads = build_learner(
             config, seed, algorithm, self.policy, samples=samples, tensors=tensors
         )

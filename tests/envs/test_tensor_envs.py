@@ -154,11 +154,11 @@ def test_an_undeclared_mode_is_refused_before_anything_is_reset():
         ready_envs(envs, 0)
 
 
-def tescounte_policy_goes_where_the_tensors_are_unless_told_otherwise():
-    policy, there = make_policy(), torch.device("cuda:1")
-    assert choose_device("auto", policy, there)[0] == there
-    assert choose_device("cuda", policy, there)[0] == there
-    assert choose_device("cpu", policy, there)[0] == torch.device("cpu")
+def test_the_policy_goes_where_the_tensors_are_unless_told_otherwise():
+    there = torch.device("cuda:1")
+    assert choose_device("auto", 100, there)[0] == there
+    assert choose_device("cuda", 100, there)[0] == there
+    assert choose_device("cpu", 100, there)[0] == torch.device("cpu")
 
 
 def test_lost_lives_are_learned_from_as_ends():

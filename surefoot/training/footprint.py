@@ -1,0 +1,215 @@
+"""What a run will take of memory, from its settings and spaces alone: nothing of that size has been made yet.
+
+Every term is what some line allocates, in bytes; `benchmarks/footprint.py` holds the sum against what processes really
+took. What follows from the rollout, from the networks and from learning is kept apart, so that an error can say which
+setting to change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from surefoot.policies.actions import build_actions
+from surefoot.policies.encoders import MOST_ONE_HOT
+from surefoot.policies.images import CNNS, chosen, geometry, outputs_of
+
+if TYPE_CHECKING:
+    from surefoot.policies.actions import ActionModel
+    from surefoot.policies.config import PolicyConfig
+    from surefoot.spaces.layout import Layout, Leaf
+
+F = 4  # bytes of a float32
+COLUMNS = 64  # bytes of each step for single numbers: log π, reward, values, advantage, target, KL, and their copies
+GROUP = 512  # samples that a thread of the kernels takes through a layer together
+SHARDS = 8  # gradients of a minibatch that the kernels add up
+LIVE, BACKUP, SAVING = 4, 4, 9  # copies of the weights: with gradient and moments; to fall back on; in a checkpoint
+AT_ONCE = 2**22  # numbers of a shuffled order in one call of the kernels
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes."""
+
+    rollout: int
+    networks: int
+    learning: int
+
+    @property
+    def total(self) -> int:
+        return self.rollout + self.networks + self.learning
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of the observation, encoded."""
+
+    features: int
+    parameters: int = 0
+    forward: int = 0  # numbers of a sample that are alive at once on the way through it
+    kept: int = 0  # numbers of a sample that its gradient needs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the size of a run depends on."""
+
+    layout: Layout
+    action_space: Any
+    policy: PolicyConfig
+    critic: bool
+    steps: int  # rows of the rollout
+    num_envs: int
+    minibatches: int = 1  # of the samples that a gradient is computed of at once
+    shuffled: int = 0  # epochs of samples in a shuffled order
+    twice: bool = False  # the gradient is differentiated once more
+    native: bool = True  # where the kernels serve the policy
+    threads: int = 1  # at most
+    measured: bool = False  # how many of them are used
+
+    @property
+    def actions(self) -> ActionModel:
+        return build_actions(self.action_space, self.policy.action_bounds)
+
+    @property
+    def samples(self) -> int:
+        return self.steps * self.num_envs
+
+    @property
+    def served(self) -> bool:
+        """By the kernels, as far as can be told before there is a policy."""
+        learned = any(_encoded(leaf, self.policy).parameters for leaf in self.layout.leaves)
+        gsde = self.policy.std == "gsde" and bool(self.actions.num_gaussian)
+        return self.native and not learned and not gsde and not self.policy.own_encoder
+
+
+def footprint(plan: Plan) -> Footprint:
+    """Of a run that collects and learns on one device."""
+    chains, encoder, parameters = _chains(plan), _encoder(plan), num_parameters(plan)
+    networks = F * parameters * (LIVE + max(BACKUP, SAVING))
+    learning = _learning(plan, chains, encoder)
+    if plan.served:
+        shards, workspace = F * SHARDS * parameters, _workspace(plan, chains)
+        working = F * parameters * (LIVE + max(BACKUP, SAVING)) + shards + plan.threads * workspace
+        # While their number is measured there are two networks, one with twice the threads, and weights to try on.
+        trying = F * parameters * 2 * LIVE + 2 * shards + 3 * plan.threads * workspace // 2
+        networks = max(working, trying) if plan.measured and plan.threads > 1 else working
+    return Footprint(_rollout(plan, encoder), networks, learning)
+
+
+def num_parameters(plan: Plan) -> int:
+    """Of the policy, but for an encoder of the user's own and a few numbers (log σ)."""
+    encoder = _encoder(plan)
+    layers = sum((a + 1) * b for chain in _chains(plan) for a, b in pairwise(chain))
+    return layers + encoder.parameters + _memory_parameters(plan, encoder.features)
+
+
+def stored_bytes(plan: Plan) -> int:
+    """Of a rollout that is collected here and learned from on another device."""
+    return _rollout(plan, _encoder(plan))
+
+
+def _row(layout: Layout) -> int:
+    """Bytes of one observation."""
+    return int(np.prod(layout.shape, dtype=np.int64)) * np.dtype(layout.dtype).itemsize
+
+
+def _rollout(plan: Plan, encoder: Part) -> int:
+    """What is stored of every step, and the copies of observations that are made of all of them."""
+    actions, layout = plan.actions, plan.layout
+    numbers = int(np.prod(layout.shape, dtype=np.int64))
+    action = int(np.prod(actions.shape, dtype=np.int64)) * torch.empty(0, dtype=actions.dtype).element_size()
+    each = _row(layout) + 2 * action + 2 * F * actions.num_params + COLUMNS
+    each += 2 * F * actions.num_noise  # drawn for the whole rollout
+    if plan.policy.std == "gsde":
+        width = (plan.policy.hidden_sizes or (encoder.features,))[-1] + 1
+        each += F * width * actions.num_gaussian // min(plan.policy.sde_resample or plan.steps, plan.steps)
+    raw = layout.plain and any(leaf.kind == "image" for leaf in layout.leaves)
+    if plan.policy.normalize_observations and not raw:  # normalised, on the way there, and as the statistics see them
+        each += 3 * F * numbers
+    elif layout.plain and not raw and layout.dtype != np.float32:
+        each += F * numbers
+    if not raw:  # with the last observations of truncated episodes behind them, for the critic
+        each += F * numbers
+    return each * (plan.samples + plan.num_envs)
+
+
+def _learning(plan: Plan, chains: list[list[int]], encoder: Part) -> int:
+    minibatch = -(-plan.samples // plan.minibatches)
+    hidden, remembered = sum(sum(chain[1:]) for chain in chains), plan.policy.memory_size
+    if plan.policy.memory == "none":
+        remembered = 0
+    if plan.served:
+        order = 2 * 8 * plan.samples * min(plan.shuffled, max(1, AT_ONCE // plan.samples))
+        features = F * encoder.forward * plan.samples
+        through_time = 12 * F * remembered * minibatch + F * remembered * plan.samples
+        return order + features + through_time
+    widest = max((a + b for chain in chains for a, b in pairwise(chain[1:])), default=0)
+    once = F * (encoder.forward + widest + 20 * remembered)  # of all samples, for V and for KL
+    kept = F * (encoder.kept + encoder.features + 2 * hidden + 30 * remembered) * (3 if plan.twice else 1)
+    return once * plan.samples + (kept + _row(plan.layout) + COLUMNS) * minibatch
+
+
+def _workspace(plan: Plan, chains: list[list[int]]) -> int:
+    """Of one thread of the kernels: the samples of a group in every layer, on the way there and back."""
+    seen = chains[0][0]
+    numbers = 2 * seen
+    for chain in chains:
+        numbers += 2 * sum(chain[1:]) + 3 * max(chain)
+    return F * GROUP * numbers
+
+
+def _chains(plan: Plan) -> list[list[int]]:
+    """Widths of trunk, actor and critic, inputs first."""
+    policy, images = plan.policy, any(leaf.kind == "image" for leaf in plan.layout.leaves)
+    inputs = _encoder(plan).features if policy.memory == "none" else policy.memory_size
+    outputs, hidden = plan.actions.num_outputs(policy.std), list(policy.hidden_sizes)
+    if images if policy.shared_trunk is None else policy.shared_trunk:
+        last = hidden[-1] if hidden else inputs
+        heads = [[last, outputs], *([[last, 1]] if plan.critic else [])]
+        return [[inputs, *hidden], *heads] if hidden else heads
+    own = list(policy.critic_hidden_sizes or policy.hidden_sizes)
+    return [[inputs, *hidden, outputs], *([[inputs, *own, 1]] if plan.critic else [])]
+
+
+def _memory_parameters(plan: Plan, features: int) -> int:
+    gates = {"none": 0, "gru": 3, "lstm": 4}[plan.policy.memory]
+    return gates * plan.policy.memory_size * (features + plan.policy.memory_size + 2)
+
+
+def _encoder(plan: Plan) -> Part:
+    """All leaves side by side. An encoder of the user's own is not known yet, and taken for small."""
+    if plan.policy.own_encoder:
+        return Part((plan.policy.hidden_sizes or (1,))[0])
+    parts = [_encoded(leaf, plan.policy) for leaf in plan.layout.leaves]
+    plain = all(leaf.kind in ("vector", "binary") for leaf in plan.layout.leaves)
+    features = sum(part.features for part in parts)
+    parameters = sum(part.parameters for part in parts)
+    apart = 2 if parameters and plan.policy.shared_trunk is False and plan.critic else 1
+    return Part(
+        features,
+        apart * parameters,
+        0 if plain else sum(part.forward for part in parts) + features,
+        0 if plain else apart * sum(part.kept for part in parts),
+    )
+
+
+def _encoded(leaf: Leaf, policy: PolicyConfig) -> Part:
+    if leaf.kind == "image" and not policy.own_encoder:
+        shape, _ = geometry(leaf)
+        build, size = CNNS[chosen(leaf, policy.encoder)]
+        cnn = build(*shape)
+        outputs = outputs_of(cnn, *shape[1:])
+        parameters = sum(p.numel() for p in cnn.parameters()) + (outputs[-1] + 1) * size
+        # The image as floats and scaled; every layer's outputs are kept.
+        return Part(size, parameters, 2 * leaf.size, leaf.size + sum(outputs))
+    if leaf.sizes and max(leaf.sizes) > MOST_ONE_HOT:
+        size = len(leaf.sizes) * policy.embedding_size
+        return Part(size, sum(leaf.sizes) * policy.embedding_size, size, size)
+    if leaf.sizes:  # one-hot: looked up, compared, and as floats again
+        return Part(sum(leaf.sizes), 0, 2 * sum(leaf.sizes))
+    return Part(leaf.size)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
-from surefoot.engine.config import check_minibatches
+from surefoot.engine.config import check_minibatches, count_minibatches
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
@@ -260,17 +260,16 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
     envs = num_envs or algorithm.num_envs
     size = envs * algorithm.rollout_length
     minibatch = getattr(algorithm, "normalize_advantage", "none") == "minibatch"
-    for name in ("num_minibatches", "value_minibatches"):
-        if hasattr(algorithm, name):
-            try:
-                check_minibatches(size, getattr(algorithm, name), minibatch and name == "num_minibatches")
-            except UsageError as error:
-                raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
-            if config.policy.memory != "none" and envs % getattr(algorithm, name):
-                raise UsageError(
-                    f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
-                    f"multiple of {name}={getattr(algorithm, name)}; change one of the two"
-                )
+    for name, parts in minibatches(config, envs, algorithm.rollout_length).items():
+        try:
+            check_minibatches(size, parts, minibatch and name == "num_minibatches")
+        except UsageError as error:
+            raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
+        if config.policy.memory != "none" and envs % parts:
+            raise UsageError(
+                f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
+                f"multiple of {name}={parts}; change one of the two"
+            )
     whole_episodes = get_algorithm(config.run.algo)(algorithm).episodes_per_env is not None
     if not whole_episodes and size > config.run.total_steps:
         raise UsageError(
@@ -278,6 +277,19 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
             f"({size // algorithm.rollout_length} envs × {algorithm.rollout_length} steps); "
             "raise --total-steps, or lower --rollout-length or --num-envs"
         )
+
+
+def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, int]:
+    """How many minibatches there are of rollouts of this size, by the name of the setting; no `auto` among them."""
+    names = [name for name in ("num_minibatches", "value_minibatches") if hasattr(config.algorithm, name)]
+    samples, memory = num_envs * length, config.policy.memory != "none"
+    units = num_envs if memory else samples
+    return {name: count_minibatches(getattr(config.algorithm, name), samples, units) for name in names}
+
+
+def with_minibatches(config: TrainConfig, num_envs: int, length: int) -> TrainConfig:
+    """With numbers in the place of `auto`, so that `config.toml` repeats the run."""
+    return replace(config, algorithm=replace(config.algorithm, **minibatches(config, num_envs, length)))
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

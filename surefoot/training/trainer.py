@@ -23,6 +23,7 @@ from surefoot.training.agent import Agent
 from surefoot.training.between import evaluate_log_save
 from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
 from surefoot.training.checks import bytes_per_step, check_memory, check_policy, check_spaces, rollout_length
+from surefoot.training.config import with_minibatches
 from surefoot.training.generators import capture_globals
 from surefoot.training.journal import Journal
 from surefoot.training.saving import Saving
@@ -83,6 +84,7 @@ class Trainer:
         check_spaces(config, envs)
         check_policy(config.policy)
         length = rollout_length(config, algorithm, envs)
+        self.config = config = with_minibatches(config, envs.num_envs, length)
         policy = initial_policy(
             envs.observation_space,
             envs.action_space,

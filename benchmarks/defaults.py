@@ -6,9 +6,9 @@
     python benchmarks/defaults.py --algo ppo --try num_minibatches=8,learning_rate=1e-3 --seeds 100 101
     python benchmarks/defaults.py --page-only                        # rewrite the page from the stored results
 
-A score is the mean return of 20 greedy episodes with the final weights. Candidates (`--try`) were compared on seeds from
-100 on; the page reports seeds 0 to 4. Results are merged into benchmarks/results/defaults.json as they arrive, and
-docs/defaults.md is written from that file. Every run has one thread.
+A score is the mean return of 20 greedy episodes with the final weights. Candidates (`--try`) were compared on seeds
+from 100 on; the page reports seeds 0 to 4. Results are merged into benchmarks/results/defaults.json as they arrive,
+and docs/defaults.md is written from that file. Every run has one thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from defaults_page import page
+from defaults_page import Runs, page
 from peers.untuned import TASKS, TOY_STEPS, make
 
 from surefoot.algorithms import ALGORITHMS
@@ -43,7 +43,7 @@ BEFORE: dict[str, dict[str, Any]] = {
     "ppo": {"num_minibatches": 4},
 }
 
-Scores: TypeAlias = dict[str, dict[str, dict[str, dict[str, float]]]]  # {algo: {side: {task: {seed: score}}}}
+Scores: TypeAlias = dict[str, dict[str, Runs]]  # {algo: {side: {task: {seed: score}}}}
 
 
 def train_ours(algo: str, settings: dict[str, Any], task: str, seed: int) -> float:
@@ -135,7 +135,8 @@ def main() -> int:
             else:
                 train = partial(train_ours, algo, BEFORE.get(algo, {}) if arguments.side == "before" else {})
             found = results["reported"].setdefault(algo, {}).setdefault(arguments.side, {})
-        for line in measure(train, found, arguments.task, arguments.seeds, arguments.jobs):
+        wanted = [(task, seed) for seed in arguments.seeds for task in arguments.task]
+        for line in measure(train, found, wanted, arguments.jobs):
             print(f"{algo:12} {arguments.tried or arguments.side:8} {line}", flush=True)
             write_results(results)
     PAGE.write_text(page(results), encoding="utf-8")

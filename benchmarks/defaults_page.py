@@ -66,3 +66,8 @@ def tried_table(candidates: dict[str, Runs]) -> list[str]:
         numbers = " | ".join(f"{x:.2f}" for x in [*means[name], float(np.mean(means[name]))])
         lines.append(f"| {name.replace(',', ', ') or 'as they are'} | {numbers} |")
     return lines
+
+
+def page(results: dict[str, dict[str, dict[str, Runs]]]) -> str:
+    """The whole of it."""
+    return ""

@@ -6,7 +6,7 @@ Each toy states one kind of space and pays for every step; the others are Gymnas
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,7 @@ class Match(gym.Env[Any, Any]):
     Drawn at random, actions earn 33 (Box), 50 (MultiBinary), about 26 (MultiDiscrete) and 12.5 (Discrete) of 100.
     """
 
-    spaces = {
+    kinds: ClassVar[dict[str, spaces.Space[Any]]] = {
         "box": spaces.Box(-1.0, 1.0, (2,), np.float32),
         "binary": spaces.MultiBinary(8),
         "choices": spaces.MultiDiscrete([3, 4, 5]),
@@ -29,7 +29,7 @@ class Match(gym.Env[Any, Any]):
     }
 
     def __init__(self, kind: str) -> None:
-        self.observation_space = self.action_space = self.spaces[kind]
+        self.observation_space = self.action_space = self.kinds[kind]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

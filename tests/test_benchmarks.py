@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from surefoot.algorithms import get_algorithm
@@ -80,6 +81,42 @@ def test_the_settings_are_the_same_on_both_sides(module):
         assert {name for name, schedule in falling.items() if schedule == "linear"} == set(setting.linear)
         assert setting.normalize == own["normalize_observations"] == own["normalize_rewards"]
         assert set(setting.steps) == {"surefoot", *setting.peers} >= set(setting.goals)
+
+
+def test_the_tasks_that_defaults_are_studied_on_pay_as_they_say(module):
+    """Exactly what is wanted earns 1 a step, random play about the `low` of the scale."""
+    untuned = module("peers.untuned")
+    for name in ("match-box", "match-binary", "match-choices", "match-choice"):
+        env, total = untuned.make(name), 0.0
+        obs, _ = env.reset(seed=0)
+        env.action_space.seed(1)  # not the stream that the env draws from
+        over = False
+        while not over:
+            assert env.observation_space.contains(obs)
+            assert env.step(obs)[1] == 1.0
+            obs, reward, _, over, _ = env.step(env.action_space.sample())
+            total += reward
+        assert 2 * total == pytest.approx(untuned.TASKS[name].low, abs=8.0), name
+    env = untuned.make("reach-dict")
+    obs, _ = env.reset(seed=0)
+    assert env.observation_space.contains(obs)
+    after, reward, *_ = env.step(1)
+    assert after["position"][0] > obs["position"][0]
+    assert reward == pytest.approx(-np.linalg.norm(after["position"] - after["goal"]))
+
+
+def test_the_summary_of_the_defaults(module):
+    """Normalised: 0, ¼, ½, 1 on one task, four times 1 on the other."""
+    page = module("defaults_page")
+    found = {
+        "match-binary": {"0": 50.0, "1": 62.5, "2": 75.0, "3": 100.0},
+        "cartpole": {"0": 500.0, "1": 500.0, "2": 500.0, "3": 500.0},
+    }
+    middle, low, high = page.summary(found, list(found))
+    assert middle == pytest.approx((0.5 + 1.0 + 1.0 + 1.0) / 4)  # without the two smallest and the two largest of eight
+    assert low <= middle <= high <= 1.0
+    assert page.cell(found, "match-binary") == "71.9 / 50.0"
+    assert page.cell(found, "hopper") == "–"
 
 
 def test_tables_go_into_the_page(tmp_path, module):

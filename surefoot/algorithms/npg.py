@@ -24,7 +24,7 @@ from surefoot.algorithms.parts import (
     estimate,
     ratio_of,
 )
-from surefoot.engine.config import CollectConfig, GradientConfig
+from surefoot.engine.config import CollectConfig, GradientConfig, Minibatches
 from surefoot.errors import UsageError
 from surefoot.settings import setting
 from surefoot.types import LossSpec
@@ -47,7 +47,12 @@ class Config(CollectConfig, AdvantageConfig, EntropyConfig, CriticConfig, Gradie
         1.0, "Share of the samples that the Fisher matrix is estimated from.", above=0.0, high=1.0
     )
     value_epochs: int = setting(10, "Passes over each rollout to fit the critic.", low=1)
-    value_minibatches: int = setting(4, "Minibatches per pass over the rollout to fit the critic.", low=1)
+    value_minibatches: Minibatches = setting(
+        "auto",
+        "Minibatches per pass over the rollout to fit the critic; auto: of 64 samples or a little more, at most 32 (4 "
+        "with a memory).",
+        low=1,
+    )
     learning_rate: float = setting(1e-3, "α of the critic's optimizer; the actor's step is set by max_kl.", above=0.0)
     normalize_advantage: Normalize = "batch"
     rollout_length: int = 256

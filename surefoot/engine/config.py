@@ -8,6 +8,11 @@ from typing import Literal
 from surefoot.errors import UsageError
 from surefoot.settings import Settings, setting
 
+Minibatches = int | Literal["auto"]
+AUTO_SAMPLES = 64  # of an automatic minibatch, at least; benchmarks/defaults.py has the evidence
+AUTO_PARTS = 32  # at most: with very many envs larger minibatches keep the speed
+AUTO_PARTS_OF_ENVS = 4  # at most, where a memory needs whole envs: a minibatch of one or two would be slow and alike
+
 
 @dataclass(frozen=True, kw_only=True)
 class CollectConfig(Settings):
@@ -58,7 +63,12 @@ class EpochConfig(Settings):
     """Passes over a rollout."""
 
     num_epochs: int = setting(10, "K: passes over each rollout.", low=1)
-    num_minibatches: int = setting(4, "M: equal parts of the shuffled rollout, with one gradient step each.", low=1)
+    num_minibatches: Minibatches = setting(
+        "auto",
+        "M: equal parts of the shuffled rollout, with one gradient step each; auto: of 64 samples or a little more, at "
+        "most 32 (4 with a memory).",
+        low=1,
+    )
     stop_kl: float | None = setting(
         None,
         "Stop the epochs of an update once the exact KL(old‖new) over the rollout exceeds this; none: disabled.",
@@ -70,6 +80,14 @@ class EpochConfig(Settings):
 def nearest_divisor(number: int, wanted: int) -> int:
     """Of `number`, the smaller of two that are as near."""
     return min((m for m in range(1, number + 1) if number % m == 0), key=lambda m: (abs(m - wanted), m))
+
+
+def count_minibatches(wanted: Minibatches, samples: int, units: int) -> int:
+    """How many parts a rollout is cut into. `units`: what is shuffled, samples or (with a memory) whole envs."""
+    if wanted != "auto":
+        return wanted
+    most = min(samples // AUTO_SAMPLES, AUTO_PARTS if units == samples else AUTO_PARTS_OF_ENVS)
+    return max(parts for parts in range(1, max(most, 1) + 1) if units % parts == 0)
 
 
 def check_minibatches(batch_size: int, num_minibatches: int, normalized: bool) -> None:

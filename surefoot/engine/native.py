@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from surefoot.engine.collect import Collector, past_limit
+from surefoot.engine.config import count_minibatches
 from surefoot.engine.episodes import Episode
 from surefoot.engine.fast import as_rows, before, describe, rows_of
 from surefoot.engine.natural import Objective, fisher_samples, natural_step
@@ -61,6 +62,7 @@ class NativeLearner(Learner):
         if spec is None:
             return super().epochs(loss, estimate, rollout, config, normalize=normalize)
         batch = estimate(rollout)
+        parts = count_minibatches(config.num_minibatches, len(batch), batch.units)
         once = self._first_look(batch)
         epochs, sums, error = 0, dict[str, float](), 0.0
         # All epochs in one call, unless something has to be looked at between them.
@@ -74,13 +76,13 @@ class NativeLearner(Learner):
                     batch = replace(estimate(rollout), value=batch.value)  # value_clip holds to the one that collected
                     packed = self._packed(batch)
                 count = min(each, config.num_epochs - epochs)
-                found, first = self._steps(spec, packed, count, config.num_minibatches, normalize)
+                found, first = self._steps(spec, packed, count, parts, normalize)
                 error = error if epochs else first
                 epochs += count
                 sums = {name: sums.get(name, 0.0) + x for name, x in found.items()}
                 if config.stop_kl is not None and epochs < config.num_epochs and self.mean_kl(batch) > config.stop_kl:
                     break
-            means = {name: x / (epochs * config.num_minibatches) for name, x in sums.items()}
+            means = {name: x / (epochs * parts) for name, x in sums.items()}
             metrics = self._report(batch, packed, self._loss_metrics(spec, means) | once | {"ratio_error": error})
         return {**metrics, "epochs": float(epochs)}
 
@@ -147,8 +149,9 @@ class NativeLearner(Learner):
     ) -> list[Metrics]:
         if spec is None:
             return super().fit_value(loss, batch, config)
-        sums, _ = self._steps(spec, self._packed(batch), config.value_epochs, config.value_minibatches, False)
-        steps = config.value_epochs * config.value_minibatches
+        parts = count_minibatches(config.value_minibatches, len(batch), batch.units)
+        sums, _ = self._steps(spec, self._packed(batch), config.value_epochs, parts, False)
+        steps = config.value_epochs * parts
         return [{name: _scalar(sums[name] / steps) for name in ("value_loss", "grad_norm")}]
 
     def natural_step(

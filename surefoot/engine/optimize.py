@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
+from surefoot.engine.config import count_minibatches
 from surefoot.engine.flat import FlatParameters
 from surefoot.engine.natural import Objective, fisher_by_autograd, fisher_samples, natural_step
 from surefoot.engine.optimizers import FlatOptimizer
@@ -124,13 +125,14 @@ class Learner:
         The metrics are means over every minibatch of the update, apart from KL(old‖new), which is exact, over the
         whole rollout, after the last step.
         """
-        whole = config.num_minibatches == 1  # then the minibatch is the batch, and normalised once
+        batch = estimate(rollout)
+        parts = count_minibatches(config.num_minibatches, len(batch), batch.units)
+        whole = parts == 1  # then the minibatch is the batch, and normalised once
 
-        def prepare() -> Batch:
-            batch = estimate(rollout)
+        def prepare(batch: Batch) -> Batch:
             return normalized(batch) if normalize and whole else batch
 
-        batch = prepare()
+        batch = prepare(batch)
         history: list[Metrics] = []
         first: Metrics = {}
         epochs = 0
@@ -138,8 +140,9 @@ class Learner:
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.policy)
-                    batch = replace(prepare(), value=batch.value)  # value_clip holds to the critic that collected
-                for part in self.minibatches(batch, config.num_minibatches):
+                    # value_clip holds to the critic that collected
+                    batch = replace(prepare(estimate(rollout)), value=batch.value)
+                for part in self.minibatches(batch, parts):
                     if normalize and not whole:
                         part = normalized(part)
                     outputs = self.policy.evaluate(part.obs, part.action, part.context)
@@ -164,8 +167,9 @@ class Learner:
     ) -> list[Metrics]:
         """Regress V on its targets with the critic's own parameters: `value_epochs` of `value_minibatches`."""
         history: list[Metrics] = []
+        parts = count_minibatches(config.value_minibatches, len(batch), batch.units)
         for _ in range(config.value_epochs):
-            for part in self.minibatches(batch, config.value_minibatches):
+            for part in self.minibatches(batch, parts):
                 value_loss = loss(self.policy.value(part.obs, part.context), part)
                 history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
         return history

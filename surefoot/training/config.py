@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
-from surefoot.engine.config import check_minibatches, nearest_divisor
+from surefoot.engine.config import check_minibatches, count_minibatches, nearest_divisor
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
@@ -241,8 +241,9 @@ def _whole_envs(known: Mapping[str, Option], values: Mapping[str, Any], origins:
         return {}
     found, envs = {}, value("num_envs")
     for name in (name for name in MINIBATCHES if name in known):
+        wanted = value(name)
         chosen = origins[name] == "default" or origins[name].startswith("preset") or origins["memory"] == "given"
-        if origins[name] != "given" and chosen and envs >= 1 and envs % (wanted := value(name)):
+        if wanted != "auto" and origins[name] != "given" and chosen and envs >= 1 and envs % wanted:
             found[name] = nearest_divisor(envs, wanted)
     return found
 
@@ -275,17 +276,16 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
     envs = num_envs or algorithm.num_envs
     size = envs * algorithm.rollout_length
     minibatch = getattr(algorithm, "normalize_advantage", "none") == "minibatch"
-    for name in MINIBATCHES:
-        if hasattr(algorithm, name):
-            try:
-                check_minibatches(size, getattr(algorithm, name), minibatch and name == "num_minibatches")
-            except UsageError as error:
-                raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
-            if config.policy.memory != "none" and envs % getattr(algorithm, name):
-                raise UsageError(
-                    f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
-                    f"multiple of {name}={getattr(algorithm, name)}; change one of the two"
-                )
+    for name, parts in minibatches(config, envs, algorithm.rollout_length).items():
+        try:
+            check_minibatches(size, parts, minibatch and name == "num_minibatches")
+        except UsageError as error:
+            raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
+        if config.policy.memory != "none" and envs % parts:
+            raise UsageError(
+                f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
+                f"multiple of {name}={parts}; change one of the two"
+            )
     whole_episodes = get_algorithm(config.run.algo)(algorithm).episodes_per_env is not None
     if not whole_episodes and size > config.run.total_steps:
         raise UsageError(
@@ -293,6 +293,19 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
             f"({size // algorithm.rollout_length} envs × {algorithm.rollout_length} steps); "
             "raise --total-steps, or lower --rollout-length or --num-envs"
         )
+
+
+def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, int]:
+    """How many minibatches there are of rollouts of this size, by the name of the setting; no `auto` among them."""
+    names = [name for name in MINIBATCHES if hasattr(config.algorithm, name)]
+    samples, memory = num_envs * length, config.policy.memory != "none"
+    units = num_envs if memory else samples
+    return {name: count_minibatches(getattr(config.algorithm, name), samples, units) for name in names}
+
+
+def with_minibatches(config: TrainConfig, num_envs: int, length: int) -> TrainConfig:
+    """With numbers in the place of `auto`, so that `config.toml` repeats the run."""
+    return replace(config, algorithm=replace(config.algorithm, **minibatches(config, num_envs, length)))
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

@@ -202,7 +202,7 @@ def _encoded(leaf: Leaf, policy: PolicyConfig) -> Part:
     if leaf.kind == "image" and not policy.own_encoder:
         shape, _ = geometry(leaf)
         build, size = CNNS[chosen(leaf, policy.encoder)]
-        cnn = build(*shape)
+        cnn = build(*shape, torch.Generator("cpu"))  # nobody else may miss what it draws
         outputs = outputs_of(cnn, *shape[1:])
         parameters = sum(p.numel() for p in cnn.parameters()) + (outputs[-1] + 1) * size
         # The image as floats and scaled; every layer's outputs are kept.

@@ -27,6 +27,7 @@ from surefoot.training.agent import Agent
 from surefoot.training.between import evaluate_log_save
 from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
 from surefoot.training.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
+from surefoot.training.config import with_minibatches
 from surefoot.training.engines import Engines
 from surefoot.training.footprint import num_parameters
 from surefoot.training.generators import capture_globals, globals_shape
@@ -92,6 +93,7 @@ class Trainer:
         config, seed, algorithm, envs = self.config, self.seed, self.algorithm, self.envs
         check_spaces(config, envs)
         length = rollout_length(config, algorithm, envs)
+        self.config = config = with_minibatches(config, envs.num_envs, length)
         plan, tensors = plan_of(config, algorithm, envs, length), isinstance(envs, TensorEnvs)
         wanted, home = config.run.device, getattr(envs, "device", None)
         device, _ = choose_device(wanted, num_parameters(plan), home)

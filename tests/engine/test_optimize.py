@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from surefoot.algorithms import npg, ppo_clip, ppo_penalty, trpo
-from surefoot.engine.config import GradientConfig, check_minibatches
+from surefoot.engine.config import GradientConfig, check_minibatches, count_minibatches
 from surefoot.engine.optimize import Learner
 from surefoot.errors import SurefootError, UsageError
 from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
@@ -244,6 +244,43 @@ def test_minibatches_must_divide_and_the_message_names_a_number_that_does():
     with pytest.raises(UsageError, match="one sample"):
         check_minibatches(8, 8, True)
     check_minibatches(8, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("envs", "length", "memory", "parts"),
+    [
+        (8, 128, False, 16),  # of 64
+        (1, 128, False, 2),
+        (8, 5, False, 1),  # fewer than 64 in all
+        (10, 100, False, 10),  # 15 would be of 66, but does not divide
+        (1, 127, False, 1),
+        (64, 128, False, 32),  # never more: of 256
+        (8, 128, True, 4),  # of two whole envs
+        (6, 128, True, 3),
+        (7, 128, True, 1),
+        (1, 128, True, 1),
+    ],
+)
+def test_automatic_minibatches(envs, length, memory, parts):
+    samples = envs * length
+    assert count_minibatches("auto", samples, envs if memory else samples) == parts
+    assert count_minibatches(5, samples, envs if memory else samples) == 5  # as wanted
+
+
+@pytest.mark.parametrize("kind", [ppo_clip.PPOClip, trpo.TRPO])
+def test_automatic_minibatches_are_those_that_they_stand_for(kind):
+    name = "num_minibatches" if kind is ppo_clip.PPOClip else "value_minibatches"
+
+    def learned(parts):
+        learner = make_learner()
+        rollout = make_rollout(learner.policy, steps=128)
+        kind(kind.config_type(**{name: parts})).update(learner, rollout)
+        return learner.flat.vector.clone(), rollout.reward.numel()
+
+    automatic, samples = learned("auto")
+    assert samples >= 128
+    assert torch.equal(automatic, learned(samples // 64)[0])
+    assert not torch.equal(automatic, learned(1)[0])
 
 
 @pytest.mark.parametrize("target", [1e-9, 1e9])

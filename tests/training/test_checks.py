@@ -105,7 +105,7 @@ def test_a_huge_observation_is_refused_before_a_network_is_built(machine, monkey
     monkeypatch.setattr(ActorCritic, "__init__", lambda *args, **kwargs: pytest.fail("a network was built"))
     Huge.action_space = None
     monkeypatch.setattr(ScriptedEnv, "__init__", lambda self: setattr(self, "action_space", spaces.Box(-1, 1, (1,))))
-    with pytest.raises(UsageError, match="or shrink the observation of [0-9,]* numbers"):
+    with pytest.raises(UsageError, match=r"or shrink the observation of [0-9,]* numbers"):
         surefoot.train(Huge, preset="none", num_envs=2, total_steps=10_000, rollout_length=1024, progress=False)
 
 

@@ -179,6 +179,27 @@ def test_every_preset_resolves(name):
         assert (config.env.env, config.run.algo) == (folder, stem)
 
 
+@pytest.mark.parametrize("name", presets.list_presets())
+def test_a_preset_states_its_minibatches(name):
+    """It was tuned with them, so a better default must not change what it does."""
+    algorithm = resolve(preset=name).algorithm
+    assert "auto" not in [getattr(algorithm, key, None) for key in ("num_minibatches", "value_minibatches")]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "ppo-penalty", "npg", "trpo"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_envs": 3, "rollout_length": 5},
+        {"num_envs": 1, "rollout_length": 127},
+        {"num_envs": 6, "memory": "gru"},
+        {"num_envs": 7, "memory": "lstm"},
+    ],
+)
+def test_automatic_minibatches_fit_any_size(algo, settings):
+    resolve("CartPole-v1", algo, preset="none", overrides=settings)
+
+
 @pytest.mark.parametrize(
     ("env", "preset"),
     [

@@ -48,6 +48,15 @@ def test_a_run_leaves_everything_that_it_promises():
     assert run.directory.read_status()["state"] == "done"
 
 
+def test_the_written_config_has_a_number_of_minibatches():
+    """So that a later version, whose automatic choice may be another, still repeats and resumes the run."""
+    assert short_run(eval_episodes=0).config["num_minibatches"] == 4
+    envs = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 6)
+    ready = {**SHORT, "eval_episodes": 0, "seed": 0}
+    del ready["num_envs"]
+    assert surefoot.train(envs, "trpo", **ready).config["value_minibatches"] == 6  # of its own six envs
+
+
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_same_seed_same_bytes(algo, tmp_path):
     extras = {"normalize_observations": True, "normalize_rewards": True, "seed": 7}

@@ -80,6 +80,11 @@ class Plan:
         return self.steps * self.num_envs
 
     @property
+    def shared_trunk(self) -> bool:
+        images = any(leaf.kind == "image" for leaf in self.layout.leaves)
+        return images if self.policy.shared_trunk is None else self.policy.shared_trunk
+
+    @property
     def served(self) -> bool:
         """By the kernels, as far as can be told before there is a policy."""
         learned = any(_encoded(leaf, self.policy).parameters for leaf in self.layout.leaves)
@@ -126,8 +131,7 @@ def _rollout(plan: Plan, encoder: Part) -> int:
     each = _row(layout) + 2 * action + 2 * F * actions.num_params + COLUMNS
     each += 2 * F * actions.num_noise  # drawn for the whole rollout
     if plan.policy.std == "gsde":
-        width = (plan.policy.hidden_sizes or (encoder.features,))[-1] + 1
-        each += F * width * actions.num_gaussian // min(plan.policy.sde_resample or plan.steps, plan.steps)
+        each += F * _sde_numbers(plan, encoder) // min(plan.policy.sde_resample or plan.steps, plan.steps)
     raw = layout.plain and any(leaf.kind == "image" for leaf in layout.leaves)
     if plan.policy.normalize_observations and not raw:  # normalised, on the way there, and as the statistics see them
         each += 3 * F * numbers
@@ -136,6 +140,11 @@ def _rollout(plan: Plan, encoder: Part) -> int:
     if not raw:  # with the last observations of truncated episodes behind them, for the critic
         each += F * numbers
     return each * (plan.samples + plan.num_envs)
+
+
+def _sde_numbers(plan: Plan, encoder: Part) -> int:
+    """Of a matrix that explores."""
+    return ((plan.policy.hidden_sizes or (encoder.features,))[-1] + 1) * plan.actions.num_gaussian
 
 
 def _learning(plan: Plan, chains: list[list[int]], encoder: Part) -> int:
@@ -150,6 +159,8 @@ def _learning(plan: Plan, chains: list[list[int]], encoder: Part) -> int:
         return order + features + through_time
     widest = max((a + b for chain in chains for a, b in pairwise(chain[1:])), default=0)
     once = F * (encoder.forward + widest + 20 * remembered)  # of all samples, for V and for KL
+    if plan.policy.std == "gsde":  # each sample's own matrix of noise
+        once += 2 * F * _sde_numbers(plan, encoder)
     kept = F * (encoder.kept + encoder.features + 2 * hidden + 30 * remembered) * (3 if plan.twice else 1)
     return once * plan.samples + (kept + _row(plan.layout) + COLUMNS) * minibatch
 
@@ -165,10 +176,10 @@ def _workspace(plan: Plan, chains: list[list[int]]) -> int:
 
 def _chains(plan: Plan) -> list[list[int]]:
     """Widths of trunk, actor and critic, inputs first."""
-    policy, images = plan.policy, any(leaf.kind == "image" for leaf in plan.layout.leaves)
+    policy = plan.policy
     inputs = _encoder(plan).features if policy.memory == "none" else policy.memory_size
     outputs, hidden = plan.actions.num_outputs(policy.std), list(policy.hidden_sizes)
-    if images if policy.shared_trunk is None else policy.shared_trunk:
+    if plan.shared_trunk:
         last = hidden[-1] if hidden else inputs
         heads = [[last, outputs], *([[last, 1]] if plan.critic else [])]
         return [[inputs, *hidden], *heads] if hidden else heads
@@ -189,7 +200,7 @@ def _encoder(plan: Plan) -> Part:
     plain = all(leaf.kind in ("vector", "binary") for leaf in plan.layout.leaves)
     features = sum(part.features for part in parts)
     parameters = sum(part.parameters for part in parts)
-    apart = 2 if parameters and plan.policy.shared_trunk is False and plan.critic else 1
+    apart = 2 if plan.critic and not plan.shared_trunk and plan.policy.memory == "none" else 1
     return Part(
         features,
         apart * parameters,

@@ -19,7 +19,15 @@ from surefoot.runs import find_run
 from surefoot.runs.directory import ROOT, shell_path
 from surefoot.runs.files import read_json
 from surefoot.text import print
-from surefoot.training.config import DEFAULT_ALGO, TrainConfig, algorithms_with, all_options, read_toml, resolve
+from surefoot.training.config import (
+    DEFAULT_ALGO,
+    TrainConfig,
+    algorithms_with,
+    all_options,
+    minibatches,
+    read_toml,
+    resolve,
+)
 from surefoot.training.elsewhere import explain
 from surefoot.training.inert import check_timeout
 from surefoot.training.presets import load_preset
@@ -157,15 +165,15 @@ def add_algo(parser: Parser) -> None:
 def describe(config: TrainConfig) -> str:
     """Every setting with its value and origin, by group."""
     width = max(len(name) for name in config.flat())
+    counted = minibatches(config, config.algorithm.num_envs, config.algorithm.rollout_length)
     lines = [f"preset: {config.preset or 'none'}"]
     for group in config.groups:
         title = (type(group).__doc__ or "").strip().splitlines()[0].rstrip(".")
         lines += ["", title]
         for name, value in group.as_dict().items():
             origin = config.origins[name]
-            lines.append(
-                f"  {name:<{width}}  {format_value(value):<16} {'' if origin == 'default' else origin}".rstrip()
-            )
+            said = f"auto ({counted[name]})" if name in counted and value == "auto" else format_value(value)
+            lines.append(f"  {name:<{width}}  {said:<16} {'' if origin == 'default' else origin}".rstrip())
     return "\n".join(lines)
 
 

@@ -256,7 +256,7 @@ def test_minibatches_that_somebody_typed_are_not_changed_for_a_memory(tmp_path):
 
 
 def test_minibatches_chosen_for_a_memory_are_said(capsys):
-    words = ["train", "CartPole-v1", "--preset=none", "--memory=gru", "--num-envs=6", "--rollout-length=16"]
+    words = ["train", "CartPole-v1", "--memory=gru", "--num-envs=6", "--rollout-length=16"]
     assert main([*words, "--dry-run"]) == 0
     assert re.search(r"num_minibatches +3 +memory", capsys.readouterr().out)
     assert main([*words, "--total-steps=96", "--eval-episodes=1"]) == 0

@@ -113,7 +113,7 @@ def work(first: int, count: int, verbose: bool) -> None:
 
     torch.set_num_threads(1)
     faulthandler.enable()
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     report = os.fdopen(os.dup(1), "w")
 
@@ -144,7 +144,7 @@ def children(first: int, count: int, verbose: bool) -> Iterator[dict[str, Any]]:
         command += ["--verbose"] * verbose
         with tempfile.TemporaryDirectory(prefix="fuzz-", dir=SHARED) as folder:
             own = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "OMP_NUM_THREADS": "1", "CI": "1"}
-            with open(f"{folder}/stderr", "w") as errors:
+            with open(f"{folder}/stderr", "w", encoding="utf-8") as errors:
                 child = subprocess.Popen(command, cwd=folder, env=own, stdout=subprocess.PIPE, stderr=errors)
             begun: dict[str, Any] = {"number": at}
             for facts in reported(child):
@@ -153,7 +153,7 @@ def children(first: int, count: int, verbose: bool) -> Iterator[dict[str, Any]]:
                 else:
                     yield {**begun, **facts}
                     begun = {"number": begun["number"]}
-            said = Path(f"{folder}/stderr").read_text(errors="replace")[-4000:]
+            said = Path(f"{folder}/stderr").read_text(encoding="utf-8", errors="replace")[-4000:]
         if verbose:
             print(said)
         if "way" not in begun and child.returncode == 0:

@@ -24,7 +24,7 @@ def describe() -> dict[str, Any]:
 
     model = platform.processor() or platform.machine()
     try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
     except OSError:
         pass
@@ -57,7 +57,7 @@ def ratio(found: dict[str, float], digits: int = 2) -> str:
 def write(result: dict[str, Any], table: Sequence[str], out: Path) -> None:
     """The JSON, the Markdown table beside it, and the table on the screen."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=2) + "\n")
+    out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     out.with_suffix(".md").write_text("\n".join(table) + "\n")
     print("\n" + "\n".join(table) + f"\n\nwritten to {out} and {out.with_suffix('.md').name}")
 

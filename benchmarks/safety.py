@@ -103,8 +103,10 @@ class Vitals(surefoot.Callback):
     def on_update(self, trainer: Any, metrics: dict[str, float]) -> None:
         now = perf_counter() - self._start
         if now >= 10.0 * len(self.samples):
-            status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            status = dict(
+                line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+            )
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8").split()
             self.samples.append(
                 {
                     "seconds": round(now, 1),

@@ -40,7 +40,7 @@ def words_of(folder: Path, number: int) -> list[str]:
 def start_process(folder: Path, number: int) -> int:
     """From the shell: a new interpreter."""
     command = [sys.executable, "-m", "surefoot.cli.main", *words_of(folder, number)]
-    with open(folder / f"{number}.txt", "w") as out:
+    with open(folder / f"{number}.txt", "w", encoding="utf-8") as out:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out).pid
 
 

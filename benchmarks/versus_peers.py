@@ -112,7 +112,7 @@ def _watch(parent: int, children: dict[int, int], over: threading.Event) -> None
     while not over.wait(0.25):
         for pid in _children(parent):
             try:
-                lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+                lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
             except OSError:
                 continue
             peak = next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)

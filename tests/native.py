@@ -28,7 +28,7 @@ def classic_library(*flags: str) -> Library:
 def has_avx2() -> bool:
     """On Linux; elsewhere it is not asked."""
     try:
-        words = Path("/proc/cpuinfo").read_text().split()
+        words = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     except OSError:
         return False
     return {"avx2", "fma", "bmi2"} <= set(words)

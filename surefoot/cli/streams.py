@@ -16,8 +16,8 @@ def standing_streams() -> Iterator[Outlet]:
     _open_descriptors()
     before = sys.stdin, sys.stdout, sys.stderr
     if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115
-    out, err = (Outlet(open(os.devnull, "w") if stream is None else stream) for stream in before[1:])  # noqa: SIM115
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    out, err = (Outlet(open(os.devnull, "w", encoding="utf-8") if stream is None else stream) for stream in before[1:])  # noqa: SIM115
     sys.stdout, sys.stderr = out, err
     try:
         yield out

@@ -117,7 +117,7 @@ class RunDirectory:
         """Whether a living process holds the run."""
         try:
             # Not blocking: what lies there may be anything, such as a pipe that nobody writes to.
-            with open(os.open(self.path / LOCK, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))) as file:
+            with open(os.open(self.path / LOCK, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), encoding="utf-8") as file:
                 return not locks.take(file.fileno(), shared=True)
         except FileNotFoundError:
             return False

@@ -29,6 +29,7 @@ from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines, write_json
 from surefoot.schema import Either, Flag, Misfit, Number, Optional, Record, Shape, Table, Text, Whole
 from surefoot.training.callbacks import Callback
+from surefoot.training.signals import known_signals
 
 if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
@@ -240,7 +241,7 @@ def follow(name: str, run: RunDirectory) -> None:
     """Mirror the run until its process says how it ended, or is gone."""
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in known_signals("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
         signal.signal(number, lambda *_: None)  # sent to every process of a job; the run will say how it ends
     threading.Thread(target=_leave_with_the_run, daemon=True).start()
     run.watch()

@@ -17,15 +17,15 @@ PATIENCE = 10.0  # seconds from the first signal to the end of the update in pro
 STUCK = 5.0  # seconds more for Python code to notice; after them the process is inside somebody's C code
 
 
-def _known(*names: str) -> tuple[signal.Signals, ...]:
+def known_signals(*names: str) -> tuple[signal.Signals, ...]:
     """Those that this system has."""
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
-STOPPING = _known("SIGINT", "SIGTERM", "SIGHUP")
-WARNING = _known("SIGUSR1", "SIGUSR2")  # what schedulers send some time before they kill
+STOPPING = known_signals("SIGINT", "SIGTERM", "SIGHUP")
+WARNING = known_signals("SIGUSR1", "SIGUSR2")  # what schedulers send some time before they kill
 # Left alone unless they would kill us: `nohup` ignores SIGHUP, and a job launcher may have handlers of its own.
-ONLY_INSTEAD_OF_DEATH = _known("SIGHUP", "SIGUSR1", "SIGUSR2")
+ONLY_INSTEAD_OF_DEATH = known_signals("SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 class Interrupted(KeyboardInterrupt):

@@ -40,7 +40,7 @@ def with_streams(words, closed=(), full=(), pipe=False):
         os.dup2(writes, 1)
     code = main(words)
     for number in closed:
-        setattr(sys, names[number], open(os.devnull, "w"))  # noqa: SIM115 (the nursery flushes it)
+        setattr(sys, names[number], open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (the nursery flushes it)
     sys.stdout.flush()  # as the interpreter does when it ends
     return code
 

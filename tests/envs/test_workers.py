@@ -40,13 +40,13 @@ def fatal(how, **kwargs):
 
 def children():
     """Live processes (no zombies) that this one started: tests of one process run one after the other."""
-    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8")
     return [int(pid) for pid in text.split() if alive(int(pid))]
 
 
 def alive(pid):
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
 
@@ -657,7 +657,7 @@ class TestAuto:
             surefoot.train(gym.make_vec("CartPole-v1", 4), **quick | {"workers": 2})
         with pytest.raises(UsageError, match="restart_workers needs workers, but a vector env steps itself"):
             surefoot.train(gym.make_vec("CartPole-v1", 4), **quick, restart_workers=1)
-        Path("run.toml").write_text('workers = "auto"\n')
+        Path("run.toml").write_text('workers = "auto"\n', encoding="utf-8")
         found = surefoot.train("CartPole-v1", config="run.toml", **{k: v for k, v in quick.items() if k != "workers"})
         assert found.config["workers"] == 0
         # Somebody asks for another measurement before going on.

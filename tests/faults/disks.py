@@ -26,9 +26,9 @@ def own_mounts():
     user, group = os.getuid(), os.getgid()
     check(libc.unshare(NEW_MOUNTS | (0 if user == 0 else NEW_USERS)))
     if user:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
-        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+        Path("/proc/self/setgroups").write_text("deny", encoding="utf-8")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1", encoding="utf-8")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1", encoding="utf-8")
     mount("none", "/", "", PRIVATE)
 
 

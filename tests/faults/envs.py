@@ -65,7 +65,7 @@ class Forks(Breaks):
             sys.exit(3)
         if child:
             _, status = os.waitpid(child, 0)
-            with open("children", "a") as file:
+            with open("children", "a", encoding="utf-8") as file:
                 file.write(f"{os.waitstatus_to_exitcode(status)}\n")
 
 

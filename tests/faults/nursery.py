@@ -155,7 +155,7 @@ def become_child(request):
         handle = os.open(name, how, 0o666)
         os.dup2(handle, number)
         os.close(handle)
-    sys.stdin = open(0)  # noqa: SIM115
+    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
     os.chdir(request["cwd"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     module, name = request["start"]

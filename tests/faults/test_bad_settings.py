@@ -64,7 +64,7 @@ def test_a_wrong_line_in_a_file_of_settings_is_named(capsys, line, parts):
     kept = {"env": '"CartPole-v1"', "algo": '"ppo"', "total_steps": "4096"}
     own = line.partition(" ")[0]
     text = "\n".join(f"{name} = {value}" for name, value in kept.items() if name != own)
-    Path("mine.toml").write_text(f"{text}\n{line}\n")
+    Path("mine.toml").write_text(f"{text}\n{line}\n", encoding="utf-8")
     refused(["train", "--preset=none", "--config=mine.toml"], capsys, parts)
 
 
@@ -89,7 +89,7 @@ def test_a_wrong_flag_is_named(capsys, words, parts):
 
 def with_little_memory(words):
     """In a child: the command line, with a gigabyte more than it has now."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, used + 2**30))
     return main(words)
 

@@ -259,7 +259,7 @@ def test_a_video_that_meets_sys_exit_is_an_error_of_the_video(capsys, where):
 
 @pytest.mark.parametrize("text", ["import sys; sys.exit(0)", "raise SystemExit"])
 def test_a_file_or_module_that_calls_sys_exit_when_it_is_loaded_is_an_error(capsys, monkeypatch, text):
-    Path("my_leaving_module.py").write_text(text)
+    Path("my_leaving_module.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(Path.cwd())
     assert main(["train", "my_leaving_module.py:Env", "--run-dir=run"]) == 1
     assert main(["train", "CartPole-v1", "--callbacks", "my_leaving_module:Callback", "--run-dir=run"]) == 1
@@ -285,7 +285,7 @@ class Leaves(surefoot.Callback):
     ("method", "state"), [("on_update", "failed"), ("on_log", "failed"), ("on_end", "failed"), ("on_exit", "done")]
 )
 def test_a_callback_that_calls_sys_exit_does_not_make_a_run_that_went_well(capsys, method, state):
-    Path("mine.py").write_text(CALLBACK.format(method=method, step=800))
+    Path("mine.py").write_text(CALLBACK.format(method=method, step=800), encoding="utf-8")
     assert main([*command(RUN, eval_every=None), "--callbacks", "mine.py:Leaves"]) == 1
     said = capsys.readouterr().err
     assert "surefoot: sys.exit(0) was called inside the run; to end it early, a callback calls trainer.stop" in said

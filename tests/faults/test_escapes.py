@@ -102,7 +102,7 @@ def test_code_that_a_file_names_is_not_shown_raw(run, capfd):
 @pytest.mark.parametrize("fault", ["made", "reset", "step"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_errors_of_an_env_are_not_shown_raw(fault, workers, capfd):
-    Path("mine.py").write_text(ENV)
+    Path("mine.py").write_text(ENV, encoding="utf-8")
     changes = {"env": "mine.py:Env", "eval_every": None, "env_kwargs": json.dumps({"fault": fault}), "workers": workers}
     assert main(command("run", **{**TINY, **changes})) == 1
     out, err = capfd.readouterr()
@@ -114,7 +114,7 @@ def test_errors_of_an_env_are_not_shown_raw(fault, workers, capfd):
 
 
 def test_the_live_table_shows_no_warning_raw(tmp_path):
-    with open(tmp_path / "screen", "w+") as screen:
+    with open(tmp_path / "screen", "w+", encoding="utf-8") as screen:
         LiveProgress(screen).on_warning(None, f"it is off: {NASTY}")
         screen.seek(0)
         assert r"\x1b[2J" in clean(screen.read())

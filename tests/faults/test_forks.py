@@ -23,7 +23,7 @@ def words_for(*more, **kwargs):
 
 def children():
     """How the copies ended."""
-    return [int(line) for line in Path("children").read_text().split()]
+    return [int(line) for line in Path("children").read_text(encoding="utf-8").split()]
 
 
 def assert_one_run():
@@ -83,7 +83,7 @@ def fork_in_a_callback(method):
         if trainer.step and not Path("children").exists():
             Path("children").touch()
             if child := os.fork():
-                Path("children").write_text(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+                Path("children").write_text(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])), encoding="utf-8")
 
     setattr(Forks, method, fork)
     surefoot.train(**{**TINY, **SHORT}, run_dir="run", callbacks=[Forks()])

@@ -48,12 +48,12 @@ class Ballast(surefoot.Callback):
         self.note(update=trainer.update, warning=message)
 
     def note(self, **facts):
-        with open(WATCHED, "a") as file:
+        with open(WATCHED, "a", encoding="utf-8") as file:
             file.write(json.dumps(facts) + "\n")
 
 
 def watched(name):
-    rows = [json.loads(line) for line in WATCHED.read_text().splitlines()]
+    rows = [json.loads(line) for line in WATCHED.read_text(encoding="utf-8").splitlines()]
     return [(row["update"], row[name]) for row in rows if name in row]
 
 

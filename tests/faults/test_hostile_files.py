@@ -219,7 +219,7 @@ def entry(name, size=2, sha256="44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e83
 
 @pytest.mark.parametrize("path", ["load", "resume", "eval", "init-from"])
 def test_hostile_manifests_are_refused(whole, path):
-    Path("x").write_text("{}")
+    Path("x").write_text("{}", encoding="utf-8")
     Path("runs").mkdir()
     names = ("../x", "../../x", "../../../../x", str(Path("x").absolute()), "/etc/passwd", "", ".", "..", "a/b", "x\0y")
     attacks = {f"name {name!r}": entry(name) for name in names}
@@ -300,7 +300,7 @@ def test_rests_and_checkpoints_that_are_links_are_not_followed_when_they_are_rem
 
 def with_little_memory(path, run):
     """In a child: one way into the run, with two gigabytes more than it has now."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))
     found = traceback_of(path, run)
     print(found or "as it should")
@@ -384,7 +384,7 @@ def test_code_that_only_a_file_names_needs_a_word_from_the_user(whole, tmp_path,
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "evil_module", raising=False)
     for name in ("evil.py", "evil_module.py"):
-        Path(name).write_text(EVIL_CODE)
+        Path(name).write_text(EVIL_CODE, encoding="utf-8")
     naming(NAMED[named], whole)
     unused = named == "callbacks" and way in ("eval", "video")
     assert main(WAYS[way]) == 2
@@ -399,7 +399,7 @@ def test_code_that_only_a_file_names_needs_a_word_from_the_user(whole, tmp_path,
 @pytest.mark.parametrize("name", ["given", "default", "preset none"])
 def test_a_file_of_settings_is_no_more_trusted_for_its_name(whole, capsys, name):
     """Also if it is called as we call what was typed."""
-    Path("evil.py").write_text(EVIL_CODE)
+    Path("evil.py").write_text(EVIL_CODE, encoding="utf-8")
     shutil.copy(naming(NAMED["env"], whole).path / "config.toml", name)
     assert main(["train", "--config", name, *SHORT, "--run-dir=new"]) == 2
     assert "names code that would be imported or executed" in capsys.readouterr().err
@@ -408,7 +408,7 @@ def test_a_file_of_settings_is_no_more_trusted_for_its_name(whole, capsys, name)
 
 @pytest.mark.parametrize("named", NAMED)
 def test_loading_and_listing_never_need_the_code(whole, named, capsys):
-    Path("evil.py").write_text(EVIL_CODE)
+    Path("evil.py").write_text(EVIL_CODE, encoding="utf-8")
     run = naming(NAMED[named], whole)
     surefoot.load(run)
     surefoot.load(run, "best")
@@ -419,7 +419,7 @@ def test_loading_and_listing_never_need_the_code(whole, named, capsys):
 
 def test_a_policy_to_start_from_brings_no_settings_but_its_own(whole, capsys):
     """Its description is a stranger's file, too."""
-    Path("evil.py").write_text(EVIL_CODE)
+    Path("evil.py").write_text(EVIL_CODE, encoding="utf-8")
     run = copy(whole, Path(RUN))
     for folder in run.path.glob("checkpoints/*/"):
         facts = json.loads((folder / "policy.json").read_text())
@@ -434,7 +434,7 @@ def test_a_policy_to_start_from_brings_no_settings_but_its_own(whole, capsys):
 
 def test_a_checkpoint_that_names_an_encoder_of_its_own_executes_nothing(whole, capsys):
     """The description of a policy is another file than the settings, and as little trusted."""
-    Path("evil.py").write_text(EVIL_CODE)
+    Path("evil.py").write_text(EVIL_CODE, encoding="utf-8")
     run = copy(whole, Path(RUN))
     for folder in run.path.glob("checkpoints/*/"):
         facts = json.loads((folder / "policy.json").read_text())
@@ -456,7 +456,7 @@ def test_a_checkpoint_that_names_an_encoder_of_its_own_executes_nothing(whole, c
 
 
 def test_code_that_was_typed_needs_no_word(capsys):
-    Path("mine.py").write_text(EVIL_CODE)
+    Path("mine.py").write_text(EVIL_CODE, encoding="utf-8")
     words = command("new", **{**TINY, "env": "mine.py:Env", "total_steps": 32})
     assert main(words) == 0
     assert Path(CANARY).exists()

@@ -10,7 +10,6 @@ from itertools import count
 import pytest
 
 import surefoot
-import surefoot.runs.checkpoints
 import surefoot.runs.files
 from surefoot.runs.checkpoints import find_checkpoint, pointed
 from surefoot.training import writing

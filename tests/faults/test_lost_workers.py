@@ -76,7 +76,7 @@ def shared_files(pids):
     found = []
     for pid in pids:
         with suppress(OSError):  # it has just ended
-            found += Path(f"/proc/{pid}/maps").read_text().splitlines()
+            found += Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
             found += [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
     return [line for line in found if "/dev/shm/" in line]
 

@@ -116,7 +116,7 @@ class Env(gym.Wrapper):
 @pytest.mark.usefixtures("_mounts")
 def test_training_on_a_disk_that_cannot_be_written_fails_before_any_env_starts(nursery):
     Path("stone").mkdir()
-    Path("mine.py").write_text(ENV)
+    Path("mine.py").write_text(ENV, encoding="utf-8")
     words = command("stone/run", env="mine.py:Env")
     child = nursery.run(on_a_read_only_disk, words=words).ended(2)
     assert "cannot write the run directory stone/run: Read-only file system" in child.err
@@ -207,7 +207,7 @@ def pasted(text):
     """What a shell makes of a command that was printed and pasted: the words after `surefoot`."""
     stub = Path("bin/surefoot")
     stub.parent.mkdir(exist_ok=True)
-    stub.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
+    stub.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
     stub.chmod(0o755)
     done = subprocess.run(
         ["bash", "-c", text],

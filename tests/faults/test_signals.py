@@ -194,7 +194,7 @@ def with_signalled_helpers(words):
     class Warn(surefoot.Callback):
         def on_update(self, trainer, metrics):
             if trainer.update == 20:
-                helpers = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+                helpers = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8").split()
                 assert len(helpers) == 2
                 for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM):
                     for pid in helpers:

@@ -207,7 +207,7 @@ def test_describe_knows_the_best_return_and_the_last_step_of_a_run_that_was_kill
     run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = describe(run)
     assert (found["steps"], found["best"], found["return"], found["state"]) == (20, 50.0, None, "interrupted")
-    with open(run.metrics, "a") as file:
+    with open(run.metrics, "a", encoding="utf-8") as file:
         file.write(json.dumps({"step": 30, "episode_return": 60.0, "eval_return": 7.0}) + "\n")
     assert describe(run)["best"] == 7.0  # evaluations count, where there are any
 
@@ -359,7 +359,7 @@ def test_a_path_can_be_pasted_into_a_shell(tmp_path, name):
     "file", ["log.txt", "metrics.jsonl", ".lock", "status.json", "checkpoints", "checkpoints/LATEST"]
 )
 @pytest.mark.parametrize(
-    "kind", [os.mkfifo, os.mkdir, lambda path: Path(path).write_text("")], ids=["pipe", "dir", "file"]
+    "kind", [os.mkfifo, os.mkdir, lambda path: Path(path).write_text("", encoding="utf-8")], ids=["pipe", "dir", "file"]
 )
 def test_a_run_is_not_resumed_into_what_is_no_file_of_its_own(tmp_path, file, kind):
     run = RunDirectory.create(tmp_path, "E-v0", "ppo", 0)

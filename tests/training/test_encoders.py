@@ -60,7 +60,7 @@ class Wide(Tiny):
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(FILE)
+    Path("mine.py").write_text(FILE, encoding="utf-8")
     return "mine.py:Tiny"
 
 
@@ -80,7 +80,7 @@ def test_it_is_trained_saved_evaluated_and_resumed_from_the_command_line(file, c
 
 
 def test_it_may_stand_in_a_file_of_settings(file, capsys):
-    Path("settings.toml").write_text(f'encoder = "{file}"\n')
+    Path("settings.toml").write_text(f'encoder = "{file}"\n', encoding="utf-8")
     assert main(words("--config=settings.toml")) == 2
     assert "names code" in capsys.readouterr().err
     assert main(words("--config=settings.toml", "--trust")) == 0
@@ -278,7 +278,7 @@ class Grid(gym.Env):
 @pytest.mark.parametrize(("encoder", "architecture", "size"), [("auto", "small", 256), ("by-size", "tiny", 64)])
 def test_a_run_keeps_the_network_that_it_began_with(encoder, architecture, size):
     """Runs of 0.1.0 say `auto`, which chose the small one for such images."""
-    Path("grid.py").write_text(GRID)
+    Path("grid.py").write_text(GRID, encoding="utf-8")
     how = {"preset": "none", "num_envs": 2, "rollout_length": 16, "num_minibatches": 1, "eval_episodes": 1, "seed": 0}
     run = surefoot.train("grid.py:Grid", encoder=encoder, total_steps=64, progress=False, **how)
     surefoot.resume(run, total_steps=128, trust=True, progress=False)

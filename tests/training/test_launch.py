@@ -79,7 +79,7 @@ def test_like_repeats_a_run_byte_for_byte(capsys):
     assert Path("again/metrics.jsonl").read_bytes() == first
     assert main(["train", "--like", "again", "--seed", "6", "--run-dir", "other"]) == 0
     assert Path("other/metrics.jsonl").read_bytes() != first
-    assert "seed = 6" in Path("other/config.toml").read_text()
+    assert "seed = 6" in Path("other/config.toml").read_text(encoding="utf-8")
     assert main(["train", "--like", "again", "--config", "x.toml"]) == 2
     assert "give one of the two" in capsys.readouterr().err
 

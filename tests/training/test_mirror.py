@@ -97,7 +97,7 @@ def fakes(tmp_path, monkeypatch):
 
 
 def seen():
-    return [json.loads(line) for line in Path("seen.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in Path("seen.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def plain(run):
@@ -216,7 +216,7 @@ def test_a_tracker_follows_a_run_that_is_renamed():
     assert run.path == Path("moved")
     assert [entry["step"] for entry in seen() if "step" in entry] == [128, 256, 384, 512]
     assert seen()[-1]["finish"] == 0
-    assert json.loads(Path("moved/tracker-wandb.json").read_text())["step"] == 512
+    assert json.loads(Path("moved/tracker-wandb.json").read_text(encoding="utf-8"))["step"] == 512
     assert not Path("run").exists()
     assert "is off" not in run.directory.log.read_text()
 
@@ -224,7 +224,7 @@ def test_a_tracker_follows_a_run_that_is_renamed():
 @pytest.mark.usefixtures("fakes")
 def test_a_mirror_ends_with_a_run_that_is_killed():
     Path("run").mkdir()
-    Path("run/config.toml").write_text("seed = 1\n")
+    Path("run/config.toml").write_text("seed = 1\n", encoding="utf-8")
     command = [sys.executable, "-m", "surefoot.training.mirror", "wandb", "run"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
         child.stdin.close()  # as the kernel does for the dead

@@ -65,9 +65,10 @@ def code(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.syspath_prepend(tmp_path)
     text = CODE.format(canary=str(tmp_path / "canary"))
-    Path("mine.py").write_text(text)
+    Path("mine.py").write_text(text, encoding="utf-8")
     Path("mine_module.py").write_text(
-        text + "\nif 'Mine-v0' not in gym.registry: gym.register('Mine-v0', entry_point=Env, max_episode_steps=500)\n"
+        text + "\nif 'Mine-v0' not in gym.registry: gym.register('Mine-v0', entry_point=Env, max_episode_steps=500)\n",
+        encoding="utf-8",
     )
     return text
 
@@ -108,7 +109,7 @@ def test_also_from_python_and_for_the_encoder_alone():
 
 def test_the_users_file_may_change(code, capsys):
     train("mine.py:Env")
-    Path("mine.py").write_text(code + "# another line\n")
+    Path("mine.py").write_text(code + "# another line\n", encoding="utf-8")
     assert not asked(WAYS["eval"], capsys)
     assert Path("canary").exists()
 
@@ -137,8 +138,14 @@ def test_a_run_of_another_user_asks(way, capsys, monkeypatch, tmp_path):
 
 
 def edit(**changes):
-    lines = [line for line in Path("run/config.toml").read_text().splitlines() if line.split(" =")[0] not in changes]
-    Path("run/config.toml").write_text("\n".join([*(f"{name} = {value}" for name, value in changes.items()), *lines]))
+    lines = [
+        line
+        for line in Path("run/config.toml").read_text(encoding="utf-8").splitlines()
+        if line.split(" =")[0] not in changes
+    ]
+    Path("run/config.toml").write_text(
+        "\n".join([*(f"{name} = {value}" for name, value in changes.items()), *lines]), encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,14 +186,14 @@ def test_another_file_of_the_same_name_asks(code, tmp_path, capsys, monkeypatch)
 @pytest.mark.parametrize("said", [None, 5, [], {}, "", "0" * 64, "ü", "\ud800"], ids=repr)
 def test_a_signature_that_is_none_asks(said, capsys):
     train("mine.py:Env")
-    manifest = json.loads(Path("run/manifest.json").read_text())
+    manifest = json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))
     write_json(Path("run/manifest.json"), {**manifest, "signature": said})
     assert asked(WAYS["eval"], capsys)
 
 
 def test_a_run_without_code_has_no_signature_and_makes_no_key(tmp_path):
     train("CartPole-v1")
-    assert json.loads(Path("run/manifest.json").read_text())["signature"] is None
+    assert json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))["signature"] is None
     assert not (tmp_path / "state").exists()
 
 
@@ -214,7 +221,7 @@ def test_a_key_that_somebody_else_may_know_is_not_used(tmp_path, harm, capsys):
         key.mkdir()
     assert asked(WAYS["eval"], capsys)
     assert main(["train", "mine.py:Env", *TINY, "--run-dir=second"]) == 0
-    assert json.loads(Path("second/manifest.json").read_text())["signature"] is None
+    assert json.loads(Path("second/manifest.json").read_text(encoding="utf-8"))["signature"] is None
 
 
 @pytest.mark.parametrize("base", ["/dev/null/nowhere", "relative"])
@@ -256,10 +263,10 @@ def test_a_wrapper_that_writes_files_needs_a_word(way, capsys, monkeypatch, tmp_
 
 
 def test_a_shim_that_makes_any_env_needs_a_word():
-    Path("config.toml").write_text("env = 'GymV26Environment-v0'\n")
+    Path("config.toml").write_text("env = 'GymV26Environment-v0'\n", encoding="utf-8")
     assert foreign_code(resolve(config_file="config.toml")) == ["env = GymV26Environment-v0"]
 
 
 def test_names_are_shown_in_one_line_each():
-    Path("config.toml").write_text('env = "a.py:E\\u001b[8m\\nsurefoot: all is well"\n')
+    Path("config.toml").write_text('env = "a.py:E\\u001b[8m\\nsurefoot: all is well"\n', encoding="utf-8")
     assert foreign_code(resolve(config_file="config.toml")) == [r"env = a.py:E\x1b[8m\nsurefoot: all is well"]

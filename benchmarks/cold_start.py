@@ -23,7 +23,7 @@ from typing import Any
 
 import machine
 
-IMPORTS = "import surefoot.training.launch"
+IMPORTS = "import surefoot.training.life.launch"
 
 
 def timed(words: list[str], folder: str) -> tuple[float, str]:

@@ -48,8 +48,8 @@ Scores: TypeAlias = dict[str, dict[str, Runs]]  # {algo: {side: {task: {seed: sc
 
 def train_ours(algo: str, settings: dict[str, Any], task: str, seed: int) -> float:
     """Train with the library's defaults but for `settings`; returns what greedy episodes score."""
-    from surefoot.training.config import resolve
-    from surefoot.training.evaluate import evaluate_agent
+    from surefoot.training.config.resolve import resolve
+    from surefoot.training.evaluation.evaluate import evaluate_agent
     from surefoot.training.trainer import Trainer
 
     own = {"threads": 1, "total_steps": TASKS[task].steps}

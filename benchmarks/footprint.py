@@ -17,7 +17,7 @@ from typing import Any
 
 from machine import RESULTS, describe
 
-from surefoot.training.config import resolve
+from surefoot.training.config.resolve import resolve
 from surefoot.training.trainer import Trainer
 
 MIB = 2**20

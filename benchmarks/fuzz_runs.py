@@ -56,7 +56,7 @@ def ways(number: int) -> dict[str, Callable[[str], Any]]:
     import surefoot
     from surefoot.cli.main import main
     from surefoot.runs import RunDirectory
-    from surefoot.training.mirror import Followed, final_evaluation, rows_after
+    from surefoot.training.reports.trackers import Followed, final_evaluation, rows_after
 
     def look(name: str) -> Callable[[str], Any]:
         return lambda env: getattr(surefoot.Run(RunDirectory(Path(RUN))), name) and 0

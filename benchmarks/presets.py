@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from surefoot.algorithms import ALGORITHMS
-from surefoot.training import presets as stored
-from surefoot.training.presets import load_preset
+from surefoot.training.config import presets as stored
+from surefoot.training.config.presets import load_preset
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -74,8 +74,8 @@ Results: TypeAlias = dict[str, Any]  # {"presets": {name: {seed: measurement}}, 
 def measure(preset: str, seed: int) -> dict[str, float]:
     """Train a preset from one seed and evaluate the final weights."""
     from surefoot.envs.make import make_env
-    from surefoot.training.config import resolve
-    from surefoot.training.evaluate import evaluate_agent
+    from surefoot.training.config.resolve import resolve
+    from surefoot.training.evaluation.evaluate import evaluate_agent
     from surefoot.training.trainer import Trainer
 
     config = resolve(preset=preset)

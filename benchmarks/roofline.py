@@ -38,12 +38,12 @@ import numpy as np
 import torch
 from peers.settings import SETTINGS, Setting
 
-from surefoot.engine.fast import describe
+from surefoot.bench.measure import ENDLESS, WARM_UP, measure, only_training
+from surefoot.engine.native.describe import describe
 from surefoot.envs.make import make_env
 from surefoot.kernels.network import Description, Network, loss_spec, optimizer_spec
-from surefoot.training.bench import ENDLESS, WARM_UP, measure, only_training
-from surefoot.training.build import initial_policy
-from surefoot.training.config import TrainConfig, resolve
+from surefoot.training.build.parts import initial_policy
+from surefoot.training.config.resolve import TrainConfig, resolve
 
 NEEDS = {"HalfCheetah-v5": "mujoco", "LunarLander-v3": "Box2D"}
 FMA = r"""

@@ -27,9 +27,9 @@ from typing import Any
 import torch
 
 import surefoot
-from surefoot.engine.optimize import Learner
+from surefoot.engine.torch.learner import Learner
 from surefoot.envs import gym_envs
-from surefoot.training.saving import Saving
+from surefoot.training.loop.saving import Saving
 
 RESULTS = Path(__file__).parent / "results" / "safety.json"
 ROUNDS = 5

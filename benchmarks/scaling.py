@@ -15,8 +15,8 @@ from typing import Any
 
 import machine
 
-from surefoot.training.bench import bench
-from surefoot.training.config import resolve
+from surefoot.bench.measure import bench
+from surefoot.training.config.resolve import resolve
 
 BASE = {"num_envs": 8, "rollout_length": 128, "num_epochs": 4, "num_minibatches": 4, "hidden_sizes": (64, 64)}
 SAMPLES = 1024  # of a rollout of the base

@@ -90,7 +90,7 @@ def main() -> int:
     failed: list[str] = []
     result: dict[str, Any] = {"machine": describe(), "at_once": arguments.at_once}
     result["processes"] = run_all(start_process, arguments.processes, arguments.at_once, failed)
-    for module in ("surefoot.training.launch", "surefoot.cli.train", "gymnasium.envs.classic_control.cartpole"):
+    for module in ("surefoot.training.life.launch", "surefoot.cli.train", "gymnasium.envs.classic_control.cartpole"):
         import_module(module)
     result["forked"] = run_all(start_forked, arguments.forked, arguments.at_once, failed)
     result["load_at_end"] = round(os.getloadavg()[0], 2)

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from surefoot.engine.config import GradientConfig
-from surefoot.engine.native import NativeCollector, NativeLearner
+from surefoot.engine.native.learner import NativeCollector, NativeLearner
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env

@@ -14,30 +14,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surefoot.api import Run, evaluate, load, resume, train, video
     from surefoot.errors import BusyError, CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
-    from surefoot.training.agent import Agent
-    from surefoot.training.api import Run, evaluate, load, resume, train, video
     from surefoot.training.callbacks import Callback
-    from surefoot.training.evaluate import Evaluation
+    from surefoot.training.evaluation.agent import Agent
+    from surefoot.training.evaluation.evaluate import Evaluation
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Agent": "surefoot.training.agent",
+    "Agent": "surefoot.training.evaluation.agent",
     "BusyError": "surefoot.errors",
     "Callback": "surefoot.training.callbacks",
     "CheckpointError": "surefoot.errors",
     "EnvError": "surefoot.errors",
-    "Evaluation": "surefoot.training.evaluate",
+    "Evaluation": "surefoot.training.evaluation.evaluate",
     "NonFiniteError": "surefoot.errors",
-    "Run": "surefoot.training.api",
+    "Run": "surefoot.api",
     "SurefootError": "surefoot.errors",
     "UsageError": "surefoot.errors",
-    "evaluate": "surefoot.training.api",
-    "load": "surefoot.training.api",
-    "resume": "surefoot.training.api",
-    "train": "surefoot.training.api",
-    "video": "surefoot.training.api",
+    "evaluate": "surefoot.api",
+    "load": "surefoot.api",
+    "resume": "surefoot.api",
+    "train": "surefoot.api",
+    "video": "surefoot.api",
 }
 
 __all__ = [

@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _checkpoints_at_their_steps(monkeypatch):
     """Short runs outrun the disk; which checkpoints they write is not to depend on it."""
-    monkeypatch.setattr("surefoot.training.saving.Saving.patient", True)
+    monkeypatch.setattr("surefoot.training.loop.saving.Saving.patient", True)
 
 
 @pytest.fixture(autouse=True)

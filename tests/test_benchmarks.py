@@ -10,7 +10,7 @@ import pytest
 from surefoot.algorithms import get_algorithm
 from surefoot.kernels.network import Description, Linear
 from surefoot.settings import options
-from surefoot.training.config import resolve
+from surefoot.training.config.resolve import resolve
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 NEW = ["cold_start", "roofline", "same_learning", "scaling", "suite_under_load", "versus_peers"]

@@ -9,7 +9,7 @@ import pytest
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
-from surefoot.training.presets import load_preset
+from surefoot.training.config.presets import load_preset
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

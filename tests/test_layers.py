@@ -16,8 +16,10 @@ LAYERS = {
     "engine": 3,
     "algorithms": 4,
     "training": 5, "analysis": 5, "theory": 5,
-    "dashboard": 6, "cli": 6,
-    "__main__": 7,
+    "doctor": 6, "bench": 6, "dashboard": 6,
+    "api": 7,
+    "cli": 8,
+    "__main__": 9,
 }  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

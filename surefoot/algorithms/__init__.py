@@ -14,7 +14,7 @@ from surefoot.algorithms.vpg import VPG
 from surefoot.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from surefoot.engine.optimize import Learner
+    from surefoot.engine.torch.learner import Learner
     from surefoot.types import Batch, LossSpec, Rollout
 
 

@@ -19,7 +19,7 @@ from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surefoot.engine.optimize import Learner
+    from surefoot.engine.torch.learner import Learner
     from surefoot.types import Batch, LossSpec, Metrics, Outputs, Rollout
 
 

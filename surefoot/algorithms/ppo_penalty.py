@@ -32,7 +32,7 @@ from surefoot.settings import setting
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surefoot.engine.optimize import Learner
+    from surefoot.engine.torch.learner import Learner
     from surefoot.types import Batch, LossSpec, Metrics, Outputs, Rollout
 
 

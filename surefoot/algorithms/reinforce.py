@@ -21,7 +21,7 @@ from surefoot.types import LossSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surefoot.engine.optimize import Learner
+    from surefoot.engine.torch.learner import Learner
     from surefoot.types import Batch, Metrics, Outputs, Rollout
 
 ONE_PASS = EpochConfig(num_epochs=1, num_minibatches=1)

@@ -14,8 +14,8 @@ from surefoot.cli.train import add_algo, algorithm_of, explain_unknown
 from surefoot.errors import UsageError
 from surefoot.settings import Seconds, coerce
 from surefoot.text import print
-from surefoot.training.config import all_options, resolve
-from surefoot.training.screen import fit, width_of
+from surefoot.training.config.resolve import all_options, resolve
+from surefoot.training.reports.screen import fit, width_of
 
 DEFAULT_ENV = "CartPole-v1"
 NO_PART = {  # settings that are no flags of bench: those that do not affect training, and the engine, which it compares
@@ -56,7 +56,7 @@ def run(words: Sequence[str]) -> int:
     by_steps = "total_steps" in arguments
     out = sys.stderr if control["json"] else sys.stdout
 
-    from surefoot.training.bench import as_table, bench
+    from surefoot.bench.measure import as_table, bench
 
     def say(line: str) -> None:
         print(fit(line, sys.stderr), file=sys.stderr, flush=True)

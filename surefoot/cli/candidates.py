@@ -171,7 +171,7 @@ def _wrappers(current: str) -> Candidates:
 
 
 def _presets(current: str) -> Candidates:
-    from surefoot.training.presets import list_presets
+    from surefoot.training.config.presets import list_presets
 
     return Candidates(dict.fromkeys([*list_presets(), "none"], ""))
 

@@ -12,12 +12,12 @@ from surefoot.envs.config import EnvConfig
 from surefoot.errors import UsageError
 from surefoot.settings import coerce, options
 from surefoot.text import print
-from surefoot.training.config import DEFAULT_ALGO
-from surefoot.training.presets import automatic_preset
-from surefoot.training.screen import fit
+from surefoot.training.config.presets import automatic_preset
+from surefoot.training.config.resolve import DEFAULT_ALGO
+from surefoot.training.reports.screen import fit
 
 if TYPE_CHECKING:
-    from surefoot.envs.doctor import Report
+    from surefoot.doctor import Report
 
 MARKS = {"error": "✗", "warning": "!", "note": "·"}
 DESCRIPTION = """Examine an environment before training on it: what is wrong, what it is like, which flags suit it.
@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
     if episodes < 1:
         raise UsageError("--episodes must be at least 1")
     config = EnvConfig(**arguments)
-    from surefoot.envs.doctor import examine
+    from surefoot.doctor import examine
 
     report = examine(config, episodes=episodes)
     preset = automatic_preset(config.env, DEFAULT_ALGO)

@@ -11,8 +11,8 @@ from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.errors import UsageError
 from surefoot.settings import coerce
 from surefoot.text import print
-from surefoot.training.progress import as_return
-from surefoot.training.screen import fit
+from surefoot.training.reports.progress import as_return
+from surefoot.training.reports.screen import fit
 
 
 def run(words: Sequence[str]) -> int:
@@ -22,8 +22,8 @@ def run(words: Sequence[str]) -> int:
     add_playing(parser, episodes=100)
     arguments = parser.parse_args(words)
     playing = playing_options(arguments)
+    from surefoot.api import evaluate_run
     from surefoot.runs import find_run
-    from surefoot.training.api import evaluate_run
 
     found = find_run(arguments.run)
     evaluation, folder, passed_over = evaluate_run(found, **playing)

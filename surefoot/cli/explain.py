@@ -11,7 +11,7 @@ from surefoot.algorithms import ALGORITHMS, get_algorithm
 from surefoot.cli.flags import Parser, format_value
 from surefoot.settings import options
 from surefoot.text import print
-from surefoot.training.screen import fit
+from surefoot.training.reports.screen import fit
 
 
 def run(words: Sequence[str]) -> int:

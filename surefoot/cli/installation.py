@@ -65,7 +65,7 @@ def _version(package: str) -> str | None:
 def _torch() -> dict[str, Any]:
     import torch
 
-    from surefoot.engine.threads import most_threads
+    from surefoot.engine.native.threads import most_threads
 
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     capability = torch.backends.cpu.get_cpu_capability()

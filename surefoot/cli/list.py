@@ -11,8 +11,8 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.text import one_line, print
-from surefoot.training.progress import as_return
-from surefoot.training.screen import table
+from surefoot.training.reports.progress import as_return
+from surefoot.training.reports.screen import table
 
 
 def run(words: Sequence[str]) -> int:
@@ -47,7 +47,7 @@ def _envs() -> list[dict[str, Any]]:
 
 
 def _presets() -> list[dict[str, Any]]:
-    from surefoot.training.presets import list_presets, load_preset
+    from surefoot.training.config.presets import list_presets, load_preset
 
     columns = ("env", "algo", "total_steps")
     return [{"preset": name, **{c: load_preset(name).get(c) for c in columns}} for name in list_presets()]

@@ -14,7 +14,7 @@ from surefoot.cli.streams import standing_streams
 from surefoot.envs.forks import Original
 from surefoot.errors import EnvError, SurefootError, UsageError, did_you_mean
 from surefoot.text import print
-from surefoot.training.streams import Outlet
+from surefoot.training.reports.streams import Outlet
 
 COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),

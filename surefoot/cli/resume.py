@@ -26,7 +26,7 @@ def run(words: Sequence[str]) -> int:
     add_json(parser)
     arguments = parser.parse_args(words)
     from surefoot.runs import find_run
-    from surefoot.training.launch import resume_directory
+    from surefoot.training.life.launch import resume_directory
 
     found = find_run(arguments.run)
     result = resume_directory(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from surefoot.training.streams import Outlet
+from surefoot.training.reports.streams import Outlet
 
 
 @contextmanager

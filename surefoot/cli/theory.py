@@ -14,7 +14,7 @@ from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, options
 from surefoot.text import print
 from surefoot.theory.config import BoundConfig, ClipConfig, GaeConfig, StepSizeConfig, SurrogateConfig
-from surefoot.training.screen import fit
+from surefoot.training.reports.screen import fit
 
 STUDIES: dict[str, tuple[type[Settings], str]] = {
     "bound": (BoundConfig, "the return, the surrogate and the lower bound along a direction"),

@@ -19,7 +19,9 @@ from surefoot.runs import find_run
 from surefoot.runs.directory import ROOT, shell_path
 from surefoot.runs.files import read_json
 from surefoot.text import print
-from surefoot.training.config import (
+from surefoot.training.config.other_libraries import explain
+from surefoot.training.config.presets import load_preset
+from surefoot.training.config.resolve import (
     DEFAULT_ALGO,
     TrainConfig,
     algorithms_with,
@@ -28,11 +30,9 @@ from surefoot.training.config import (
     read_toml,
     resolve,
 )
-from surefoot.training.elsewhere import explain
-from surefoot.training.inert import check_timeout
-from surefoot.training.presets import load_preset
-from surefoot.training.progress import as_return
-from surefoot.training.screen import fit
+from surefoot.training.config.unused import check_timeout
+from surefoot.training.reports.progress import as_return
+from surefoot.training.reports.screen import fit
 
 EXAMPLES = """examples:
   surefoot train CartPole-v1
@@ -180,7 +180,7 @@ def describe(config: TrainConfig) -> str:
 def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
     if sys.stderr.isatty():
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
-    from surefoot.training.launch import train_config
+    from surefoot.training.life.launch import train_config
 
     result = train_config(
         config,

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from surefoot.cli.eval import add_playing, playing_options
 from surefoot.cli.flags import Parser
 from surefoot.text import print
-from surefoot.training.progress import as_return
+from surefoot.training.reports.progress import as_return
 
 EXAMPLES = """examples:
   surefoot video latest                           one greedy episode
@@ -33,9 +33,9 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--out", metavar="FILE.mp4", help="the file to write [RUN/videos/STEP.mp4]")
     arguments = parser.parse_args(words)
     playing = playing_options(arguments)
+    from surefoot.api import video
     from surefoot.runs import find_run
-    from surefoot.training.api import video
-    from surefoot.training.video import go_headless
+    from surefoot.training.evaluation.video import go_headless
 
     go_headless()
     found = video(find_run(arguments.run), arguments.out, untrained=arguments.untrained, **playing)

@@ -19,7 +19,7 @@ from surefoot.engine.collector_state import collector_shape
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.engine.rollouts import fill_values, scale_rewards
 from surefoot.engine.timing import PhaseTimer
-from surefoot.engine.torch_modes import own_modes
+from surefoot.engine.torch.modes import own_modes
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actions.model import torch_dtype
 from surefoot.types import Context, Rollout, Step

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.algorithms import Algorithm, get_algorithm
-from surefoot.engine.precision import full_precision
 from surefoot.engine.rollouts import valid_observations
 from surefoot.engine.timing import Deadline, PhaseTimer
-from surefoot.engine.torch_modes import own_modes
-from surefoot.engine.torch_threads import torch_threads
+from surefoot.engine.torch.modes import own_modes
+from surefoot.engine.torch.precision import full_precision
+from surefoot.engine.torch.threads import torch_threads
 from surefoot.envs.forks import Original
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.math.moments import moments
 from surefoot.runs.directory import LOGS
 from surefoot.schema import Number, Optional, Record, Shape, Whole
-from surefoot.training.advice import Advice
-from surefoot.training.agent import Agent
-from surefoot.training.between import evaluate_log_save
-from surefoot.training.build import build_collector, build_envs, build_learner, choose_device, initial_policy
-from surefoot.training.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
-from surefoot.training.config import with_minibatches
-from surefoot.training.engines import Engines
-from surefoot.training.footprint import num_parameters
-from surefoot.training.generators import capture_globals, globals_shape
-from surefoot.training.journal import Journal
-from surefoot.training.outside import SpaceWatch
-from surefoot.training.saving import Saving
-from surefoot.training.selection import Selection
-from surefoot.training.target import Target
+from surefoot.training.build.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
+from surefoot.training.build.engines import Engines
+from surefoot.training.build.footprint import num_parameters
+from surefoot.training.build.parts import build_collector, build_envs, build_learner, choose_device, initial_policy
+from surefoot.training.config.resolve import with_minibatches
+from surefoot.training.evaluation.agent import Agent
+from surefoot.training.loop.due import evaluate_log_save
+from surefoot.training.loop.global_generators import capture_globals, globals_shape
+from surefoot.training.loop.journal import Journal
+from surefoot.training.loop.out_of_space import SpaceWatch
+from surefoot.training.loop.saving import Saving
+from surefoot.training.loop.selection import Selection
+from surefoot.training.loop.target import Target
+from surefoot.training.reports.advice import Advice
 from surefoot.types import weighted_mean
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from surefoot.policies.user_encoder import EncoderClass
     from surefoot.runs import RunDirectory
     from surefoot.training.callbacks import Callback
-    from surefoot.training.config import TrainConfig
+    from surefoot.training.config.resolve import TrainConfig
     from surefoot.types import Rollout
 
 

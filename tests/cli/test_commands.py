@@ -14,7 +14,7 @@ import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import COMMANDS, main
 from surefoot.cli.theory import STUDIES
-from surefoot.training.progress import as_return
+from surefoot.training.reports.progress import as_return
 
 SHORT = ["--preset", "none", "--total-steps", "1k", "--num-envs", "4", "--rollout-length", "64", "--eval-episodes", "3"]
 

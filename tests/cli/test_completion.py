@@ -14,7 +14,7 @@ from surefoot.cli.completion import SCRIPTS, answer
 from surefoot.cli.flags import Parser
 from surefoot.cli.main import COMMANDS, main
 from surefoot.envs.ids import atari_ids, registered_ids, wrapper_names
-from surefoot.training.config import all_options
+from surefoot.training.config.resolve import all_options
 
 
 def offered(line):

@@ -37,7 +37,7 @@ def test_what_needs_no_pytorch_runs_all_the_same(words):
 
 SWEEP = """
 import json, os, resource, sys
-import surefoot.training.launch
+import surefoot.training.life.launch
 from surefoot.cli.main import main
 from tests.kernels.every_call import EveryCall
 

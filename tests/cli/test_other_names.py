@@ -8,8 +8,8 @@ import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
 from surefoot.errors import UsageError
-from surefoot.training.config import algorithms_with, all_options
-from surefoot.training.elsewhere import COMPUTED, ELSEWHERE, explain
+from surefoot.training.config.other_libraries import COMPUTED, ELSEWHERE, explain
+from surefoot.training.config.resolve import algorithms_with, all_options
 
 KNOWN = {setting for algo in ALGORITHMS for setting in all_options(algo)}
 CARTPOLE = ["train", "CartPole-v1", "--preset", "none"]  # 8 envs × 128 steps

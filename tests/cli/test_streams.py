@@ -9,8 +9,8 @@ import pytest
 
 from surefoot.cli.main import main
 from surefoot.runs import RunDirectory
-from surefoot.training.session import say
-from surefoot.training.streams import Outlet
+from surefoot.training.life.session import say
+from surefoot.training.reports.streams import Outlet
 from tests.faults.nursery import Nursery
 from tests.faults.runs import command, opened
 

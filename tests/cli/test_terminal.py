@@ -7,8 +7,8 @@ import pytest
 
 import surefoot
 from surefoot.cli.main import main
-from surefoot.training.progress import LineProgress, LiveProgress, make_progress
-from surefoot.training.screen import fit, join, pack, width_of, wrap
+from surefoot.training.reports.progress import LineProgress, LiveProgress, make_progress
+from surefoot.training.reports.screen import fit, join, pack, width_of, wrap
 from tests.cli.terminal import COLOUR, Screen, terminal
 
 SHORT = ["--preset", "none", "--total-steps", "2k", "--num-envs", "4", "--rollout-length", "64", "--eval-episodes", "3"]
@@ -115,7 +115,7 @@ def test_nor_has_what_a_run_is_found_to_reach(monkeypatch, run_here):
 
 
 def test_nor_has_a_bench(monkeypatch):
-    monkeypatch.setattr("surefoot.training.bench.WARM_UP", 0.01)
+    monkeypatch.setattr("surefoot.bench.measure.WARM_UP", 0.01)
     _, screen = show(monkeypatch, 50, "bench", "--rounds", "1", "--seconds", "0.05")
     assert not cut(screen)
     assert re.search(r"µs per update [\d,]+ ", screen.text)

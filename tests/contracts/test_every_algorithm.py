@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from surefoot.algorithms import ALGORITHMS
-from surefoot.engine.optimize import Learner
+from surefoot.engine.torch.learner import Learner
 from surefoot.errors import NonFiniteError
 from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
 

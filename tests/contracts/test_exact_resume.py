@@ -10,11 +10,11 @@ import pytest
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.api import resume
 from surefoot.cli.main import main
 from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs import RunDirectory
-from surefoot.training.api import resume
-from surefoot.training.session import Interrupted
+from surefoot.training.life.session import Interrupted
 from tests.marks import quick
 
 EXTRAS = {"normalize_observations": True, "normalize_rewards": True, "learning_rate_schedule": "linear", "num_envs": 3}

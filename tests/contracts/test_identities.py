@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from surefoot.algorithms import a2c, npg, ppo_clip, ppo_penalty, trpo, vpg
-from surefoot.engine.optimize import Learner
+from surefoot.engine.torch.learner import Learner
 from surefoot.math.trust_region import flat_gradient
 from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
 

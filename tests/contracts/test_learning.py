@@ -7,8 +7,8 @@ import torch
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
-from surefoot.training.config import resolve
-from surefoot.training.evaluate import evaluate_agent
+from surefoot.training.config.resolve import resolve
+from surefoot.training.evaluation.evaluate import evaluate_agent
 from surefoot.training.trainer import Trainer
 from tests.envs_for_learning import (
     Bandit,

@@ -8,7 +8,7 @@ import torch
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
-from surefoot.training.api import evaluate_run
+from surefoot.api import evaluate_run
 from tests.combinations import settings
 from tests.contracts.test_exact_resume import Die, same
 from tests.contracts.test_exact_resume import settings as resume_settings

@@ -9,11 +9,11 @@ from gymnasium import spaces
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
-from surefoot.engine.fast import choose_engine, compile_parts
-from surefoot.engine.flat import FlatParameters
-from surefoot.engine.native import NativeLearner
-from surefoot.engine.natural import fisher_by_autograd
-from surefoot.engine.optimize import Learner
+from surefoot.engine.native.describe import choose_engine, compile_parts
+from surefoot.engine.native.learner import NativeLearner
+from surefoot.engine.torch.flat import FlatParameters
+from surefoot.engine.torch.learner import Learner
+from surefoot.engine.torch.natural import fisher_by_autograd
 from surefoot.envs import native_envs
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.kernels import library

@@ -8,10 +8,11 @@ import torch
 
 from surefoot.algorithms import trpo
 from surefoot.algorithms.parts import estimate
-from surefoot.engine import native, optimize
-from surefoot.engine.native import NativeLearner
-from surefoot.engine.natural import fisher_samples, spread
-from surefoot.engine.optimize import Learner
+from surefoot.engine.native import learner as native
+from surefoot.engine.native.learner import NativeLearner
+from surefoot.engine.torch import learner as optimize
+from surefoot.engine.torch.learner import Learner
+from surefoot.engine.torch.natural import fisher_samples, spread
 from tests.building import make_batch, make_policy, make_rollout
 
 FRACTIONS = [0.01, 0.1, 0.125, 0.25, 0.3, 0.5, 0.7, 0.9, 0.99]

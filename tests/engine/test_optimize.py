@@ -5,7 +5,7 @@ import torch
 
 from surefoot.algorithms import npg, ppo_clip, ppo_penalty, trpo
 from surefoot.engine.config import GradientConfig, check_minibatches, count_minibatches
-from surefoot.engine.optimize import Learner
+from surefoot.engine.torch.learner import Learner
 from surefoot.errors import SurefootError, UsageError
 from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from surefoot.algorithms import ppo_clip
-from surefoot.engine.native import NativeLearner
-from surefoot.engine.optimize import Learner
+from surefoot.engine.native.learner import NativeLearner
 from surefoot.engine.rollouts import fill_values
+from surefoot.engine.torch.learner import Learner
 from tests.building import make_policy, make_rollout
 
 

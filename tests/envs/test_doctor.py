@@ -13,10 +13,10 @@ import pytest
 from gymnasium import spaces
 
 from surefoot.cli.doctor import describe, run
+from surefoot.doctor import examine, speed
+from surefoot.doctor.case import Case
+from surefoot.doctor.play import play
 from surefoot.envs.config import EnvConfig
-from surefoot.envs.doctor import examine, speed
-from surefoot.envs.doctor.case import Case
-from surefoot.envs.doctor.play import play
 from surefoot.errors import UsageError
 from tests.helpers import BadEnv, NoiseEnv, ScriptedEnv
 
@@ -252,8 +252,8 @@ def test_a_slow_env_keeps_to_the_time_budget(monkeypatch):
             time.sleep(0.01)
             return super().step(action)
 
-    monkeypatch.setattr("surefoot.envs.doctor.play.PLAY_SECONDS", 0.2)
-    monkeypatch.setattr("surefoot.envs.doctor.replay.REPLAY_SECONDS", 0.1)
+    monkeypatch.setattr("surefoot.doctor.play.PLAY_SECONDS", 0.2)
+    monkeypatch.setattr("surefoot.doctor.replay.REPLAY_SECONDS", 0.1)
     begun = time.monotonic()
     assert "an episode did not end in" in findings(Slow, "warning")[1]
     assert time.monotonic() - begun < 60  # twenty episodes would take half an hour

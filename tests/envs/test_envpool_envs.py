@@ -11,14 +11,14 @@ from gymnasium.vector import AutoresetMode
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
+from surefoot.doctor import examine
 from surefoot.envs.config import EnvConfig
-from surefoot.envs.doctor import examine
 from surefoot.envs.envpool_envs import PoolEnv, PoolEnvs, make_pool, told_apart
 from surefoot.envs.make import make_env
 from surefoot.errors import EnvError, UsageError
-from surefoot.training.config import resolve
-from surefoot.training.presets import automatic_preset
-from surefoot.training.trust import foreign_code
+from surefoot.training.config.presets import automatic_preset
+from surefoot.training.config.resolve import resolve
+from surefoot.training.life.trust import foreign_code
 
 
 class FakePool:

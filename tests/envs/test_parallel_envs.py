@@ -20,8 +20,8 @@ from surefoot.envs.seeds import derive_seed, episode_seed
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
-from surefoot.training.config import resolve
-from surefoot.training.trust import foreign_code
+from surefoot.training.config.resolve import resolve
+from surefoot.training.life.trust import foreign_code
 from tests import parallel_worlds
 from tests.contracts.test_exact_resume import Die, same
 from tests.parallel_worlds import Hybrid, Latecomer, MaskedInObs, MaskedWorld, RandomWorld, World

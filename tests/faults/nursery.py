@@ -120,7 +120,7 @@ def prctl(*arguments):
 
 def serve():
     """The nursery's side."""
-    for module in ("pytest", "surefoot.training.api", "surefoot.cli.train", "tests.faults.runs"):
+    for module in ("pytest", "surefoot.api", "surefoot.cli.train", "tests.faults.runs"):
         import_module(module)
     for module in ("pygame", "gymnasium.envs.classic_control.cartpole"):
         import_module(module)

@@ -9,7 +9,7 @@ import surefoot
 from surefoot.cli.main import main
 from surefoot.runs import checkpoints
 from surefoot.runs.checkpoints import BEST, LATEST, MANIFEST, pointed
-from surefoot.training.saving import Saving
+from surefoot.training.loop.saving import Saving
 
 Saving.patient = True  # a run of half a second outruns the disk; which checkpoints it writes is not to depend on that
 

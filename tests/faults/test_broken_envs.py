@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import surefoot
 from surefoot.cli.main import main
-from surefoot.engine.optimize import Learner
+from surefoot.engine.torch.learner import Learner
 from surefoot.errors import NonFiniteError
 from surefoot.kernels.network import Network
 from surefoot.runs.checkpoints import read_verified

@@ -10,7 +10,7 @@ import pytest
 
 from surefoot.cli.main import main
 from surefoot.runs.files import write_json
-from surefoot.training.progress import LiveProgress
+from surefoot.training.reports.progress import LiveProgress
 from tests.faults.runs import TINY, command, copy
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\x7f\r"

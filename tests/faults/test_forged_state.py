@@ -12,7 +12,7 @@ import surefoot
 from surefoot.cli.main import main
 from surefoot.errors import CheckpointError
 from surefoot.schema import Items, Optional, Record, Row, Table
-from surefoot.training.launch import resume_directory
+from surefoot.training.life.launch import resume_directory
 from surefoot.training.trainer import Trainer
 from tests.faults.runs import command, copy, newest, sign
 from tests.fixtures.make_runs import RUNS

@@ -105,7 +105,7 @@ def with_helpers_that_live_on(words):
             os._exit(0)
 
     before_call(surefoot.training.trainer.Trainer, "_loop", helper)
-    before_call(surefoot.training.writing, "write_checkpoint", helper)
+    before_call(surefoot.training.loop.writing, "write_checkpoint", helper)
     return main(words)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import surefoot
-import surefoot.training.launch
+import surefoot.training.life.launch
 from surefoot.cli.main import main
 from tests.faults.disks import PAGE, empty, fill, own_mounts, possible, small_disk
 from tests.faults.runs import TINY, cli, command, leftovers, newest, opened, same
@@ -68,13 +68,13 @@ def on_a_small_disk(callback, work):
     """The disk is gone afterwards; its files are in RESCUED."""
     own_mounts()
     small_disk(DISK, SIZE)
-    real = surefoot.training.launch._run
+    real = surefoot.training.life.launch._run
 
     def run(session, notes):
         session.callbacks = [*session.callbacks, callback]
         return real(session, notes)
 
-    surefoot.training.launch._run = run
+    surefoot.training.life.launch._run = run
     try:
         return work()
     finally:

@@ -238,7 +238,7 @@ def test_a_pointer_out_of_the_run_is_not_followed(whole, tmp_path, pointer):
     for where in ("../../elsewhere/checkpoints/1600", str(newest(other)), "1600/../../../elsewhere/checkpoints/1600"):
         (run.path / "checkpoints" / pointer).write_text(f"{where}\n")
         with pytest.raises(SurefootError) if pointer == "BEST" else pytest.MonkeyPatch.context():
-            folder = surefoot.training.api.locate_checkpoint(run.path, "latest" if pointer == "LATEST" else "best")[0]
+            folder = surefoot.api.locate_checkpoint(run.path, "latest" if pointer == "LATEST" else "best")[0]
             assert folder.resolve().is_relative_to(run.path)
 
 

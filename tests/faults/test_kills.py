@@ -12,7 +12,7 @@ import pytest
 import surefoot
 import surefoot.runs.files
 from surefoot.runs.checkpoints import find_checkpoint, pointed
-from surefoot.training import writing
+from surefoot.training.loop import writing
 from surefoot.training.trainer import Trainer
 from tests.faults.runs import TINY, cli, command, copy, go_on, newest, opened, same
 from tests.marks import quick

@@ -18,7 +18,7 @@ from surefoot.envs.native_envs import NativeEpisodes
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.crew import Crew
 from surefoot.envs.workers.process import Worker
-from surefoot.training.selection import Selection
+from surefoot.training.loop.selection import Selection
 from surefoot.training.trainer import Trainer
 from tests import worker_envs
 from tests.faults.runs import cli, command, opened, same

@@ -12,8 +12,8 @@ import pytest
 import surefoot
 import surefoot.runs.files
 from surefoot.cli.main import main
-from surefoot.training import writing
-from surefoot.training.session import Session
+from surefoot.training.life.session import Session
+from surefoot.training.loop import writing
 from tests.faults import envs
 from tests.faults.runs import TINY, cli, command, newest, opened, same
 from tests.faults.test_signals import before_call, in_phase

@@ -12,16 +12,16 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import surefoot
 import surefoot.runs.checkpoints
-import surefoot.training.signals
+import surefoot.training.life.signals
 from surefoot.cli.main import main
-from surefoot.engine.optimize import Learner
+from surefoot.engine.torch.learner import Learner
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.native_envs import NativeEpisodes
 from surefoot.kernels.network import Network
 from surefoot.kernels.rollout import NativeRollout
-from surefoot.training.evaluate import EvaluationEpisode
-from surefoot.training.selection import Selection
-from surefoot.training.session import Session
+from surefoot.training.evaluation.evaluate import EvaluationEpisode
+from surefoot.training.life.session import Session
+from surefoot.training.loop.selection import Selection
 from surefoot.training.trainer import Trainer
 from tests.faults.runs import cli, command, newest, opened, same
 
@@ -211,7 +211,7 @@ def test_workers_leave_signals_to_the_run(nursery, tmp_path):
 def stuck_in(phase, words, hang, patience=None):
     """In a child: the command line, which says that it has come to the phase and then does not get on."""
     if patience is not None:
-        surefoot.training.signals.PATIENCE, surefoot.training.signals.STUCK = patience
+        surefoot.training.life.signals.PATIENCE, surefoot.training.life.signals.STUCK = patience
 
     def stay():
         NOTICE.touch()

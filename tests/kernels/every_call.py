@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from surefoot.engine.fast import as_rows, describe
-from surefoot.engine.flat import FlatParameters
+from surefoot.engine.native.describe import as_rows, describe
+from surefoot.engine.torch.flat import FlatParameters
 from surefoot.kernels.classic import KINDS, ClassicEnvs, classic_library
 from surefoot.kernels.network import Network, loss_spec, optimizer_spec
 from surefoot.kernels.rollout import NativeRollout

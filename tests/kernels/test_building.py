@@ -167,7 +167,7 @@ def test_the_wheel_is_for_any_python_and_has_what_a_user_needs(checkout, tmp_pat
     assert "-py3-none-linux_" in wheel.name
     inside = zipfile.ZipFile(wheel).namelist()
     assert {"surefoot/kernels/build.json", "surefoot/kernels/_classic.so", "surefoot/py.typed"} <= set(inside)
-    assert "surefoot/training/presets/CartPole-v1/ppo.toml" in inside
+    assert "surefoot/training/config/presets/CartPole-v1/ppo.toml" in inside
     assert not [name for name in inside if "/src/" in name or name.startswith(("tests", "benchmarks", "docs"))]
     assert not [name for name in inside if "cpython" in name]
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.engine import openmp
-from surefoot.engine.torch_threads import torch_threads
+from surefoot.engine.torch import openmp
+from surefoot.engine.torch.threads import torch_threads
 from surefoot.errors import UsageError
 from tests.kernels.every_call import CALLS, EveryCall
 

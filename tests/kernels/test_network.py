@@ -7,8 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from surefoot.engine.fast import as_rows, describe
-from surefoot.engine.flat import FlatParameters
+from surefoot.engine.native.describe import as_rows, describe
+from surefoot.engine.torch.flat import FlatParameters
 from surefoot.kernels import library
 from surefoot.kernels.network import Network, loss_spec, optimizer_spec
 from surefoot.policies.actor_critic import ActorCritic
@@ -289,7 +289,7 @@ def test_no_bit_depends_on_the_number_of_threads(case, size):
 
 @pytest.mark.parametrize("kind", ["adam", "rmsprop"])
 def test_an_optimizer_step_is_the_flat_optimizer_s(kind):
-    from surefoot.engine.optimizers import FlatOptimizer
+    from surefoot.engine.torch.optimizers import FlatOptimizer
 
     sample = Sample("discrete", size=64)
     spec = loss_spec("log_prob", value_coef=0.5, with_value=True)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from surefoot.engine.fast import as_rows, describe
-from surefoot.engine.flat import FlatParameters
+from surefoot.engine.native.describe import as_rows, describe
+from surefoot.engine.torch.flat import FlatParameters
 from surefoot.kernels import library
 from surefoot.kernels.network import Network, loss_spec, optimizer_spec
 from surefoot.policies.actor_critic import ActorCritic

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from surefoot.errors import UsageError
 from surefoot.math.exploration import LEAST_STD
 from surefoot.policies.config import PolicyConfig
-from surefoot.training.agent import Agent
+from surefoot.training.evaluation.agent import Agent
 from tests.building import BOX4, CONTINUOUS, DISCRETE, make_policy
 
 HYBRID = spaces.Dict(

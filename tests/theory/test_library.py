@@ -8,9 +8,9 @@ import torch
 from gymnasium import spaces
 
 from surefoot.algorithms import ALGORITHMS, ppo_penalty, trpo
-from surefoot.engine.natural import fisher_by_autograd
-from surefoot.engine.optimize import Learner
 from surefoot.engine.rollouts import fill_values
+from surefoot.engine.torch.learner import Learner
+from surefoot.engine.torch.natural import fisher_by_autograd
 from surefoot.math import returns
 from surefoot.math.trust_region import flat_gradient
 from surefoot.policies.actor_critic import ActorCritic

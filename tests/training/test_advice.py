@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
-from surefoot.training.advice import RULES, Advice, Facts, Moment
-from surefoot.training.config import all_options, resolve
+from surefoot.training.config.resolve import all_options, resolve
+from surefoot.training.reports.advice import RULES, Advice, Facts, Moment
 
 HEALTHY = {
     "episode_return": 20.0,

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from surefoot.bench import measure as module
+from surefoot.bench.measure import as_table, bench, only_training, spread
 from surefoot.cli.main import main
 from surefoot.errors import UsageError
-from surefoot.training import bench as module
-from surefoot.training.bench import as_table, bench, only_training, spread
-from surefoot.training.config import resolve
+from surefoot.training.config.resolve import resolve
 
 SMALL = {"num_envs": 2, "rollout_length": 16, "num_epochs": 1, "num_minibatches": 1}
 

@@ -10,10 +10,10 @@ from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
 from surefoot.spaces.layout import Layout
-from surefoot.training import available, checks
-from surefoot.training.checks import check_memory, check_rollout
-from surefoot.training.config import resolve
-from surefoot.training.footprint import Plan, footprint, num_parameters, stored_bytes
+from surefoot.training.build import available, checks
+from surefoot.training.build.checks import check_memory, check_rollout
+from surefoot.training.build.footprint import Plan, footprint, num_parameters, stored_bytes
+from surefoot.training.config.resolve import resolve
 from surefoot.training.trainer import Trainer
 from tests.helpers import ScriptedEnv
 from tests.tensor_vector_envs import Drift

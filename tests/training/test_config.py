@@ -8,15 +8,15 @@ import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
 from surefoot.errors import UsageError
-from surefoot.training import presets
-from surefoot.training.config import all_options, resolve, to_toml
+from surefoot.training.config import presets
+from surefoot.training.config.resolve import all_options, resolve, to_toml
 
 
 @pytest.fixture
 def preset(monkeypatch):
     values = {"env": "CartPole-v1", "algo": "ppo", "gamma": 0.5, "num_envs": 4, "clip_ratio": 0.3}
-    monkeypatch.setattr("surefoot.training.config.automatic_preset", lambda env, algo: "CartPole-v1/ppo")
-    monkeypatch.setattr("surefoot.training.config.load_preset", lambda name: values)
+    monkeypatch.setattr("surefoot.training.config.resolve.automatic_preset", lambda env, algo: "CartPole-v1/ppo")
+    monkeypatch.setattr("surefoot.training.config.resolve.load_preset", lambda name: values)
 
 
 def test_flags_beat_the_file_which_beats_the_preset_which_beats_defaults(preset, tmp_path):

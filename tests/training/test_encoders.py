@@ -12,12 +12,12 @@ from torch import nn
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.api import evaluate_run
 from surefoot.cli.main import main
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.config import PolicyConfig
-from surefoot.training.api import evaluate_run
-from surefoot.training.evaluate import env_maker, evaluate_agent
+from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from tests.building import make_policy
 from tests.combinations import ACTIONS, OBSERVATIONS
 from tests.contracts.test_exact_resume import Die

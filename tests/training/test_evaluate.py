@@ -6,15 +6,15 @@ import pytest
 from gymnasium import spaces
 
 import surefoot
+from surefoot.api import evaluate_run
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import make_env
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.config import PolicyConfig
-from surefoot.training import evaluate
-from surefoot.training.agent import Agent
-from surefoot.training.api import evaluate_run
-from surefoot.training.build import initial_policy
-from surefoot.training.evaluate import EnvMaker, evaluate_agent
+from surefoot.training.build.parts import initial_policy
+from surefoot.training.evaluation import evaluate
+from surefoot.training.evaluation.agent import Agent
+from surefoot.training.evaluation.evaluate import EnvMaker, evaluate_agent
 from tests.building import make_policy
 
 

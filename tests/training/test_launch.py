@@ -12,7 +12,7 @@ import surefoot
 from surefoot.cli.main import main
 from surefoot.errors import CheckpointError, NonFiniteError, UsageError
 from surefoot.runs import list_runs
-from surefoot.training.crash import write_crash
+from surefoot.training.life.crash import write_crash
 
 QUIET = {"progress": False, "eval_episodes": 2, "preset": "none", "num_envs": 4, "rollout_length": 64}
 SHORT = {**QUIET, "total_steps": 512, "seed": 1}

@@ -12,8 +12,8 @@ import pytest
 import surefoot
 from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory
-from surefoot.training import mirror
-from surefoot.training.mirror import require_tracker, rows_after, run_name
+from surefoot.training.reports import trackers as mirror
+from surefoot.training.reports.trackers import require_tracker, rows_after, run_name
 
 SHORT = {"preset": "none", "total_steps": 512, "num_envs": 4, "rollout_length": 32, "log_every": 128, "seed": 3}
 SHORT |= {"eval_episodes": 2, "progress": False}
@@ -225,7 +225,7 @@ def test_a_tracker_follows_a_run_that_is_renamed():
 def test_a_mirror_ends_with_a_run_that_is_killed():
     Path("run").mkdir()
     Path("run/config.toml").write_text("seed = 1\n", encoding="utf-8")
-    command = [sys.executable, "-m", "surefoot.training.mirror", "wandb", "run"]
+    command = [sys.executable, "-m", "surefoot.training.reports.trackers", "wandb", "run"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
         child.stdin.close()  # as the kernel does for the dead
         assert child.wait(30) == 0

@@ -11,7 +11,7 @@ from gymnasium import spaces
 import surefoot
 from surefoot.errors import EnvError
 from surefoot.spaces.layout import Layout
-from surefoot.training.outside import EVERY_ONE, SAMPLED, SpaceWatch
+from surefoot.training.loop.out_of_space import EVERY_ONE, SAMPLED, SpaceWatch
 from surefoot.types import Rollout
 from tests.tensor_vector_envs import AsTensors
 

@@ -11,12 +11,12 @@ from torch import nn
 from torch.backends import cudnn
 
 import surefoot
-from surefoot.engine.precision import full_precision
-from surefoot.engine.torch_threads import torch_threads
+from surefoot.engine.torch.precision import full_precision
+from surefoot.engine.torch.threads import torch_threads
 from surefoot.policies import layers
 from surefoot.policies.config import PolicyConfig
 from surefoot.policies.memory import without_cudnn
-from surefoot.training.build import initial_policy
+from surefoot.training.build.parts import initial_policy
 
 RUNS, THREADS = 16, 8
 SMALL = {"preset": "none", "progress": False, "num_envs": 2, "rollout_length": 16, "total_steps": 64, "threads": 1}

@@ -11,12 +11,12 @@ from gymnasium.vector import SyncVectorEnv
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.api import evaluate_run
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, EnvError, NonFiniteError, UsageError
 from surefoot.runs import list_runs
-from surefoot.training.api import evaluate_run
-from surefoot.training.config import resolve, to_toml
-from surefoot.training.evaluate import env_maker, evaluate_agent
+from surefoot.training.config.resolve import resolve, to_toml
+from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.trainer import Trainer
 from tests.envs_for_learning import Bandit, Constant
 
@@ -378,7 +378,7 @@ def test_a_full_disk_while_rescuing_does_not_hide_the_error(monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("surefoot.training.writing.write_checkpoint", full)
+    monkeypatch.setattr("surefoot.training.loop.writing.write_checkpoint", full)
     with pytest.raises(RuntimeError, match="mine"):
         short_run(callbacks=[Breaks()])
     (run,) = list_runs()

@@ -10,8 +10,8 @@ import pytest
 import surefoot
 from surefoot.runs.checkpoints import find_checkpoint, steps_of
 from surefoot.runs.files import AppendedFile
-from surefoot.training import saving, writing
-from surefoot.training.saving import Saving
+from surefoot.training.loop import saving, writing
+from surefoot.training.loop.saving import Saving
 
 SHORT = {"preset": "none", "seed": 3, "total_steps": 640, "num_envs": 4, "rollout_length": 16, "num_minibatches": 1}
 SHORT |= {"log_every": 128, "checkpoint_every": 64, "eval_episodes": 0, "progress": False}

@@ -9,9 +9,9 @@ from gymnasium.vector import SyncVectorEnv
 
 import surefoot
 from surefoot.errors import CheckpointError, UsageError
-from surefoot.training.config import resolve
-from surefoot.training.evaluate import Abandoned, Evaluation
-from surefoot.training.selection import Selection
+from surefoot.training.config.resolve import resolve
+from surefoot.training.evaluation.evaluate import Abandoned, Evaluation
+from surefoot.training.loop.selection import Selection
 
 QUIET = {"progress": False, "eval_episodes": 3, "preset": "none", "seed": 2, "num_envs": 4, "rollout_length": 64}
 EVALUATED = {**QUIET, "total_steps": 2048, "eval_every": 512, "selection_episodes": 4, "log_every": 1024}
@@ -25,7 +25,7 @@ def scores(monkeypatch, values):
         seen.append(seed)
         return Evaluation((float(next(found)),) * 4, (10,) * 4, 0, True)
 
-    monkeypatch.setattr("surefoot.training.selection.evaluate_agent", evaluate)
+    monkeypatch.setattr("surefoot.training.loop.selection.evaluate_agent", evaluate)
     return seen
 
 
@@ -80,7 +80,7 @@ def test_an_abandoned_evaluation_is_made_again():
 
 
 def test_a_best_that_the_disk_refused_is_not_the_best(monkeypatch):
-    from surefoot.training import writing
+    from surefoot.training.loop import writing
 
     scores(monkeypatch, [5, 9, 7, 6])
     real = writing.write_checkpoint

@@ -10,8 +10,8 @@ import weakref
 
 import pytest
 
-from surefoot.training import signals as module
-from surefoot.training.signals import signals_handled
+from surefoot.training.life import signals as module
+from surefoot.training.life.signals import signals_handled
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 

@@ -13,16 +13,17 @@ from gymnasium.vector import SyncVectorEnv
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.api import Run, evaluate_run, resume
 from surefoot.cli.main import main
 from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory
-from surefoot.training import session, target
-from surefoot.training.api import Run, evaluate_run, resume
-from surefoot.training.config import RunConfig
-from surefoot.training.evaluate import Abandoned, Evaluation
-from surefoot.training.progress import LiveProgress
-from surefoot.training.session import Interrupted
-from surefoot.training.target import Target
+from surefoot.training.config.resolve import RunConfig
+from surefoot.training.evaluation.evaluate import Abandoned, Evaluation
+from surefoot.training.life import session
+from surefoot.training.life.session import Interrupted
+from surefoot.training.loop import target
+from surefoot.training.loop.target import Target
+from surefoot.training.reports.progress import LiveProgress
 
 QUIET = {"progress": False, "preset": "none", "seed": 3, "num_envs": 4, "eval_episodes": 12}
 PPO = {**QUIET, "total_steps": 4096, "rollout_length": 64, "log_every": 512}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.training.tree import join, split
+from surefoot.training.loop.state_tree import join, split
 
 
 def test_a_tree_comes_back_as_it_was():

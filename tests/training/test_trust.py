@@ -11,9 +11,9 @@ import pytest
 import surefoot
 from surefoot.cli.main import main
 from surefoot.runs.files import write_json
-from surefoot.training import signature
-from surefoot.training.config import resolve
-from surefoot.training.trust import HARMLESS, foreign_code
+from surefoot.training.config.resolve import resolve
+from surefoot.training.life import signature
+from surefoot.training.life.trust import HARMLESS, foreign_code
 
 CODE = """
 from pathlib import Path

@@ -19,10 +19,10 @@ from gymnasium import spaces
 
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, SurefootError, UsageError
-from surefoot.training import evaluate, video
-from surefoot.training.agent import Agent
-from surefoot.training.evaluate import evaluate_agent
-from surefoot.training.video import go_headless, record
+from surefoot.training.evaluation import evaluate, video
+from surefoot.training.evaluation.agent import Agent
+from surefoot.training.evaluation.evaluate import evaluate_agent
+from surefoot.training.evaluation.video import go_headless, record
 from tests.building import make_policy
 from tests.helpers import NoiseEnv, ScriptedEnv
 
@@ -396,7 +396,7 @@ class TestLeaving:
     def test_ffmpeg_does_not_outlive_us(self, tmp_path):
         """Not even a kill -9: its input ends with us."""
         program = (
-            "import numpy as np; from pathlib import Path; from surefoot.training.mp4 import Mp4\n"
+            "import numpy as np; from pathlib import Path; from surefoot.training.evaluation.mp4 import Mp4\n"
             "frame = np.zeros((400, 600, 3), np.uint8); video = Mp4(Path('video.mp4'), 30.0, frame)\n"
             "while True: video.write(frame)"
         )

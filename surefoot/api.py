@@ -1,0 +1,306 @@
+"""`surefoot.train`, `surefoot.load`, `surefoot.evaluate`: what Python users and the command line call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from surefoot.envs.config import EnvConfig
+from surefoot.envs.make import make_env
+from surefoot.envs.seeds import derive_seed
+from surefoot.errors import CheckpointError, UsageError
+from surefoot.runs import RunDirectory, find_run
+from surefoot.runs.checkpoints import find_checkpoint
+from surefoot.runs.files import read_json
+from surefoot.settings import options
+from surefoot.training.build.own_encoders import EncoderCode, check_encoder, handed_over
+from surefoot.training.callbacks import Callback
+from surefoot.training.config.resolve import TrainConfig, locate_checkpoint, read_toml, resolve
+from surefoot.training.evaluation.agent import Agent
+from surefoot.training.evaluation.evaluate import Evaluation, env_maker, evaluate_agent
+from surefoot.training.evaluation.video import Recording, record
+from surefoot.training.life.launch import EnvLike, resume_directory, train_config
+from surefoot.training.life.session import evaluation_factory
+from surefoot.training.life.trust import Trust, require_trust
+from surefoot.training.loop.state import load_policy, untrained_policy
+
+if TYPE_CHECKING:
+    from surefoot.policies.user_encoder import EncoderClass
+
+
+class Run:
+    """A run on disk: `run.path`, `run.metrics`, `run.result`, `run.config`."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory, self.path = directory, directory.path
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of `metrics.jsonl`."""
+        return self.directory.read_metrics()
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The summary that `--json` prints: steps, seconds, the final evaluation."""
+        result: dict[str, Any] = read_json(self.directory.result)
+        return result
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The effective settings."""
+        return read_toml(self.directory.config)
+
+    def video(self, out: str | Path | None = None, **how: Any) -> Recording:
+        """As `surefoot.video`."""
+        return video(self, out, **how)
+
+
+def train(
+    env: EnvLike | None = None,
+    algo: str | None = None,
+    *,
+    preset: str | None = "auto",
+    config: str | Path | None = None,
+    run_dir: str | Path | None = None,
+    callbacks: Sequence[Callback | str] = (),
+    progress: bool = True,
+    trust: bool = False,
+    **settings: Any,
+) -> Run:
+    """Train and return the run. `settings` are the command line's flags under the same names.
+
+    `env` is an id, `module:Id`, `file.py:Factory`, `envpool:ID`, `pettingzoo:module`, a function that makes an env, or
+    a ready VectorEnv (of arrays or of tensors). Callbacks are objects, or `file.py:Class` as on the command line; so
+    may `encoder` be a class. Code that only the `config` file names needs `trust=True`.
+    """
+    name = env if isinstance(env, str) or env is None else env_name(env)
+    if isinstance(env, gym.vector.VectorEnv):
+        settings = for_vector_env(env, settings)
+    named = tuple(callback for callback in callbacks if isinstance(callback, str))
+    encoder, settings = handed_over(settings)
+    resolved = resolve(name, algo, preset, config, settings | ({"callbacks": named} if named else {}))
+    own = [callback for callback in callbacks if not isinstance(callback, str)]
+    result = train_config(
+        resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress, trust=trust, encoder=encoder
+    )
+    return Run(RunDirectory(Path(result["run_dir"])))
+
+
+def env_name(env: Any) -> str:
+    """What to call an env that was made in Python."""
+    if isinstance(env, gym.Env):
+        raise UsageError(
+            "pass a function that makes the env (its class, or lambda: ...), not the env itself: "
+            "a run needs several of them, and an env cannot be copied"
+        )
+    spec = getattr(env, "spec", None)
+    return str(spec.id) if spec else getattr(env, "__name__", type(env).__name__)
+
+
+def for_vector_env(env: gym.vector.VectorEnv[Any, Any, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """A ready vector env is as it is: settings that would have to build it anew are refused, not ignored."""
+    for name in ("env_kwargs", "wrappers"):
+        if settings.get(name):
+            raise UsageError(f"{name} cannot be applied to a ready-made vector env; apply it when you make the env")
+    if settings.get("num_envs", env.num_envs) != env.num_envs:
+        raise UsageError(f"num_envs={settings['num_envs']}, but the vector env has {env.num_envs}; drop num_envs")
+    return {**settings, "num_envs": env.num_envs}
+
+
+def resume(
+    run: Run | str | Path,
+    *,
+    total_steps: int | str | None = None,
+    max_time: float | str | None = None,
+    strict: bool = False,
+    trust: bool = False,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+) -> Run:
+    """Go on with an interrupted run as if nothing had happened, or with a finished one for more steps.
+
+    `total_steps`: another step budget, at which linear schedules then end; the run keeps it. `strict`: a damaged
+    checkpoint is an error, even if an older one could serve. `trust`: the run's own modules and files may be executed.
+    """
+    directory = _directory(run)
+    resume_directory(
+        directory,
+        total_steps=total_steps,
+        max_time=max_time,
+        strict=strict,
+        trust=trust,
+        callbacks=callbacks,
+        progress=progress,
+    )
+    return Run(directory)
+
+
+def _directory(run: Run | RunDirectory | str | Path) -> RunDirectory:
+    return RunDirectory(run.path) if isinstance(run, (Run, RunDirectory)) else find_run(run)
+
+
+def load(
+    run: Run | RunDirectory | str | Path,
+    checkpoint: str | int = "latest",
+    *,
+    encoder: EncoderClass | None = None,
+    trust: bool = False,
+) -> Agent:
+    """The agent of a run, of its `latest` checkpoint, its `best` or one of a step; or of one checkpoint's directory.
+
+    Executes nothing of the run and needs no env. A policy with an encoder of somebody's own needs its class, as
+    `encoder`, or `trust=True`, which executes the file or module that the run names; your own runs need neither.
+    """
+    source = run.path if isinstance(run, (Run, RunDirectory)) else run
+    given = None if encoder is None else check_encoder(encoder, str(encoder))
+    return Agent(load_policy(locate_checkpoint(source, str(checkpoint))[0], EncoderCode(given, trust)))
+
+
+def evaluate(
+    agent: Agent,
+    env: str | Callable[..., gym.Env[Any, Any]],
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+    deterministic: bool = True,
+    max_steps: int | None = None,
+    **env_settings: Any,
+) -> Evaluation:
+    """Play whole episodes with fixed seeds. `env_settings`: env_kwargs, wrappers, max_episode_steps.
+
+    `seed` chooses the episodes, as `surefoot eval --seed` does: others than any that a run of whatever seed trains on,
+    selects by or reports.
+    """
+    known = {option.name for option in options(EnvConfig)}
+    unknown = set(env_settings) - known
+    if unknown:
+        raise UsageError(
+            f"evaluate() does not take {', '.join(sorted(unknown))}; env settings are {', '.join(sorted(known))}"
+        )
+    if episodes < 1:
+        raise UsageError(f"episodes={episodes} is too small; it must be at least 1")
+    if isinstance(env, gym.vector.VectorEnv):
+        raise UsageError("evaluate() plays whole episodes on envs of its own; pass an id or a function that makes one")
+    name = env if isinstance(env, str) else env_name(env)
+    config = EnvConfig(env=name, **env_settings)
+    factory = None if isinstance(env, str) else env
+    return evaluate_agent(
+        agent,
+        env_maker(config, factory),
+        episodes=episodes,
+        seed=asked_episodes(seed),
+        deterministic=deterministic,
+        max_steps=max_steps,
+    )
+
+
+def evaluate_run(
+    run: Run | RunDirectory | str | Path,
+    *,
+    checkpoint: str | int = "latest",
+    episodes: int = 100,
+    seed: int | None = None,
+    deterministic: bool = True,
+    max_steps: int | None = None,
+    strict: bool = False,
+    trust: Trust = False,
+) -> tuple[Evaluation, Path, list[str]]:
+    """(what was found, the checkpoint that played, what had to be passed over), in the env of the run."""
+    directory = _directory(run)
+    config = run_config(directory, trust)
+    folder, passed_over = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
+    evaluation = evaluate_agent(
+        Agent(load_policy(folder, EncoderCode(trust=trust, agreed=config.policy.encoder))),
+        evaluation_factory(config, None),
+        episodes=episodes,
+        seed=episode_seeds(config, seed),
+        deterministic=deterministic,
+        max_steps=max_steps or config.run.eval_max_steps,
+    )
+    return evaluation, folder, passed_over
+
+
+def episode_seeds(config: TrainConfig, asked: int | None) -> int:
+    """Of the run's own final evaluation, or others."""
+    if asked is not None:
+        return asked_episodes(asked)
+    if config.run.seed is None:
+        raise CheckpointError("the run's config.toml has no seed, though every run writes its own down")
+    return config.run.seed
+
+
+def asked_episodes(seed: int) -> int:
+    """A seed for episodes that somebody asks for: not the runs' own, which may have the same seed."""
+    return derive_seed(seed, "asked")
+
+
+def run_config(directory: RunDirectory, trust: Trust) -> TrainConfig:
+    """The settings of a run whose env can be made again."""
+    config = resolve(preset=None, config_file=directory.config)
+    if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
+        raise UsageError(
+            f"{directory.path} was trained on an env that was made in Python; evaluate it there: "
+            f"surefoot.evaluate(surefoot.load('{directory.path}'), your_env)"
+        )
+    require_trust(config, trust, directory.path)
+    return config
+
+
+def video(
+    run: Run | RunDirectory | str | Path,
+    out: str | Path | None = None,
+    *,
+    env: str | Callable[..., gym.Env[Any, Any]] | None = None,
+    checkpoint: str | int = "latest",
+    episodes: int = 1,
+    untrained: bool = False,
+    seed: int | None = None,
+    deterministic: bool = True,
+    max_steps: int | None = None,
+    strict: bool = False,
+    trust: Trust = False,
+) -> Recording:
+    """An mp4 of the run's policy, alone or beside the `untrained` one, by default in the run's own `videos/`.
+
+    `env`: where it plays, if not in the env of the run.
+    """
+    directory = _directory(run)
+    code = EncoderCode(trust=trust)
+    if env is None:
+        config = run_config(directory, trust)
+        code = replace(code, agreed=config.policy.encoder)
+        make = evaluation_factory(config, None, render_mode="rgb_array")
+    else:
+        config = resolve(preset=None, config_file=directory.config)
+        make = _maker(env, config, "rgb_array")
+    folder, _ = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
+    agents = {"trained": Agent(load_policy(folder, code))}
+    if untrained:
+        agents = {"untrained": Agent(untrained_policy(folder, config, code))} | agents
+    if not out:
+        directory.refuse_links()
+    file = Path(out) if out else directory.videos / f"{folder.name}{'-beside-untrained' if untrained else ''}.mp4"
+    found = record(
+        agents,
+        make,
+        file,
+        episodes=episodes,
+        seed=episode_seeds(config, seed),
+        deterministic=deterministic,
+        max_steps=max_steps or config.run.eval_max_steps,
+    )
+    assert found is not None
+    return found
+
+
+def _maker(env: Any, config: TrainConfig, render_mode: str) -> Callable[[], gym.Env[Any, Any]]:
+    factory = None if isinstance(env, str) else env
+    other = replace(config.env, env=env if isinstance(env, str) else env_name(env))
+    return lambda: make_env(other, factory, render_mode)

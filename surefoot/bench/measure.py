@@ -1,0 +1,160 @@
+"""How fast this installation trains: the same settings on each engine, in turn, in one process."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from surefoot.errors import UsageError
+from surefoot.training.callbacks import Callback
+from surefoot.training.life.launch import train_config
+from surefoot.training.reports.screen import paragraphs
+
+if TYPE_CHECKING:
+    from surefoot.training.config.resolve import TrainConfig
+    from surefoot.training.trainer import Trainer
+
+ENGINES = ("torch", "native")
+PHASES = ("env", "act", "learn", "log", "save", "other")
+ENDLESS = 10**12  # steps
+WARM_UP = 0.5  # seconds of each engine that are not counted: first calls are slow
+
+
+class Stopwatch(Callback):
+    """Ends a run after so many seconds (None: not) and keeps where they went."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds, self.start = seconds, 0.0
+        self.spent: dict[str, float] = {}  # share of each phase in the whole
+
+    def on_start(self, trainer: Trainer) -> None:
+        self.start = perf_counter()
+
+    def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        if self.seconds is not None and perf_counter() - self.start >= self.seconds:
+            trainer.stop("bench")
+
+    def on_end(self, trainer: Trainer) -> None:
+        whole = trainer.seconds or 1.0
+        self.spent = {name: seconds / whole for name, seconds in trainer.timer.seconds.items()}
+        self.spent["other"] = max(0.0, 1.0 - sum(self.spent.values()))
+
+
+def bench(
+    config: TrainConfig,
+    engines: Sequence[str] = ENGINES,
+    *,
+    rounds: int = 3,
+    seconds: float | None = 4.0,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Steps per second of each engine, several rounds by turns; ratios to the first engine are taken within a round.
+
+    `seconds`: of each run; None: as many steps as the config says. Logging and saving are part of it, as in any run;
+    evaluation is not. An engine that cannot serve the policy is left out, and `missing` says why.
+    """
+    config = only_training(config, endless=seconds is not None)
+    missing: dict[str, str] = {}
+    for engine in engines:
+        try:
+            measure(config, engine, WARM_UP)
+        except UsageError as error:
+            if engine != "native" or not str(error).startswith("engine=native cannot be had"):
+                raise
+            missing[engine] = str(error)
+            say(str(error))
+    present = [engine for engine in engines if engine not in missing]
+    found: list[dict[str, Any]] = []
+    for number in range(rounds if present else 0):
+        order = present[number % len(present) :] + present[: number % len(present)]  # none is always the first
+        results = {engine: measure(config, engine, seconds) for engine in order}
+        found.append({engine: results[engine] for engine in present})
+        speeds = ", ".join(f"{engine} {found[-1][engine]['steps_per_second']:,.0f} steps/s" for engine in present)
+        say(f"round {number + 1} of {rounds}: {speeds}")
+    return {
+        "env": config.env.env,
+        "algo": config.run.algo,
+        "preset": config.preset,
+        "settings": config.flat(),
+        "engines": {engine: _sum_up([results[engine] for results in found]) for engine in present},
+        "ratios": {
+            engine: spread([_speed(results, engine) / _speed(results, present[0]) for results in found])
+            for engine in present[1:]
+        },
+        "missing": missing,
+        "rounds": found,
+    }
+
+
+def only_training(config: TrainConfig, *, endless: bool) -> TrainConfig:
+    """Without what would be timed besides, and with a seed, so that all rounds do the same work.
+
+    `endless`: a fast engine must not be through before its seconds are over; it writes as many rows as it would.
+    """
+    if endless:
+        config = replace(config, run=replace(config.run, total_steps=ENDLESS, log_every=config.run.log_interval))
+    seed = 0 if config.run.seed is None else config.run.seed
+    nothing: dict[str, Any] = {"eval_every": None, "eval_episodes": 0, "target_return": None, "video_every": None}
+    run = replace(config.run, seed=seed, max_time=None, callbacks=(), trackers=(), **nothing)
+    return replace(config, run=run)
+
+
+def measure(config: TrainConfig, engine: str, seconds: float | None) -> dict[str, Any]:
+    """One run on an engine, in a directory that does not stay."""
+    watch = Stopwatch(seconds)
+    config = replace(config, run=replace(config.run, engine=engine))  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory(prefix="surefoot-bench-") as folder:
+        try:
+            result = train_config(config, run_dir=Path(folder) / "run", callbacks=[watch], progress=False, trust=True)
+        except KeyboardInterrupt:  # there is nothing to go on with
+            raise KeyboardInterrupt("; nothing is kept of a bench") from None
+    names = ("total_steps", "updates", "seconds", "steps_per_second", "train_return")
+    return {name: result[name] for name in names} | {"split": watch.spent}
+
+
+def _speed(results: dict[str, Any], engine: str) -> float:
+    return float(results[engine]["steps_per_second"])
+
+
+def _sum_up(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    phases = [*PHASES[:-1], *(name for run in runs for name in run["split"] if name not in PHASES), PHASES[-1]]
+    return {
+        "steps_per_second": spread([run["steps_per_second"] for run in runs]),
+        "microseconds_per_update": spread([1e6 * run["seconds"] / max(1, run["updates"]) for run in runs]),
+        "split": {
+            name: statistics.fmean(run["split"].get(name, 0.0) for run in runs) for name in dict.fromkeys(phases)
+        },
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, lowest and highest of some rounds."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+
+
+def as_table(found: dict[str, Any], width: int | None = None) -> list[str]:
+    """What was found as lines of Markdown, or as paragraphs where `width` columns are too few for that."""
+    phases = list(dict.fromkeys(name for own in found["engines"].values() for name in own["split"]))
+    heading = ["engine", "steps/s, median (range)", "µs per update", *phases]
+    rows = []
+    for engine, own in found["engines"].items():
+        speed = own["steps_per_second"]
+        shares = [f"{own['split'].get(name, 0.0):.0%}" for name in phases]
+        numbers = f"{speed['median']:,.0f} ({speed['low']:,.0f} to {speed['high']:,.0f})"
+        rows.append([engine, numbers, f"{own['microseconds_per_update']['median']:,.0f}", *shares])
+    lines = [_row(heading), "|" + "---|" * len(heading), *map(_row, rows)]
+    if width is not None and max(map(len, lines)) > width:
+        lines = list(paragraphs(heading, rows, width))
+    base = next(iter(found["engines"]))
+    for engine, ratio in found["ratios"].items():
+        lines += ["", f"{engine} / {base}: {ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"]
+    return lines
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,106 @@
+"""The env under examination, how it is handled, and the notes that the checks take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from surefoot.doctor.report import Finding, Level, Report, typed_flags
+from surefoot.envs.gym_envs import read_mask, time_limit
+from surefoot.envs.make import make_env
+from surefoot.envs.random_play import legal_action
+from surefoot.errors import EnvError
+from surefoot.spaces.masks import ActionMasks
+
+if TYPE_CHECKING:
+    from surefoot.envs.config import EnvConfig
+    from surefoot.envs.make import Factory
+
+Env = gym.Env[Any, Any]
+Space = spaces.Space[Any]
+
+SEED = 0
+
+
+class Case:
+    """`look` first: it makes an env and finds out what it is."""
+
+    def __init__(self, config: EnvConfig, factory: Factory | None) -> None:
+        self.config, self.factory = config, factory
+        self.report = Report(config.env, config.env, typed=typed_flags(config))
+        self.seen: dict[str, tuple[Finding, int]] = {}  # faults of single steps: the first of its kind, and how many
+        self.wanted: dict[str, str] = {}  # flag -> value
+        self.mask_source: str | None = None
+
+    def look(self) -> None:
+        with closing(self.make()) as env:
+            self.observation_space, self.action_space = env.observation_space, env.action_space
+            self.masks = ActionMasks(self.action_space)
+            self.limit, self.metadata = time_limit(env), dict(env.metadata or {})
+            inner = env.unwrapped
+            limit = "no time limit" if self.limit is None else f"at most {self.limit:,} steps an episode"
+            self.report.described = (
+                f"{self.config.env or 'env'}: {type(inner).__module__}.{type(inner).__name__}, {limit}"
+            )
+            self.report.numbers["time_limit"] = self.limit
+
+    def make(self) -> Env:
+        return make_env(self.config, self.factory)
+
+    def find(self, level: Level, what: str, advice: str = "") -> None:
+        self.report.findings.append(Finding(level, what, advice))
+
+    def once(self, key: str, level: Level, what: str, advice: str = "") -> None:
+        """A fault that may come back at every step."""
+        first, times = self.seen.get(key, (Finding(level, what, advice), 0))
+        self.seen[key] = first, times + 1
+
+    def action(self, env: Env, obs: Any, info: dict[str, Any], rng: np.random.Generator) -> Any:
+        """A random action, legal where there is a mask."""
+        space = env.action_space
+        if self.mask_source is None:
+            return space.sample()
+        try:
+            row = self.masks.flat(read_mask(env, obs, info, self.mask_source))
+        except (ValueError, TypeError, KeyError) as error:
+            self.once("mask", "error", f"the action mask is not valid: {error}", f"the action space is {space}")
+            return space.sample()
+        return legal_action(space, row, rng)
+
+
+def reset(env: Env, seed: int) -> tuple[Any, dict[str, Any]]:
+    found: Any = env.reset(seed=seed, options=None)
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):
+        raise EnvError(f"reset returned {_got(found, 2)}; it must return two: (observation, info), the info a dict")
+    return found
+
+
+def step(env: Env, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    found: Any = env.step(action)
+    if not isinstance(found, tuple) or len(found) != 5 or not isinstance(found[4], dict):
+        raise EnvError(
+            f"step returned {_got(found, 5)}; it must return five: "
+            "(observation, reward, terminated, truncated, info), the info a dict"
+        )
+    return found
+
+
+def _got(found: Any, count: int) -> str:
+    if not isinstance(found, tuple):
+        return type(found).__name__
+    return f"{len(found)} values" if len(found) != count else ", ".join(type(one).__name__ for one in found)
+
+
+def walk(space: Space, value: Any, path: str = "") -> Iterator[tuple[str, Space, Any]]:
+    """(path, space, value) of every leaf."""
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        yield path, space, value
+        return
+    parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    for key, part in parts:
+        yield from walk(part, value[key], f"{path}/{key}" if path else str(key))

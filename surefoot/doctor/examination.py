@@ -1,0 +1,176 @@
+"""The examination: one check after the other, and what became of them as one report."""
+
+from __future__ import annotations
+
+import re
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from surefoot.doctor.case import SEED, Case, reset, step
+from surefoot.doctor.play import play
+from surefoot.doctor.replay import replay
+from surefoot.doctor.report import LEVELS, Level, Report
+from surefoot.doctor.speed import measure_speed
+from surefoot.envs.checks import check_action_space
+from surefoot.envs.forks import Original
+from surefoot.envs.seeds import episode_seed
+from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
+from surefoot.spaces.layout import MASK, Layout
+
+if TYPE_CHECKING:
+    from surefoot.doctor.case import Env
+    from surefoot.envs.config import EnvConfig
+    from surefoot.envs.make import Factory
+
+MAKING = "making the env"
+OURS = (str(Path(__file__).parents[2]), str(Path(gym.__file__).parent))
+
+
+def examine(config: EnvConfig, *, episodes: int = 20, factory: Factory | None = None) -> Report:
+    """Everything there is to find. UsageError where there is no such env to examine."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        case, crashes = Case(config, factory), Crashes()
+        if crashes.guard(MAKING, case.look):
+            crashes.guard("reset and step", lambda: _contract(case))
+            crashes.guard("spaces", lambda: _spaces(case))
+            crashes.guard("Gymnasium's checker", lambda: _gymnasium(case))
+            crashes.guard("random play", lambda: play(case, episodes))
+            crashes.guard("determinism", lambda: replay(case))
+            crashes.guard("rendering", lambda: _rendering(case))
+            faults = any(fault.level == "error" for fault, _ in case.seen.values())
+            if case.report.ok and not crashes.found and not faults:
+                crashes.guard("speed", lambda: measure_speed(case))
+    return _close(case, crashes, [str(one.message) for one in caught])
+
+
+class Crashes:
+    """What checks died of."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str], list[str]] = {}  # (what, where) -> the checks that met it
+
+    def guard(self, name: str, check: Callable[[], None]) -> bool:
+        """Run one check; whether it came to its end."""
+        try:
+            with Original():
+                check()
+        except USER_ERRORS as error:
+            if isinstance(error, UsageError) and name == MAKING:  # no such env, or its package is missing
+                raise
+            cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
+            known = isinstance(cause, SurefootError)
+            what = str(cause) if known else f"{type(cause).__name__}: {cause}"
+            self.found.setdefault((what, "" if known else _user_line(cause)), []).append(name)
+            return False
+        return True
+
+
+def _close(case: Case, crashes: Crashes, warned: list[str]) -> Report:
+    for (what, where), names in crashes.found.items():
+        case.find("error", f"{', '.join(names)}: {what}", f"look at {where}" if where else "")
+    for found, times in case.seen.values():
+        more = f" (and {times - 1:,} more like it)" if times > 1 else ""
+        case.find(found.level, found.what + more, found.advice)
+    _add_warnings(case, warned)
+    case.report.findings.sort(key=lambda finding: LEVELS.index(finding.level))
+    case.report.flags = [f"{flag} {value}".rstrip() for flag, value in case.wanted.items()]
+    return case.report
+
+
+def _add_warnings(case: Case, warned: list[str]) -> None:
+    """Those of the env, of Gymnasium and of its checker, each once, without what the findings say better."""
+    texts = {re.sub(r"\x1b\[[0-9;]*m", "", text).removeprefix("WARN: ") for text in warned}
+    said = ("infinity. This is probably too", "different from the unwrapped version")
+    for text in sorted(texts):
+        if not any(part in text for part in said):
+            level: Level = "note" if "we recommend" in text else "warning"
+            case.find(level, f"Python or Gymnasium warns: {text.partition(' See https:')[0]}")
+
+
+def _contract(case: Case) -> None:
+    with closing(case.make()) as env:
+        obs, info = reset(env, episode_seed(SEED, 0, 0))
+        case.mask_source = _find_masks(case, env, info)
+        env.action_space.seed(SEED)
+        step(env, case.action(env, obs, info, np.random.default_rng(SEED)))
+
+
+def _find_masks(case: Case, env: Env, info: dict[str, Any]) -> str | None:
+    source = None
+    if isinstance(case.observation_space, spaces.Dict) and MASK in case.observation_space.spaces:
+        source = "observation"
+    elif env.has_wrapper_attr("action_masks"):
+        source = "method"
+    elif MASK in info:
+        source = "info"
+    if source is not None and not case.masks.size:
+        case.find("warning", f"an action mask ({source}), but {case.action_space} has nothing to mask")
+        return None
+    if source is not None:
+        place = {
+            "observation": f"the observation's '{MASK}'",
+            "method": "action_masks()",
+            "info": f"info['{MASK}']",
+        }
+        case.find("note", f"action masks: from {place[source]}, {case.masks.size} entries")
+    return source
+
+
+def _spaces(case: Case) -> None:
+    for what, space, lines in (
+        ("observation", case.observation_space, case.report.observation),
+        ("action", case.action_space, case.report.action),
+    ):
+        try:
+            if what == "action":
+                check_action_space(space)
+            masked = case.masks.size if what == "observation" and case.mask_source else 0
+            layout = Layout(space, masked)
+        except UsageError as error:
+            lines.append(str(space))
+            case.find("error", f"the {what} space is not supported: {error}")
+            continue
+        for leaf in layout.leaves:
+            name = f"{leaf.path}: " if leaf.path else ""
+            choices = f" of {'×'.join(map(str, leaf.sizes[:8]))} choices" if leaf.sizes else ""
+            bounds = f" in [{leaf.low:g}, {leaf.high:g}]" if leaf.kind in ("vector", "image") else ""
+            lines.append(f"{name}{leaf.kind} {leaf.shape} {leaf.dtype}{choices}{bounds}")
+
+
+def _gymnasium(case: Case) -> None:
+    if case.mask_source is not None:
+        return  # it knows no masks, and would blame the env for what it does with illegal actions
+    with closing(case.make()) as env:
+        try:
+            check_env(env.unwrapped, skip_render_check=True)
+        except USER_ERRORS as error:
+            # What it asserts itself need not hinder training; what the env raised is the env's fault.
+            if "env_checker" not in traceback.extract_tb(error.__traceback__)[-1].filename:
+                raise
+            case.find("warning", f"Gymnasium's checker objects: {error}")
+
+
+def _rendering(case: Case) -> None:
+    if "rgb_array" in (case.metadata.get("render_modes") or ()):
+        case.find("note", "rendering: rgb_array is declared, so `surefoot video` can film it")
+    else:
+        advice = "add it to metadata['render_modes'] and render() for `surefoot video`"
+        case.find("note", "rendering: rgb_array is not declared", advice)
+
+
+def _user_line(error: BaseException) -> str:
+    """The innermost line of the traceback that is the user's: `file:line, in name: code`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(OURS)]
+    frame = (theirs or list(frames))[-1]
+    return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"

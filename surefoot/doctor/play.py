@@ -1,0 +1,110 @@
+"""Random play: every observation and reward is looked at, and what was seen is summed up."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from surefoot.doctor.case import SEED, reset, step, walk
+from surefoot.doctor.judge import judge_episodes, judge_observations, judge_rewards
+from surefoot.doctor.tally import Tally
+from surefoot.envs.checks import as_number
+from surefoot.envs.seeds import episode_seed
+from surefoot.errors import EnvError
+
+if TYPE_CHECKING:
+    from surefoot.doctor.case import Case, Env, Space
+
+PLAY_SECONDS = 10.0  # of random play in all
+ENDLESS = 10_000  # steps after which an episode without a limit is taken to have no end
+
+
+def play(case: Case, episodes: int) -> None:
+    tally = Tally()
+    try:
+        with closing(case.make()) as env:
+            _play_episodes(case, env, episodes, tally)
+    finally:  # what was seen before a crash is still worth saying
+        judge_observations(case, tally)
+        judge_rewards(case, tally)
+        judge_episodes(case, tally, ENDLESS, PLAY_SECONDS)
+
+
+def _play_episodes(case: Case, env: Env, episodes: int, tally: Tally) -> None:
+    rng, stop = np.random.default_rng(SEED), perf_counter() + PLAY_SECONDS
+    env.action_space.seed(SEED)
+    longest = case.limit or ENDLESS
+    for episode in range(episodes):
+        seed = episode_seed(SEED, 0, episode)
+        obs, info = reset(env, seed)
+        where = f"seed {seed}, episode {episode}"
+        _check_obs(case, obs, f"{where}, reset", tally)
+        total, length, ended, cut = 0.0, 0, False, False
+        while not (ended or cut):
+            if perf_counter() > stop or length >= longest:
+                tally.open = length
+                return
+            obs, pay, ended, cut, info = step(env, case.action(env, obs, info, rng))
+            length += 1
+            total += _check_reward(case, pay, f"{where}, step {length}", tally)
+            for name, flag in (("terminated", ended), ("truncated", cut)):
+                if not isinstance(flag, (bool, np.bool_)):
+                    case.once(name, "warning", f"{name} is {flag!r} ({type(flag).__name__}); it must be a bool")
+            _check_obs(case, obs, f"{where}, step {length}", tally)
+        tally.returns.append(total)
+        tally.lengths.append(length)
+        tally.terminated += bool(ended)
+
+
+def _check_reward(case: Case, pay: Any, where: str, tally: Tally) -> float:
+    try:
+        number = as_number(pay, "reward", where)
+    except EnvError as error:
+        case.once("reward", "error", str(error))
+        return 0.0
+    if not np.isfinite(number):
+        case.once("finite reward", "error", f"the reward is {number} ({where})", "training stops at such a step")
+        return 0.0
+    tally.rewards.append(number)
+    return number
+
+
+def _check_obs(case: Case, obs: Any, where: str, tally: Tally) -> None:
+    try:
+        leaves = list(walk(case.observation_space, obs))
+    except (KeyError, IndexError, TypeError) as error:
+        what = f"the observation has not the structure of its space: {type(error).__name__} {error} ({where})"
+        case.once("structure", "error", what, f"the space is {case.observation_space}")
+        return
+    for path, space, value in leaves:
+        _check_leaf(case, path, space, value, where, tally)
+
+
+def _check_leaf(case: Case, path: str, space: Space, value: Any, where: str, tally: Tally) -> None:
+    name = f"observation '{path}'" if path else "the observation"
+    if space.shape is None or not isinstance(
+        space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    ):
+        if not space.contains(value):
+            case.once(f"{path} outside", "error", f"{name} is outside its space {space} ({where})")
+        return
+    array = np.asarray(value)
+    if array.shape != space.shape:
+        what = f"{name} has the shape {array.shape}; its space says {space.shape} ({where})"
+        case.once(f"{path} shape", "error", what, "return what the space declares, or declare what you return")
+        return
+    if not np.can_cast(array.dtype, space.dtype or array.dtype, casting="same_kind"):
+        what = f"{name} is of {array.dtype}; its space says {space.dtype} ({where})"
+        case.once(f"{path} dtype", "error", what, f"return it .astype(np.{space.dtype})")
+        return
+    if array.dtype != space.dtype and isinstance(space, spaces.Box):
+        case.once(f"{path} dtype", "warning", f"{name} is of {array.dtype}; its space says {space.dtype} ({where})")
+    if not np.isfinite(array).all():
+        what = f"{name} is not finite: NaN or inf ({where}): {np.array2string(array, threshold=8)}"
+        case.once(f"{path} finite", "error", what, "training stops at such a step")
+        return
+    tally.observe(path, space, array)

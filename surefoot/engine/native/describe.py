@@ -1,0 +1,184 @@
+"""Which policies the compiled kernels can serve, and how the kernels see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.errors import UsageError
+from surefoot.kernels.library import NotBuilt, load
+from surefoot.kernels.network import Cell, Description, HeadPart, Linear, Network
+from surefoot.kernels.outputs import CompiledMLPs
+from surefoot.kernels.recurrent import recurrence
+
+if TYPE_CHECKING:
+    from surefoot.engine.torch.flat import FlatParameters
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.policies.memory import Memory
+    from surefoot.policies.mlp import MLP
+    from surefoot.types import Array, Context
+
+
+class NotServed(Exception):
+    """The kernels cannot run this policy; the message says why."""
+
+
+def choose_engine(wanted: str, policy: ActorCritic, *, tensors: bool = False) -> tuple[bool, str]:
+    """(native or not, why). `native` that cannot be had is an error. `tensors`: that is what the envs speak in."""
+    if wanted == "torch":
+        return False, "as asked"
+    try:
+        if next(policy.parameters()).device.type != "cpu":
+            raise NotServed(f"it runs on {next(policy.parameters()).device}")
+        if tensors:
+            raise NotServed("its envs speak in tensors")
+        load("nn")
+        describe(policy)
+    except (NotBuilt, NotServed) as reason:
+        said = str(reason) if isinstance(reason, NotBuilt) else f"the kernels do not serve this policy: {reason}"
+        if wanted == "native":
+            raise UsageError(f"engine=native cannot be had: {said}; use --engine torch or auto") from None
+        return False, said
+    return True, "as asked" if wanted == "native" else "the kernels serve this policy"
+
+
+def compile_parts(policy: ActorCritic, flat: FlatParameters, threads: int) -> str | None:
+    """For a policy that the kernels cannot serve as a whole: compile what they can. Says what, if anything."""
+    if policy.sde or policy.critic_encoder is not None or flat.vector.device.type != "cpu":
+        return None
+    try:
+        load("nn")
+    except NotBuilt:
+        return None
+    parts = [part for part in (policy.trunk, policy.actor, policy.critic if policy.has_critic else None) if part]
+    parameters = [parameter for part in parts for parameter in part.parameters()]
+    offsets = _offsets([*flat.actor_list, *flat.critic_list])
+    inputs = parts[0].layers[0].in_features
+    assert isinstance(inputs, int)
+    net = Network(_mlps(policy, inputs, offsets), threads)
+    policy.compiled = CompiledMLPs(net, flat.vector, parameters, [offsets[id(p)] for p in parameters])
+    if policy.memory is None:
+        return "its MLPs are compiled"
+    policy.memory.recurrence = recurrence
+    return "its MLPs and its memory are compiled"
+
+
+def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Description:
+    return Description(
+        inputs=inputs,
+        masks=0,
+        activation=policy.config.activation,
+        trunk=[] if policy.trunk is None else _layers(policy.trunk, offsets),
+        actor=_layers(policy.actor, offsets),
+        critic=_layers(policy.critic, offsets) if policy.has_critic else [],
+        parts=[],
+        size=sum(p.numel() for p in policy.parameters()),
+        actor_size=sum(p.numel() for p in policy.actor_parameters()),
+        first_trained=0,
+    )
+
+
+def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
+    """The policy as the kernels see it, or NotServed. Parameters stand as in `FlatParameters`."""
+    if policy.sde:
+        raise NotServed("its exploration depends on the state")
+    if policy.encoder is not None and any(True for _ in policy.encoder.parameters()):
+        raise NotServed("its observations go through an encoder that learns")
+    offsets = _offsets([*policy.actor_parameters(), *policy.critic_parameters()])
+    inputs, memory = policy.layout.numbers if policy.encoder is None else policy.encoder.size, None
+    if policy.memory is not None:
+        inputs, memory = policy.memory.hidden, _cell(policy.memory, offsets)
+    return replace(
+        _mlps(policy, inputs, offsets),
+        masks=policy.layout.mask_size,
+        parts=_parts(policy, offsets),
+        first_trained=first_trained,
+        memory=memory,
+    )
+
+
+def _cell(memory: Memory, offsets: dict[int, int]) -> Cell:
+    of_input, of_hidden, input_bias, hidden_bias = memory.net.parameters()  # in PyTorch's order
+    layers = [
+        Linear(weight.shape[1], weight.shape[0], offsets[id(weight)], offsets[id(bias)], False)
+        for weight, bias in ((of_input, input_bias), (of_hidden, hidden_bias))
+    ]
+    return Cell(memory.is_lstm, *layers)
+
+
+def _offsets(parameters: Sequence[nn.Parameter]) -> dict[int, int]:
+    """Where each parameter stands in the flat vector."""
+    found, offset = {}, 0
+    for parameter in parameters:
+        found[id(parameter)] = offset
+        offset += parameter.numel()
+    return found
+
+
+def _layers(mlp: MLP, offsets: dict[int, int]) -> list[Linear]:
+    layers, last = [], len(mlp.layers) - 1
+    for at, layer in enumerate(mlp.layers):
+        assert isinstance(layer, nn.Linear)
+        activated = at < last or mlp.activate_last
+        where = (offsets[id(layer.weight)], offsets[id(layer.bias)])
+        layers.append(Linear(layer.in_features, layer.out_features, *where, activated))
+    return layers
+
+
+def _parts(policy: ActorCritic, offsets: dict[int, int]) -> list[HeadPart]:
+    """The head's parts, in the order of the action space, each with its first columns."""
+    parts = list[HeadPart]()
+    output = param = action = noise = mask = gaussian = 0
+    log_std = None if policy.log_std is None else offsets[id(policy.log_std)]
+    for part in policy.actions.kernel_parts:
+        kind, size = part.kind, part.size
+        own_std = kind.gaussian and log_std is not None
+        parts.append(
+            HeadPart(
+                kind,
+                size,
+                output,
+                param,
+                action,
+                noise,
+                mask=mask if kind.chooses and policy.layout.mask_size else -1,
+                log_std=log_std + gaussian if kind.gaussian and log_std is not None else -1,
+                mean_range=_mean_range(policy, slice(gaussian, gaussian + size)) if kind.gaussian else None,
+                log_scale=part.log_scale,
+            )
+        )
+        output += size if own_std else size * kind.params
+        param, noise = param + size * kind.params, noise + size * kind.noises
+        action, mask = action + kind.actions(size), mask + (size if kind.chooses else 0)
+        gaussian += size if kind.gaussian else 0
+    return parts
+
+
+def _mean_range(policy: ActorCritic, own: slice) -> tuple[Array, Array] | None:
+    """Centre and half of what the means of these Gaussian dimensions are squashed into."""
+    if not policy.config.tanh_mean:
+        return None
+    return policy.mean_centre[own].numpy().copy(), policy.mean_half[own].numpy().copy()
+
+
+def rows_of(policy: ActorCritic, x: Tensor) -> Tensor:
+    """Inputs `[B, ...]` as the kernels take them: what the MLPs see, then the action mask."""
+    if policy.encoder is None:
+        return x.contiguous()
+    seen: Tensor = policy.encoder(x)  # one-hot, say: it has nothing to learn
+    mask = policy.layout.mask
+    return seen if mask is None else torch.cat([seen, x[..., mask]], -1)
+
+
+def before(context: Context | None) -> tuple[Tensor, Tensor] | None:
+    """The context as the kernels take it."""
+    return None if context is None else (context.start.contiguous(), context.memory.contiguous())
+
+
+def as_rows(action: Tensor) -> Tensor:
+    """Stored actions `[B]` or `[B, D]` as the kernels take them: contiguous float32 rows."""
+    return action.reshape(len(action), -1).to(torch.float32).contiguous()

@@ -1,0 +1,1 @@
+"""The engine that everything else is held against: readable PyTorch."""

@@ -1,0 +1,123 @@
+"""How many threads PyTorch is given: as many as pay, by measuring. Its sums depend on the number, so a run keeps it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.engine.native.threads import STRETCH, most_threads
+from surefoot.engine.torch.openmp import require_threads
+from surefoot.policies.torch_defaults import Shared, no_global_draws
+from surefoot.types import Context
+
+if TYPE_CHECKING:
+    from surefoot.policies.actor_critic import ActorCritic
+
+GAIN = 1.25  # by which more threads must be faster; also so that chance decides only where little depends on it
+ROUNDS, SECONDS = 3, 0.03  # of each measurement, at least
+MOST_SAMPLES = 1024  # what is true for these is true for more
+
+
+_here = threading.local()  # each of our threads has a number of its own, as PyTorch counts them
+
+
+def _remember() -> Callable[[], None]:
+    # A new thread begins with the number that was set last anywhere: perhaps by one of ours that is not done yet.
+    return partial(torch.set_num_threads, torch.get_num_threads())
+
+
+_before_all = Shared(_remember)
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """So many PyTorch threads inside; small networks are fastest, and on a busy machine far fastest, with one."""
+    require_threads(number)
+    with _before_all.held():
+        before, outer = torch.get_num_threads(), held_threads()
+        torch.set_num_threads(number)
+        _here.number = number
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+            _here.number = outer
+
+
+def held_threads() -> int | None:
+    """What the innermost `torch_threads` asked for; an env may have changed it since. None: we are in none."""
+    return getattr(_here, "number", None)
+
+
+def fastest_torch(policy: ActorCritic, samples: int, most: int | None = None) -> tuple[int, str]:
+    """(threads, why): what is fastest for gradient steps of this policy on so many samples. Leaves it as it was."""
+    limit, threads, gain = most or most_threads(), 1, 1.0
+    if limit == 1:
+        return 1, ""
+    with _untouched(policy):
+        step = _gradient_step(policy, min(samples, MOST_SAMPLES))
+        while 2 * threads <= limit:
+            before, after = _times(step, (threads, 2 * threads))
+            if after * GAIN > before:
+                break
+            threads, gain = 2 * threads, gain * before / after
+    return threads, f"{gain:.1f} times as fast as one" if threads > 1 else "more are not faster"
+
+
+@contextmanager
+def _untouched(policy: ActorCritic) -> Iterator[None]:
+    """What somebody's own encoder counts or draws while it is measured does not count."""
+    buffers = [(buffer, buffer.clone()) for buffer in policy.buffers()]
+    with no_global_draws():
+        yield
+    for buffer, before in buffers:
+        buffer.copy_(before)
+
+
+def _gradient_step(policy: ActorCritic, samples: int) -> Callable[[], object]:
+    """Its forward and backward pass; no gradient is kept."""
+    layout, actions, context = policy.layout, policy.actions, None
+    memory = policy.initial_memory(max(1, samples // STRETCH))
+    if memory is not None:  # in sequences as a rollout has them: their number is what threads can share
+        samples -= samples % len(memory)
+        context = Context(torch.zeros((samples // len(memory), len(memory)), dtype=torch.bool, device="cpu"), memory)
+    obs = torch.from_numpy(np.zeros((samples, *layout.shape), layout.dtype))
+    if layout.mask is not None:
+        obs[..., layout.mask] = 1  # every choice is legal
+    inputs, action = policy.normalize(obs), torch.zeros((samples, *actions.shape), dtype=actions.dtype, device="cpu")
+    parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+
+    def step() -> tuple[Tensor | None, ...]:
+        outputs = policy.evaluate(inputs, action, context)
+        total = outputs.log_prob.sum() + outputs.value.sum()
+        return torch.autograd.grad(total, parameters, allow_unused=True)
+
+    return step
+
+
+def _times(step: Callable[[], object], numbers: tuple[int, int]) -> list[float]:
+    """Seconds of a step with either number of threads, the best of several rounds, in turns."""
+    found = [float("inf")] * len(numbers)
+    for round_number in range(ROUNDS + 1):
+        for at, threads in enumerate(numbers):
+            with torch_threads(threads):
+                seconds = _time(step)
+            if round_number:  # the first one warms up
+                found[at] = min(found[at], seconds)
+    return found
+
+
+def _time(step: Callable[[], object]) -> float:
+    start, count = perf_counter(), 0
+    while not count or perf_counter() - start < SECONDS:
+        step()
+        count += 1
+    return (perf_counter() - start) / count

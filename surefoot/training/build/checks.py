@@ -1,0 +1,156 @@
+"""What is refused before the first env step: settings that would be inert, and what does not fit into memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gymnasium import spaces
+
+from surefoot.engine.native.threads import most_threads
+from surefoot.errors import UsageError
+from surefoot.settings import options
+from surefoot.training.reports.advice import Facts
+from surefoot.training.build.available import available_bytes
+from surefoot.training.build.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
+
+if TYPE_CHECKING:
+    from surefoot.algorithms import Algorithm
+    from surefoot.training.config.resolve import TrainConfig
+    from surefoot.types import Envs
+
+CPU = torch.device("cpu")
+MOST = 0.9  # of what is available that a run may plan to take
+MOST_TASKS = 16  # that a gradient of the kernels is made of: more threads are not tried
+MANY_NUMBERS = 10_000  # of an observation that is worth mentioning
+BOX_ONLY = ("std", "sde_resample", "log_std_init", "tanh_mean", "action_bounds")
+
+
+def check_spaces(config: TrainConfig, envs: Envs) -> None:
+    """A setting for continuous actions on a discrete env, or for images where there are none, would be inert."""
+    name, policy = config.env.env or "this env", config.policy
+    if not _has_box(envs.action_space):
+        for option in options(type(policy)):
+            if option.name in BOX_ONLY and getattr(policy, option.name) != option.default:
+                raise UsageError(
+                    f"{option.name} is for continuous actions, but {name} has "
+                    f"{envs.action_space}; drop it (the preset may be meant for another env)"
+                )
+    images = any(leaf.kind == "image" for leaf in envs.layout.leaves)
+    if not images and policy.chosen_encoder and not policy.own_encoder:
+        raise UsageError(f"encoder={policy.encoder} is for images, but {name} shows {envs.observation_space}; drop it")
+
+
+def _has_box(space: Any) -> bool:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return any(_has_box(part) for part in (space.values() if isinstance(space, spaces.Dict) else space))
+    return isinstance(space, spaces.Box)
+
+
+def facts_of(config: TrainConfig, envs: Envs) -> Facts:
+    """What warnings about this run may depend on."""
+    return Facts(
+        env=config.env.env,
+        num_envs=envs.num_envs,
+        total_steps=config.run.total_steps,
+        time_limit=config.env.max_episode_steps or envs.time_limit,
+        discrete=not _has_box(envs.action_space),
+        settings=config.algorithm.as_dict(),
+    )
+
+
+def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:
+    """As set, or for whole episodes the longest that one may be."""
+    if algorithm.episodes_per_env is None:
+        return int(config.algorithm.rollout_length)
+    limit = config.env.max_episode_steps or envs.time_limit
+    if limit is None:
+        raise UsageError(
+            f"{config.run.algo} learns from whole episodes, but the env has no time limit; set --max-episode-steps"
+        )
+    most = limit * algorithm.episodes_per_env * envs.num_envs
+    if most > config.run.total_steps:
+        raise UsageError(
+            f"total_steps={config.run.total_steps} may not hold one rollout of {envs.num_envs} envs "
+            f"× {algorithm.episodes_per_env} episodes of up to {limit} steps; "
+            "raise --total-steps or lower --num-envs"
+        )
+    return limit
+
+
+def check_rollout(length: int, num_envs: int) -> None:
+    """Refuse rollouts that could not fit even if there were nothing to see in them, before so many envs are made."""
+    needed, available = COLUMNS * length * num_envs, available_bytes(CPU)
+    if available is not None and needed > available:
+        raise UsageError(
+            f"a rollout of {num_envs} envs × {length} steps needs at least {_gib(needed)}; {_gib(available)} are "
+            "available. Lower --num-envs or --rollout-length"
+        )
+
+
+def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) -> Plan:
+    """What the size of this run depends on; nothing is built yet. `length`: of a rollout, or of its longest episode."""
+    settings, threads = config.algorithm, config.run.threads
+    minibatches = getattr(settings, "num_minibatches", 1)
+    value_minibatches = getattr(settings, "value_minibatches", 1)
+    epochs = settings.num_epochs if minibatches > 1 else settings.value_epochs if value_minibatches > 1 else 0
+    return Plan(
+        layout=envs.layout,
+        action_space=envs.action_space,
+        policy=config.policy,
+        critic=algorithm.uses_critic,
+        steps=length if algorithm.episodes_per_env is None else (length + 1) * algorithm.episodes_per_env,
+        num_envs=envs.num_envs,
+        minibatches=minibatches,
+        shuffled=epochs,
+        twice=not algorithm.train_actor,
+        native=config.run.engine != "torch" and not hasattr(envs, "device"),
+        threads=min(most_threads(), MOST_TASKS) if threads == "auto" else threads,
+        measured=threads == "auto",
+    )
+
+
+def check_memory(plan: Plan, device: torch.device = CPU, *, on_host: bool = True) -> Footprint:
+    """Refuse what cannot fit, before a network or a rollout is made.
+
+    `device`: where is learned; `on_host`: collected here.
+    """
+    elsewhere = device.type != "cpu"
+    needed = footprint(replace(plan, native=False) if elsewhere else plan)
+    _require(needed, plan, device)
+    if elsewhere and on_host:
+        _require(Footprint(stored_bytes(plan), 0, 0), plan, CPU)
+    return needed
+
+
+def _require(needed: Footprint, plan: Plan, device: torch.device) -> None:
+    available = available_bytes(device)
+    if available is None or needed.total <= MOST * available:
+        return
+    where = "" if device.type == "cpu" else f" on {device}"
+    parts = {
+        f"rollouts of {plan.num_envs} envs × {plan.steps} steps": needed.rollout,
+        "networks": needed.networks,
+        "learning": needed.learning,
+    }
+    listed = ", ".join(f"{name} {_gib(size)}" for name, size in parts.items() if size)
+    raise UsageError(
+        f"this run would need about {_gib(needed.total)} of memory ({listed}); {_gib(available)} are available{where}. "
+        + _advice(needed, plan)
+    )
+
+
+def _advice(needed: Footprint, plan: Plan) -> str:
+    flags = "--num-envs or --rollout-length"
+    advice = f"Lower {flags}"
+    if needed.networks >= max(needed.rollout, needed.learning):
+        advice = "Lower --hidden-sizes"
+    elif needed.learning > needed.rollout and plan.minibatches > 1:
+        advice = f"Raise --num-minibatches, or lower {flags}"
+    numbers = plan.layout.numbers
+    return advice + (f", or shrink the observation of {numbers:,} numbers" if numbers >= MANY_NUMBERS else "")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size < 2**50 else f"{size / 2**50:,.0f} PiB"

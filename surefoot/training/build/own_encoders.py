@@ -1,0 +1,70 @@
+"""Encoders of the user's own: from a name, or from Python; and no code of a stranger's without a word from the user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from surefoot.envs.make import load_object
+from surefoot.errors import UsageError
+from surefoot.training.life.trust import Trust, require_trusted_encoder
+
+if TYPE_CHECKING:
+    from surefoot.policies.config import PolicyConfig
+    from surefoot.policies.user_encoder import EncoderClass
+
+
+def handed_over(settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(a class that was handed over as `encoder`, the settings with its name instead)."""
+    encoder = settings.get("encoder")
+    if encoder is None or isinstance(encoder, str):
+        return None, settings
+    name = f"<{getattr(encoder, '__name__', type(encoder).__name__)}>"
+    return check_encoder(encoder, name), {**settings, "encoder": name}
+
+
+def load_encoder(config: PolicyConfig) -> EncoderClass | None:
+    """The user's encoder class that the settings name; None where it is one of ours. Executes the user's code."""
+    if not config.own_encoder:
+        return None
+    if config.encoder_from_python:
+        raise UsageError(
+            f"the encoder {config.encoder} was handed over in Python, which is not written down. The policy can be "
+            "loaded there: surefoot.load(run, encoder=...). To be resumed, or evaluated from its directory, a run "
+            "needs an encoder by name: file.py:Class or module:Class"
+        )
+    return check_encoder(load_object(config.encoder, "encoder"), config.encoder)
+
+
+def check_encoder(encoder: Any, name: str) -> EncoderClass:
+    if isinstance(encoder, torch.nn.Module) or not callable(encoder):
+        raise UsageError(
+            f"encoder={name} is {'a module' if callable(encoder) else 'of type ' + type(encoder).__name__}; give the "
+            "class itself, which is called with the Layout: the critic may need one of its own"
+        )
+    made: EncoderClass = encoder
+    return made
+
+
+@dataclass(frozen=True)
+class EncoderCode:
+    """Where the encoder of a policy may come from, if it has one of the user's own."""
+
+    given: EncoderClass | None = None  # in Python
+    trust: Trust = False  # whether the code that a checkpoint names may be executed
+    agreed: str | None = None  # what the user has already agreed to
+
+    def of(self, config: PolicyConfig, source: Path) -> EncoderClass | None:
+        if self.given is not None:
+            if not config.own_encoder:
+                raise UsageError(f"the policy of {source} has no encoder but ours; drop encoder")
+            return self.given
+        if config.own_encoder and not config.encoder_from_python and config.encoder != self.agreed:
+            require_trusted_encoder(config.encoder, self.trust, source)
+        return load_encoder(config)
+
+
+NO_CODE = EncoderCode()

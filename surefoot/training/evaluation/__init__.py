@@ -1,0 +1,1 @@
+"""A trained policy at work: the agent, its episodes, their returns and pictures."""

@@ -1,0 +1,149 @@
+"""A trained policy, ready to act: no environment, no optimizer, no code but ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.engine.torch.modes import own_modes
+from surefoot.envs.gym_envs import read_mask
+from surefoot.errors import NonFiniteError, UsageError
+from surefoot.spaces.masks import ActionMasks
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from surefoot.policies.actor_critic import ActorCritic, Noise
+    from surefoot.types import Array
+
+
+class Agent:
+    """`predict` follows the calling convention users know: (observation, state, episode_start, deterministic)."""
+
+    def __init__(self, policy: ActorCritic, seed: int = 0) -> None:
+        self.policy = policy.eval()
+        self.generator = torch.Generator("cpu").manual_seed(seed)
+        self._masks = ActionMasks(policy.action_space)
+        self._matrix: Tensor | None = None  # of state-dependent exploration, while it is held
+        self._held = 0  # for so many steps
+
+    def predict(
+        self,
+        observation: Any,
+        state: Array | None = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        action_masks: Any = None,
+    ) -> tuple[Any, Array | None]:
+        """(action, state) for one observation or a batch of them; the action lies inside the action space.
+
+        `state` is what the last call returned, for a policy with memory (None: the episode begins), `episode_start`
+        says where one begins. With state-dependent exploration its noise is held in between, where `episode_start` is
+        given; else every call draws it anew. `action_masks`: which actions are legal, if the policy was trained with
+        masks and the observation does not say it itself.
+        """
+        rows, single = self._rows(observation, action_masks)
+        memory = self._memory(state, episode_start, len(rows))
+        begins = None
+        if self.policy.sde and episode_start is not None:
+            begins = np.broadcast_to(np.asarray(episode_start, np.bool_), len(rows))
+        action, memory = self.act(rows, memory, deterministic, begins)
+        if memory is not None:
+            memory = memory[0] if single else memory
+        if not single:
+            return self.policy.actions.to_vector_env(action), memory
+        return self.policy.actions.to_each(action)[0], memory
+
+    def see(self, env: gym.Env[Any, Any], obs: Any, info: dict[str, Any]) -> Array:
+        """What an env shows as a row of the policy's layout, with the mask where the policy knows one."""
+        layout = self.policy.layout
+        if not layout.mask_size:
+            return layout.pack(obs)
+        method = "method" if env.has_wrapper_attr("action_masks") else "info"
+        source = "observation" if layout.mask_in_obs else method
+        return layout.pack(obs, self._masks.flat(read_mask(env, obs, info, source)))
+
+    def act(
+        self, rows: Array, memory: Array | None, deterministic: bool, begins: Array | None = None
+    ) -> tuple[Array, Array | None]:
+        """Raw actions and the new memory for rows of the policy's layout. `begins`: whose episode begins, if known."""
+        policy = self.policy
+        device = next(policy.parameters()).device
+        with own_modes(gradients=False), policy.uncompiled():
+            inputs = policy.normalize(torch.from_numpy(np.ascontiguousarray(rows)).to(device))
+            before = start = None
+            if memory is not None:
+                before = torch.from_numpy(memory).to(device)
+                start = torch.zeros(len(rows), dtype=torch.bool, device=device)
+            if not deterministic:
+                params, action, after = policy.act(inputs, self._noise(len(rows), begins), before, start)
+            else:
+                if before is None or start is None:
+                    params, after = policy.action_params(inputs), None
+                else:
+                    params, after = policy.step(inputs, before, start)
+                action = policy.actions.distribution(params).mode()
+            if not bool(params.isfinite().all()):
+                raise NonFiniteError(
+                    "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
+                    "what float32 holds, or the observation is not finite"
+                )
+            return action.cpu().numpy(), None if after is None else after.cpu().numpy()
+
+    def _noise(self, count: int, begins: Array | None) -> Noise:
+        noise, before = self.policy.noise(1, count, self.generator)[0], self._matrix
+        if noise.matrix is None:
+            return noise
+        over = self._held == self.policy.config.sde_resample
+        if begins is None or before is None or len(before) != count or over:
+            self._matrix, self._held = noise.matrix, 1
+        else:
+            new = torch.tensor(begins, dtype=torch.bool, device=before.device)[:, None, None]
+            self._matrix, self._held = torch.where(new, noise.matrix, before), self._held + 1
+        return replace(noise, matrix=self._matrix)
+
+    def _memory(self, state: Array | None, episode_start: Any, count: int) -> Array | None:
+        empty = self.policy.initial_memory(count)
+        if empty is None:
+            return None
+        if state is None:
+            return empty.cpu().numpy()
+        memory = np.array(state, np.float32).reshape(count, -1)
+        if episode_start is not None:
+            memory[np.broadcast_to(np.asarray(episode_start, np.bool_), (count,))] = 0.0
+        return memory
+
+    def _rows(self, observation: Any, masks: Any) -> tuple[Array, bool]:
+        """(rows, whether it was a single observation)."""
+        layout = self.policy.layout
+        if layout.plain:
+            obs = np.array(observation)  # a copy: PyTorch takes neither read-only arrays nor negative strides
+            if obs.shape == layout.shape:
+                return obs[None], True
+            if obs.shape[1:] != layout.shape:
+                raise UsageError(
+                    f"observation of shape {obs.shape}; the policy expects {layout.shape} or a batch of it"
+                )
+            return obs, False
+        try:
+            count = layout.count(observation)
+            if count is None:
+                return layout.pack(observation, self._mask(masks))[None], True
+            flat = None if masks is None else np.stack([self._masks.flat(mask) for mask in masks])
+            return layout.pack_batch(observation, count, self._free(flat, count)), False
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise UsageError(f"the observation does not fit the policy's space {layout.space}: {error}") from None
+
+    def _mask(self, mask: Any) -> Array | None:
+        return self._masks.flat(mask) if mask is not None else self._free(None, None)
+
+    def _free(self, mask: Array | None, count: int | None) -> Array | None:
+        """Without a mask everything is legal, unless the observation itself says otherwise."""
+        layout = self.policy.layout
+        if mask is not None or not layout.mask_size or layout.mask_in_obs:
+            return mask
+        return np.ones(layout.mask_size if count is None else (count, layout.mask_size), np.bool_)

@@ -1,0 +1,287 @@
+"""Starting a run: fresh from a config, or again from its directory. Everything is checked before the first env step."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import torch
+
+from surefoot.envs.checks import blamed
+from surefoot.envs.make import load_object, takes_render_mode
+from surefoot.errors import CheckpointError, UsageError
+from surefoot.kernels import library
+from surefoot.runs import RunDirectory
+from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints
+from surefoot.runs.files import read_json, write_atomic, write_json
+from surefoot.runs.manifest import build_manifest, different_machine, different_versions
+from surefoot.settings import coerce
+from surefoot.training.build.own_encoders import load_encoder
+from surefoot.training.build.parts import settle_workers
+from surefoot.training.callbacks import Callback
+from surefoot.training.config.resolve import TrainConfig, locate_checkpoint, resolve, to_toml
+from surefoot.training.config.unused import check_timeout
+from surefoot.training.evaluation.video import go_headless
+from surefoot.training.life.horizon import set_horizon
+from surefoot.training.life.session import MakeEnv, Session, evaluation_factory, greeting, no_way_out, say
+from surefoot.training.life.trust import Trust, needs_trust, require_trust, sign
+from surefoot.training.loop.global_generators import seed_globals
+from surefoot.training.loop.state import Restored, restore, start_from
+from surefoot.training.reports.screen import fit
+from surefoot.training.reports.trackers import require_tracker
+from surefoot.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from surefoot.policies.user_encoder import EncoderClass
+
+EnvLike = str | Callable[..., "gym.Env[Any, Any]"] | gym.vector.VectorEnv[Any, Any, Any]
+
+
+def train_config(
+    config: TrainConfig,
+    *,
+    env: EnvLike | None = None,
+    run_dir: str | Path | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+    to_stderr: bool = False,
+    own_process: bool = False,
+    trust: Trust = False,
+    encoder: EncoderClass | None = None,
+) -> dict[str, Any]:
+    """Train a resolved config; everything is checked and the directory made before the first env step.
+
+    `encoder`: a class that was handed over in Python.
+    `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
+    """
+    require_trust(config, trust, "a file (--config, --like or --init-from)")
+    RunDirectory.check_place(run_dir)
+    config = settled(config)
+    vector = env if isinstance(env, gym.vector.VectorEnv) else None
+    factory = env if callable(env) and vector is None and not isinstance(env, str) else None
+    check_timeout(config)
+    _prepare_process(config, own_process)
+    own = [*callbacks, *(load_callback(path) for path in config.run.callbacks)]
+    config, chosen = settle_workers(config, vector or factory)
+    assert config.run.seed is not None
+    made = encoder or load_encoder(config.policy)
+    trainer = Trainer(config, config.run.seed, envs=vector, factory=factory, encoder=made)
+    trainer.own_process = own_process
+    directory: RunDirectory | None = None
+    try:
+        notes = chosen + (start_from(trainer, Path(config.run.init_from)) if config.run.init_from else [])
+        envs = other_envs(trainer, factory, ready_made=vector is not None)
+        trainer.original.end_copies()
+        written = to_toml(trainer.config)  # with what its parts have settled
+        directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, config.run.seed)
+        directory.lock()
+        trainer.run = directory
+        from_python = vector is not None or factory is not None
+        manifest = build_manifest(
+            env=config.env.env,
+            env_from_python=from_python,
+            algo=config.run.algo,
+            seed=config.run.seed,
+            preset=config.preset,
+            **trainer.engines.as_dict(),
+            **_computed_with(trainer),
+            signature=sign(trainer.config),
+        )
+        try:
+            write_atomic(directory.config, written)
+            write_json(directory.manifest, manifest)
+        except OSError as error:
+            raise UsageError(f"cannot write the run directory {directory.path}: {error.strerror}") from None
+    except BaseException:
+        trainer.envs.close()
+        if directory is not None:
+            directory.unlock()
+        raise
+    flags = None if from_python or encoder is not None else resume_flags(directory, config)
+    session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags, can_be_filmed(trainer))
+    return _run(session, notes)
+
+
+def _prepare_process(config: TrainConfig, own_process: bool) -> None:
+    """What must be so before the first env is made."""
+    assert config.run.seed is not None
+    for name in config.run.trackers:
+        require_tracker(name)
+    if own_process:
+        seed_globals(config.run.seed)
+    if config.run.video_every is not None:
+        go_headless()
+
+
+def settled(config: TrainConfig) -> TrainConfig:
+    """With everything that was left open written down, so that `config.toml` repeats the run."""
+    seed = secrets.randbelow(2**31) if config.run.seed is None else config.run.seed
+    source = config.run.init_from
+    folder = None if source is None else str(locate_checkpoint(source)[0])
+    return replace(config, run=replace(config.run, seed=seed, init_from=folder))
+
+
+def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[MakeEnv | None, MakeEnv | None]:
+    """(what evaluates, what is filmed). A ready-made vector env cannot be made once more."""
+    config, spaces = trainer.config, (trainer.envs.observation_space, trainer.envs.action_space)
+    if ready_made and config.run.eval_env is None:
+        for name in ("eval_every", "target_return", "video_every"):
+            if getattr(config.run, name) is not None:
+                raise UsageError(f"{name} needs an env of its own beside the ready-made vector env; name an eval_env")
+        return None, None
+    film = None
+    if config.run.video_every is not None:
+        film = evaluation_factory(config, factory, spaces, render_mode="rgb_array")
+        with blamed("close", config.env.env):
+            film().close()
+    return evaluation_factory(config, factory, spaces), film
+
+
+def resume_flags(directory: RunDirectory, config: TrainConfig) -> str:
+    """What a command on the run must be given besides the directory."""
+    return " --trust" if needs_trust(config, directory.config.absolute()) else ""
+
+
+def can_be_filmed(trainer: Trainer) -> bool:
+    """Whether `surefoot video` works on the run's env."""
+    run, modes = trainer.config.run, getattr(trainer.envs, "render_modes", ())
+    return run.eval_env is None and "rgb_array" in modes and takes_render_mode(trainer.config.env.env)
+
+
+def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
+    for note in notes:
+        session.directory.note(note)
+        if session.progress:
+            say(note, session.to_stderr)
+    if session.own_process:
+        greeted = greeting(session.trainer, session.directory)
+        say(fit(greeted, sys.stderr if session.to_stderr else sys.stdout), session.to_stderr)
+    try:
+        return session.run()
+    except SystemExit as left:
+        raise no_way_out(left) from left
+    finally:
+        session.directory.unlock()
+
+
+def resume_directory(
+    directory: RunDirectory,
+    *,
+    total_steps: int | str | None = None,
+    max_time: float | str | None = None,
+    strict: bool = False,
+    trust: Trust = False,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+    to_stderr: bool = False,
+    own_process: bool = False,
+) -> dict[str, Any]:
+    """Go on from the latest checkpoint that verifies (`strict`: from no other than the latest)."""
+    if read_json(directory.manifest).get("env_from_python"):
+        raise UsageError(
+            f"{directory.path} was trained on an env that was made in Python, which is not written down; "
+            "only runs on an env by id or by file can be resumed"
+        )
+    directory.refuse_links()
+    given = {"max_time": max_time, "total_steps": coerce("total_steps", total_steps, int | None)}
+    given = {name: value for name, value in given.items() if value is not None}
+    config = resolve(preset=None, config_file=directory.config, overrides=given)
+    require_trust(config, trust, directory.path)
+    directory.lock()
+    try:
+        session, notes = _resumed(directory, config, strict, own_process)
+    except BaseException:
+        directory.unlock()
+        raise
+    session.callbacks = [*callbacks, *session.callbacks]
+    session.progress, session.to_stderr = progress, to_stderr
+    return _run(session, notes)
+
+
+def _resumed(
+    directory: RunDirectory, config: TrainConfig, strict: bool, own_process: bool
+) -> tuple[Session, list[str]]:
+    if config.run.seed is None:
+        raise CheckpointError(f"{directory.config} has no seed, though every run writes its own down")
+    _prepare_process(config, own_process)
+    own = [load_callback(path) for path in config.run.callbacks]
+    config, chosen = settle_workers(config)  # a run writes the number down: somebody has changed it
+    assert config.run.seed is not None
+    trainer = Trainer(config, config.run.seed, directory, encoder=load_encoder(config.policy))
+    trainer.own_process = own_process
+    try:
+        envs = other_envs(trainer, None, ready_made=False)
+        restored, notes = _restore(trainer, directory, strict)
+        notes += chosen
+        asked = config.origins["total_steps"] == "given"
+        if asked and trainer.budget < trainer.step:
+            raise UsageError(
+                f"total_steps={trainer.budget}, but the run is already at step {trainer.step:,}; give it more"
+            )
+        if asked and trainer.target.found is not None:
+            trainer.target.go_on()
+            notes.append(f"the target return of {config.run.target_return:g} is reached; training goes on without it")
+        directory.cut_logs(restored.log_sizes)
+        if restored.lost_envs:
+            lost = ", ".join(map(str, restored.lost_envs))
+            notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
+        notes += set_horizon(trainer, directory)
+        notes += different_versions(directory) + _different_engine(trainer, directory)
+        uses_kernels = config.run.engine != "torch"
+        notes += different_machine(directory, _computed_with(trainer), kernels=uses_kernels)
+    except BaseException:
+        trainer.envs.close()
+        raise
+    flags, filmed = resume_flags(directory, config), can_be_filmed(trainer)
+    session = Session(trainer, directory, *envs, own, own_process=own_process, resume_flags=flags, filmed=filmed)
+    session.unwritten = restored.unwritten
+    return session, notes
+
+
+def _computed_with(trainer: Trainer) -> dict[str, Any]:
+    """What of this process and machine decides about the last bits of the result."""
+    return {
+        "kernels": library.facts(),
+        "torch_instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": trainer.threads.number,
+    }
+
+
+def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:
+    manifest = read_json(directory.manifest)
+    before = manifest.get("engine", trainer.engine)
+    known = "acting" in manifest  # earlier versions named what acts alone
+    if before == (trainer.engine if known else trainer.engines.acting):
+        return []
+    return [
+        f"the run began with the {before} engine and goes on with {trainer.engine} ({trainer.engines.reason}): "
+        "the same algorithm, but not to the last bit"
+    ]
+
+
+def _restore(trainer: Trainer, directory: RunDirectory, strict: bool) -> tuple[Restored, list[str]]:
+    """From the checkpoint or, where the run was killed before it wrote its first, from the beginning."""
+    if not directory.checkpoints.is_dir():
+        raise CheckpointError(f"{directory.checkpoints} is missing; every run begins with it")
+    if has_checkpoints(directory.checkpoints):
+        folder, passed_over = find_checkpoint(directory.checkpoints, strict=strict)
+        restored = restore(trainer, folder)
+        notes = [f"resuming {directory.path} at step {trainer.step:,}"]
+        return restored, notes + [f"passed over: {reason}" for reason in passed_over]
+    notes = [f"{directory.path} has no checkpoint yet: starting from the beginning"]
+    if trainer.config.run.init_from:
+        notes += start_from(trainer, Path(trainer.config.run.init_from))
+    return Restored([], dict.fromkeys(directory.log_state()["sizes"], 0)), notes
+
+
+def load_callback(path: str) -> Callback:
+    made = load_object(path, "callbacks")
+    callback = made() if isinstance(made, type) else made
+    if not isinstance(callback, Callback):
+        raise UsageError(f"callbacks={path!r} is not a surefoot.Callback; derive your class from it")
+    return callback

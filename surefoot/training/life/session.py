@@ -1,0 +1,298 @@
+"""The life of one run in one process: set up, train, save, evaluate, and leave in order whatever happens."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TextIO
+
+from surefoot.envs.checks import blamed
+from surefoot.envs.parallel_copy import ParallelMaker
+from surefoot.errors import GoneError, SurefootError, UsageError
+from surefoot.kernels import library
+from surefoot.runs import locks
+from surefoot.runs.directory import shell_path
+from surefoot.text import print
+from surefoot.training.config.resolve import MEMORY
+from surefoot.training.evaluation.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
+from surefoot.training.life.crash import write_crash
+from surefoot.training.life.signals import Interrupted, complain, signals_handled
+from surefoot.training.reports.loggers import FileLog, OnlyOriginal, TensorBoardLog, VideoLog
+from surefoot.training.reports.progress import make_progress
+from surefoot.training.reports.streams import unfailing
+from surefoot.training.reports.trackers import TrackerLog
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from surefoot.runs import RunDirectory
+    from surefoot.training.callbacks import Callback
+    from surefoot.training.config.resolve import TrainConfig
+    from surefoot.training.trainer import Trainer
+
+MakeEnv = Callable[[], "gym.Env[Any, Any]"]
+HURRY = 0.5  # seconds that a run which is stopped at once gives to a checkpoint on its way to the disk
+
+
+@dataclass
+class Session:
+    """A trainer, its directory, and what surrounds them."""
+
+    trainer: Trainer
+    directory: RunDirectory
+    evaluation_env: MakeEnv | None = None
+    video_env: MakeEnv | None = None
+    callbacks: Sequence[Callback] = ()
+    progress: bool = True
+    to_stderr: bool = False
+    own_process: bool = False
+    resume_flags: str | None = None  # of `surefoot resume`; none: the env cannot be made again from the directory
+    filmed: bool = False  # `surefoot video` works on it
+    unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end, evaluate, write the result. Whatever ends it, `status.json` says so."""
+        trainer, directory = self.trainer, self.directory
+        display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
+        trainer.selection.make = trainer.target.make = self.evaluation_env
+        trainer.callbacks = [*self.callbacks, OnlyOriginal(), *self._loggers(), display]
+        directory.note(greeting(trainer, directory))
+        directory.set_status("running", step=trainer.step)
+        outcome = "failed"
+        try:
+            result = self._train_and_evaluate(display)
+            outcome = "interrupted" if trainer.suspended else "done"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+            raise
+        finally:
+            for callback in trainer.callbacks:
+                callback.on_exit(trainer, outcome)
+        return result
+
+    @property
+    def resume_command(self) -> str | None:
+        """What to type to go on, ready to be pasted; the directory may have been renamed since the start."""
+        if self.resume_flags is None:
+            return None
+        return f"surefoot resume {shell_path(self.directory.path)}{self.resume_flags}"
+
+    @property
+    def next_command(self) -> str | None:
+        """What to type when training is done: a film where there can be one, else episodes that were not played yet."""
+        if self.resume_flags is None:
+            return None
+        where = shell_path(self.directory.path)
+        what = f"video {where} --untrained" if self.filmed else f"eval {where} --stochastic"
+        return f"surefoot {what}{self.resume_flags}"
+
+    def _train_and_evaluate(self, display: Any) -> dict[str, Any]:
+        trainer, directory = self.trainer, self.directory
+        last_words = self._last_words if self.own_process else None
+        try:
+            with signals_handled(trainer.suspend, trainer.saving.ask, last_words) as signals:
+                trainer.train()
+                evaluation = None if trainer.suspended else self._evaluate(display)
+                trainer.follow()
+            if signals.received:
+                raise Interrupted(self._resume_message(), 128 + signals.received)
+            self._check_saved()
+        except KeyboardInterrupt as interrupt:
+            if not isinstance(interrupt, Interrupted):  # a second signal, or the first one's patience ran out
+                interrupt = Interrupted(self._cut_short(), 128 + (signals.received or signal.SIGINT))
+            directory.set_status("interrupted", step=trainer.step)
+            raise interrupt from None
+        except GoneError as gone:
+            gone.add_note(f"The run stopped at step {trainer.step:,}. A copy of it elsewhere can be resumed.")
+            raise
+        except SystemExit as left:
+            error = no_way_out(left)
+            self._failed(error)
+            raise error from left
+        except BaseException as error:
+            self._failed(error)
+            raise
+        result = summarize(trainer, directory, evaluation)
+        result["resume"] = self.resume_command if trainer.suspended else None
+        result["next"] = result["resume"] or self.next_command
+        directory.set_result(result)
+        found = evaluation.mean_return if evaluation else None
+        state = "interrupted" if trainer.suspended else "done"
+        directory.set_status(state, step=trainer.step, eval_return=found, why=trainer.stop_reason)
+        return result
+
+    def _loggers(self) -> list[Callback]:
+        trainer, directory, config = self.trainer, self.directory, self.trainer.config.run
+        found: list[Callback] = [FileLog(directory, self.unwritten), TensorBoardLog(directory, trainer.step)]
+        found += [TrackerLog(name, directory) for name in config.trackers]
+        if config.video_every is not None and self.video_env is not None:
+            found.append(VideoLog(directory, self.video_env, config.video_every, trainer.step))
+        return found
+
+    def _evaluate(self, display: Any) -> Evaluation | None:
+        trainer, config = self.trainer, self.trainer.config.run
+        if self.evaluation_env is None or not config.eval_episodes:
+            return None
+        with display.evaluating(config.eval_episodes):
+            try:
+                evaluation = evaluate_agent(
+                    trainer.agent,
+                    self.evaluation_env,
+                    episodes=config.eval_episodes,
+                    seed=trainer.seed,
+                    max_steps=config.eval_max_steps,
+                    abandon=trainer.abandon,
+                )
+            except Abandoned:  # the training is saved; a resumed run evaluates again
+                return None
+        for callback in trainer.callbacks:
+            callback.on_evaluation(trainer, evaluation)
+        return evaluation
+
+    def _check_saved(self) -> None:
+        """A run that ends without its last checkpoint must not look like one that went well."""
+        if "checkpoint" in self.trainer.troubles:
+            raise SurefootError(f"the end of the run is not saved: {self.trainer.troubles['checkpoint']}")
+
+    def _failed(self, error: BaseException) -> None:
+        self.trainer.original.end_copies(error)
+        # First of all, as a disk may have room for nothing else.
+        self.directory.set_status("failed", step=self.trainer.step, error=f"{type(error).__name__}: {error}")
+        self.directory.note(f"failed at step {self.trainer.step}: {type(error).__name__}: {error}")
+        self._rescue(error)
+
+    def _rescue(self, error: BaseException) -> None:
+        """After an error: the weights are whole, the open episodes are not."""
+        trainer = self.trainer
+        with suppress(GoneError):  # then there is nowhere to write, and the error is worth more
+            trainer.saving.settle(trainer)
+            if trainer.step and trainer.saved_step != trainer.step:
+                trainer.save(mid_rollout=True)
+            trainer.follow()
+            where = write_crash(self.directory, trainer, error)
+            if where is not None:
+                error.add_note(f"what happened is in {where}")
+
+    def _cut_short(self) -> str:
+        """In the middle of a rollout nothing exact can be saved; the last checkpoint is, and goes on exactly."""
+        trainer = self.trainer
+        with suppress(GoneError):
+            trainer.saving.settle(trainer, HURRY)
+            if trainer.saved_step < 0 and trainer.step and not trainer.saving.under_way:
+                trainer.save(mid_rollout=True)
+        return self._resume_message()
+
+    def _resume_message(self) -> str:
+        trainer, where = self.trainer, self.directory.path
+        step = f"at step {trainer.step:,}; "
+        if trainer.saved_step < 0:
+            step += "nothing is saved yet, it would start from the beginning"
+        else:
+            whole = trainer.saved_step == trainer.step
+            step += "everything is saved" if whole else f"saved up to {trainer.saved_step:,}"
+        if self.resume_command is None:
+            return step + (f". Load the policy: surefoot.load('{where}')" if trainer.saved_step >= 0 else "")
+        return f"{step}. Go on:\n{self.resume_command}"
+
+    def _last_words(self) -> None:
+        self.directory.set_status("interrupted", step=self.trainer.step)
+        complain(f"interrupted {self._resume_message()}")
+
+
+def greeting(trainer: Trainer, directory: RunDirectory) -> str:
+    """What is about to run."""
+    config = trainer.config
+    size = sum(p.numel() for p in trainer.policy.parameters())
+    given = {name: config.flat()[name] for name, origin in config.origins.items() if origin == "given"}
+    changed = ", ".join(f"{name}={value}" for name, value in given.items() if name not in ("env", "algo"))
+    lines = [
+        f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
+        + (f" ({changed})" if changed else ""),
+        f"{trainer.engines} on {trainer.device} ({trainer.device_reason}), "
+        f"{trainer.threads}, {size:,} parameters, "
+        f"{trainer.envs.num_envs} envs",
+        *trainer.policy.describe(),
+        f"run {directory.path}",
+    ]
+    lines += getattr(trainer.envs, "notes", ())
+    lines += [f"note: {complaint}" for complaint in _complaints(trainer)]
+    for name in [name for name, origin in config.origins.items() if origin == MEMORY]:
+        lines.append(f"note: {name}={config.flat()[name]}, so that minibatches are made of whole envs (a memory's)")
+    if config.preset_env not in (None, config.env.env):
+        lines.append(f"note: the preset {config.preset} was made for {config.preset_env}")
+    return "\n".join(lines)
+
+
+def _complaints(trainer: Trainer) -> list[str]:
+    """What is wrong with the installation, as far as this run is concerned."""
+    return locks.complaints() + (library.complaints() if trainer.config.run.engine != "torch" else [])
+
+
+def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation | None) -> dict[str, Any]:
+    """What `--json` prints."""
+    best, wanted = trainer.selection.best, trainer.config.run.target_return
+    reached = evaluation is not None and wanted is not None and evaluation.mean_return >= wanted
+    return {
+        "run_dir": str(directory.path),
+        "algo": trainer.config.run.algo,
+        "env": trainer.config.env.env,
+        "seed": trainer.seed,
+        "preset": trainer.config.preset,
+        "total_steps": trainer.step,
+        "updates": trainer.update,
+        "episodes": trainer.episodes,
+        "seconds": trainer.seconds,
+        "steps_per_second": trainer.steps_per_second,
+        "time_split": trainer.timer.shares(),
+        **trainer.engines.as_dict(),
+        "train_return": trainer.recent_return,
+        "stopped": trainer.stop_reason,
+        "target_return": wanted,
+        "target_reached": None if wanted is None else reached,
+        "target_try": trainer.target.summary,
+        "warnings": trainer.advice.said,
+        "best": None if best is None else {"step": best[0], "selection_return": best[1]},
+        "eval": evaluation.summary() if evaluation else None,
+    }
+
+
+def evaluation_factory(
+    config: TrainConfig, factory: Any, spaces: tuple[Any, Any] | None = None, render_mode: str | None = None
+) -> MakeEnv:
+    """Makes the env to evaluate in: the training one, or `eval_env` with the same wrappers.
+
+    A wrong name, or spaces other than the policy's, is an error now rather than after the training.
+    """
+    native = config.run.engine != "torch"
+    if config.run.eval_env is None:
+        return env_maker(config.env, factory, render_mode, native=native)
+    other = replace(config.env, env=config.run.eval_env, env_kwargs=config.run.eval_env_kwargs)
+    make = env_maker(other)
+    found = make.spaces() if isinstance(make, ParallelMaker) else _spaces(make())
+    for mine, theirs in zip(spaces or found, found, strict=True):
+        if mine.shape != theirs.shape or type(mine) is not type(theirs):
+            raise UsageError(f"eval_env={config.run.eval_env} has {theirs}; the policy is trained on {mine}")
+    return env_maker(other, render_mode=render_mode, native=native)
+
+
+def _spaces(probe: gym.Env[Any, Any]) -> tuple[Any, Any]:
+    with blamed("close", probe):
+        probe.close()
+    return probe.observation_space, probe.action_space
+
+
+def no_way_out(left: SystemExit) -> SurefootError:
+    """The error of a callback that calls `sys.exit()`: with 0, a run would look as if it had gone well."""
+    return SurefootError(
+        f"sys.exit({left.code!r}) was called inside the run; to end it early, a callback calls trainer.stop('why')"
+    )
+
+
+def say(text: str, to_stderr: bool) -> None:
+    """For people: stdout, or stderr where stdout is for machines. A closed pipe is not worth a run."""
+    stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
+    if stream is not None:
+        print(text, file=unfailing(stream), flush=True)

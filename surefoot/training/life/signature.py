@@ -1,0 +1,92 @@
+"""How a user's own runs are known again: a keyed hash over the code that their settings name.
+
+The key is drawn once per user and lies in a file that nobody else can read. The hash covers the names, the arguments
+that go with them, and where the names lead on this machine: a run that somebody hands over cannot carry a valid one,
+and a changed copy of your own run cannot make another file of the same name run. What the files hold may change: they
+are yours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from surefoot.training.config.resolve import TrainConfig
+
+SIGNED = ("env", "env_kwargs", "wrappers", "callbacks", "eval_env", "eval_env_kwargs", "encoder")
+KEY_BYTES = 32
+
+
+def signature_of(config: TrainConfig, code: Iterable[str], *, new: bool = False) -> str | None:
+    """Of the settings and the `code` that they name; None without a key. `new`: draw one if this user has none yet."""
+    key = _read_key() or (_make_key() if new else None)
+    if key is None:
+        return None
+    settings = config.flat()
+    facts = {"settings": [settings[name] for name in SIGNED], "places": [_place(name) for name in code]}
+    return hmac.new(key, json.dumps(facts, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+def _place(name: str) -> str:
+    """Where `file.py:Name` or `module:Name` leads from here; nothing is imported for it."""
+    source = name.removeprefix("pettingzoo:")
+    source = source.rpartition(":")[0] if ":" in source else source
+    if source.endswith(".py"):
+        return str(Path(source).resolve())
+    with suppress(ImportError, ValueError, AttributeError):
+        spec = find_spec(source.partition(".")[0])
+        if spec is not None:
+            return str(spec.origin or list(spec.submodule_search_locations or ()))
+    return ""
+
+
+def _key_file() -> Path | None:
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "")
+    else:
+        base = os.environ.get("XDG_STATE_HOME", "") or os.path.expanduser("~/.local/state")
+    return Path(base) / "surefoot" / "key" if os.path.isabs(base) else None
+
+
+def _read_key() -> bytes | None:
+    """The user's key, if it is one that nobody else can have read or put there."""
+    file = _key_file()
+    if file is None:
+        return None
+    try:
+        with open(file, "rb") as found:
+            status, key = os.fstat(found.fileno()), found.read(KEY_BYTES + 1)
+    except OSError:
+        return None
+    private = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)
+    return key if private and stat.S_ISREG(status.st_mode) and len(key) == KEY_BYTES else None
+
+
+def _make_key() -> bytes | None:
+    """A new key; None where there is one that may not be used, or where it cannot be written."""
+    file = _key_file()
+    if file is None:
+        return None
+    key, beside = secrets.token_bytes(KEY_BYTES), file.with_name(f".tmp-key-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(beside, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+            out.write(key)
+        try:
+            os.link(beside, file)  # not over the key of another process that was faster
+        finally:
+            beside.unlink()
+    except (OSError, NotImplementedError):
+        pass
+    return _read_key()

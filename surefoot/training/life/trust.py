@@ -1,0 +1,111 @@
+"""Code that only a file names: what it is, and whose word it takes to run it.
+
+What a user types runs. What a run or a config file names asks first, because a stranger may have written it; unless
+this user has made the run, which its signature tells (`surefoot.training.life.signature`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hmac import compare_digest
+from pathlib import Path
+
+from surefoot.errors import SurefootError, UsageError
+from surefoot.runs.files import read_json
+from surefoot.text import one_line
+from surefoot.training.config.resolve import TrainConfig, resolve
+from surefoot.training.life.signature import signature_of
+
+Trust = bool | Callable[[str], bool]  # yes, no, or somebody to ask
+
+# Of gymnasium.wrappers: those that only change what passes through them. The others write files (RecordVideo), or are
+# newer than this list.
+HARMLESS = {
+    "AddRenderObservation", "AddWhiteNoise", "ArrayConversion", "AtariPreprocessing", "Autoreset", "ClipAction",
+    "ClipReward", "DelayObservation", "DiscretizeAction", "DiscretizeObservation", "DtypeObservation",
+    "FilterObservation", "FlattenObservation", "FrameStackObservation", "GrayscaleObservation", "HumanRendering",
+    "JaxToNumpy", "JaxToTorch", "MaxAndSkipObservation", "NormalizeObservation", "NormalizeReward", "NumpyToTorch",
+    "ObstructView", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "RenderCollection",
+    "RepeatAction", "RescaleAction", "RescaleObservation", "ReshapeObservation", "ResizeObservation", "StickyAction",
+    "TimeAwareObservation", "TimeLimit", "TransformAction", "TransformObservation", "TransformReward",
+}  # fmt: skip
+
+
+def named_code(config: TrainConfig) -> list[tuple[str, str]]:
+    """(setting, name) of everything that the settings would import or execute, or that writes files of its own."""
+    wrappers = [wrapper.partition("{")[0].strip() for wrapper in config.env.wrappers]
+    envs = [("env", config.env.env), ("eval_env", config.run.eval_env or "")]
+    # GymV21Environment and GymV26Environment make any env that their env_kwargs name.
+    found = [(setting, name) for setting, name in envs if _is_code(name) or name.startswith("GymV")]
+    found += [("wrappers", name) for name in wrappers if _is_code(name) or name not in HARMLESS]
+    found += [("callbacks", name) for name in config.run.callbacks]
+    return found + ([("encoder", config.policy.encoder)] if _is_code(config.policy.encoder) else [])
+
+
+def _is_code(name: str) -> bool:
+    return ":" in name and not name.startswith("envpool:")  # a task of an installed package, looked up by name
+
+
+def foreign_code(config: TrainConfig) -> list[str]:
+    """The part of it that nobody typed and that no run of this user's names."""
+    origins = config.origins
+    code = [pair for pair in named_code(config) if origins.get(pair[0], "default") not in ("given", "default")]
+    own = {origin: vouched(config.sources.get(origin)) for origin in {origins[setting] for setting, _ in code}}
+    return [_line(*pair) for pair in code if pair not in own[origins[pair[0]]]]
+
+
+def vouched(config_file: Path | None) -> list[tuple[str, str]]:
+    """The code that a run's `config.toml` names, if this user has made the run; nothing for any other file."""
+    if config_file is None or config_file.name != "config.toml":
+        return []
+    try:
+        said = read_json(config_file.with_name("manifest.json")).get("signature")
+        config = resolve(preset=None, config_file=config_file)
+    except SurefootError:
+        return []
+    code = named_code(config)
+    made = signature_of(config, [name for _, name in code])
+    if not isinstance(said, str) or made is None:
+        return []
+    return code if compare_digest(said.encode(errors="replace"), made.encode()) else []
+
+
+def sign(config: TrainConfig) -> str | None:
+    """What tells later that this user has had the code of these settings executed; None if there is none to name."""
+    code = named_code(config)
+    return signature_of(config, [name for _, name in code], new=True) if code else None
+
+
+def needs_trust(config: TrainConfig, config_file: Path) -> bool:
+    """Whether a run with these settings, once it is written, has to be trusted when it is used again."""
+    read = replace(config, origins=dict.fromkeys(config.origins, "file"), sources={"file": config_file})
+    return bool(foreign_code(read))
+
+
+def require_trust(config: TrainConfig, trust: Trust, source: str | Path) -> None:
+    """Nothing that only a file names is imported or executed without a word from the user."""
+    require_word(foreign_code(config), trust, source)
+
+
+def require_trusted_encoder(encoder: str, trust: Trust, checkpoint: Path) -> None:
+    """The same for what the description of a policy names."""
+    own = ("encoder", encoder) in vouched(checkpoint.absolute().parent.parent / "config.toml")
+    require_word([] if own else [_line("encoder", encoder)], trust, checkpoint)
+
+
+def require_word(code: Sequence[str], trust: Trust, source: str | Path) -> None:
+    """`code`: what `source` names."""
+    if not code:
+        return
+    listed = "\n  ".join(code)
+    message = (
+        f"{one_line(str(source))} names code that would be imported or executed here, or that writes files of its own:"
+        f"\n  {listed}\n"
+    )
+    if not (trust(message) if callable(trust) else trust):
+        raise UsageError(f"{message}If you know where it comes from, say so: --trust (trust=True in Python)")
+
+
+def _line(setting: str, name: str) -> str:
+    return f"{setting} = {one_line(name)}"

@@ -1,0 +1,1 @@
+"""What happens between two updates: metrics, checkpoints, evaluations, the target."""

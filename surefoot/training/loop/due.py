@@ -1,0 +1,74 @@
+"""What may be due between two updates: a try at the target, an evaluation, a row of metrics, a checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surefoot.training.evaluation.evaluate import Abandoned
+from surefoot.training.loop.selection import as_row
+
+if TYPE_CHECKING:
+    from surefoot.training.trainer import Trainer
+
+
+def evaluate_log_save(trainer: Trainer) -> None:
+    """A suspended run leaves to its successor whatever is not done yet."""
+    saving, selection, journal = trainer.saving, trainer.selection, trainer.journal
+    trainer.follow()
+    saving.look(trainer)
+    before, found, complete = selection.best, {}, _try_target(trainer)
+    if complete and selection.due(trainer.step, last=trainer.spent or trainer.stopped):
+        with trainer.timer.phase("eval"):
+            found = _evaluate(trainer)
+        complete = bool(found)
+    if not complete:
+        if saving.behind:
+            trainer.save()
+        return
+    if journal.open and (found or journal.due(trainer.step) or trainer.spent or trainer.stopped):
+        with trainer.timer.phase("log"):
+            _log(trainer, found)
+        saving.behind = True
+    improved = selection.best != before
+    if improved or (saving.behind and (trainer.over or saving.due(trainer.step))):
+        with trainer.timer.phase("save"):
+            if not trainer.save(best=improved, wait=improved or trainer.over) and improved:
+                selection.best = before  # it is not on the disk
+
+
+def _try_target(trainer: Trainer) -> bool:
+    """Stops the run where its target return is reached. False if somebody asks to stop before that is known."""
+    target = trainer.target
+    if target.due(trainer.step, trainer.recent) and not trainer.over:  # at the end, the final evaluation tells
+        with trainer.timer.phase("eval"):
+            try:
+                tried = target.run(trainer.agent, trainer.step, trainer.abandon)
+            except Abandoned:
+                return False
+        trainer.saving.behind = True
+        for callback in trainer.callbacks:
+            callback.on_try(trainer, tried)
+    if target.found is not None and trainer.stop_reason is None:
+        trainer.stop("target_return")
+    return True
+
+
+def _evaluate(trainer: Trainer) -> dict[str, float]:
+    """Nothing, if somebody asks to stop before it is done."""
+    try:
+        evaluation = trainer.selection.run(trainer.agent, trainer.step, trainer.abandon)
+    except Abandoned:
+        return {}
+    for callback in trainer.callbacks:
+        callback.on_evaluation(trainer, evaluation)
+    return as_row(evaluation)
+
+
+def _log(trainer: Trainer, found: dict[str, float]) -> None:
+    row = {**trainer.journal.row(trainer.step), **found}
+    timing = {"seconds": trainer.seconds, "steps_per_second": trainer.steps_per_second}
+    timing |= {f"seconds_{name}": seconds for name, seconds in trainer.timer.seconds.items()}
+    for callback in trainer.callbacks:
+        callback.on_log(trainer, row, timing)
+    for message in trainer.advice.look(row):
+        trainer.warn(message)

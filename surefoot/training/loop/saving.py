@@ -1,0 +1,130 @@
+"""When a run writes a checkpoint, and what becomes of it on a disk that refuses."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from surefoot.training.loop.state import take_snapshot
+from surefoot.training.loop.writing import Writing
+
+if TYPE_CHECKING:
+    from surefoot.training.trainer import Trainer
+
+CHECKPOINT_SECONDS = 60.0
+TOO_MUCH, WATCHED_SECONDS = 0.2, 10.0  # the share of the time that saving may take, over at least so many seconds
+
+
+class Saving:
+    """Checkpoints by steps (`every`) or else by the clock: when one is written changes nothing else in the run.
+
+    A checkpoint is taken as bytes between two updates and written while the next ones go on, one at a time. Where the
+    disk is slower than `every` asks for, the next one is put off until it is ready, so that training need not wait.
+    """
+
+    patient = False  # rather wait for the one before than put one off: then the steps do not depend on the disk
+
+    def __init__(self, every: int | None) -> None:
+        self.every = every
+        self.saved_step = -1  # of the last checkpoint that is on the disk; none yet
+        self.behind = False  # something has happened since the last one was taken
+        self._asked: str | None = None  # the signal that asks for one
+        self._writing: Writing | None = None
+        self._tried_step, self._tried_at = 0, perf_counter()  # when one was last attempted
+        self._begin, self._seconds, self._complained = perf_counter(), 0.0, False  # what saving costs
+
+    def ask(self, why: str) -> None:
+        """One is due after the update in progress."""
+        self._asked = why
+
+    def due(self, step: int) -> bool:
+        if self._asked is not None:
+            return True
+        if self._writing is not None and not self.patient and not self._writing.done(0.0):
+            return False
+        if self.every is None:
+            return perf_counter() - self._tried_at >= CHECKPOINT_SECONDS
+        return step - self._tried_step >= self.every
+
+    def save(self, trainer: Trainer, *, best: bool, mid_rollout: bool, wait: bool) -> bool:
+        """False where the disk refused it: a trouble, not the end. Without `wait` that is found out later."""
+        if trainer.run is None:
+            return True
+        begin, asked = perf_counter(), self._asked
+        self.settle(trainer)
+        self._asked = None
+        self._tried_step, self._tried_at, self.behind = trainer.step, begin, False
+        snapshot = take_snapshot(trainer, mid_rollout=mid_rollout)
+        run = trainer.run
+        self._writing = Writing(run.checkpoints, snapshot, best=best, handles=run.open_handles(), lock=run.hold)
+        written = self.settle(trainer) if wait or asked else True
+        if written and asked:
+            self._answer(trainer, asked)
+        self._count(trainer, perf_counter() - begin)
+        return written
+
+    def settle(self, trainer: Trainer, patience: float | None = None) -> bool:
+        """Wait for the checkpoint that is being written, if one is. Whether it is on the disk."""
+        writing = self._writing
+        if writing is None:
+            return True
+        assert trainer.run is not None
+        if not writing.done(patience):
+            return False
+        if isinstance(writing.error, OSError):
+            trainer.follow()
+            if writing.root != trainer.run.checkpoints:  # renamed in the middle of it
+                self._writing = writing = Writing(trainer.run.checkpoints, writing.snapshot, best=writing.best)
+                writing.done()
+        self._writing = None
+        trainer.deadline.expect(writing.seconds)  # the last one is waited for
+        if isinstance(writing.error, OSError):
+            self._refused(trainer, writing.snapshot.step, writing.error)
+            return False
+        if writing.error is not None:
+            raise writing.error
+        self.saved_step = writing.snapshot.step
+        trainer.recovered("checkpoint", self.saved_step)
+        return True
+
+    def look(self, trainer: Trainer) -> None:
+        """Between two updates: what has become of the one that is being written, and what a signal asked for."""
+        if self._writing is not None and self._writing.done(0.0):
+            self.settle(trainer)
+        if self._asked is not None and not self.behind and self.settle(trainer):
+            asked, self._asked = self._asked, None
+            self._answer(trainer, asked)
+
+    def _answer(self, trainer: Trainer, asked: str) -> None:
+        trainer.warn(f"{asked}: the checkpoint of step {self.saved_step:,} is written; training goes on")
+
+    @property
+    def under_way(self) -> bool:
+        """Whether one is on its way to the disk."""
+        return self._writing is not None
+
+    def _refused(self, trainer: Trainer, step: int, error: OSError) -> None:
+        self.behind = True
+        stands = f"that of step {self.saved_step:,} stands" if self.saved_step >= 0 else "there is none yet"
+        assert trainer.run is not None
+        trainer.trouble(
+            "checkpoint",
+            f"the checkpoint of step {step:,} could not be written to {trainer.run.checkpoints}: "
+            f"{error.strerror}; {stands}. Training goes on and tries again",
+        )
+
+    def _count(self, trainer: Trainer, seconds: float) -> None:
+        self._seconds += seconds
+        lasted = perf_counter() - self._begin
+        share = self._seconds / lasted
+        if share > TOO_MUCH and lasted > WATCHED_SECONDS and not self._complained:
+            self._complained = True
+            every = "a minute" if self.every is None else f"every {self.every:,} steps"
+            trainer.warn(
+                f"saving a checkpoint {every} takes {share:.0%} of the time; give --checkpoint-every a larger number"
+                + ("" if self.every is None else ", or leave it out: then there is one a minute")
+            )
+
+    def resumed(self, step: int) -> None:
+        """The run goes on from the checkpoint of this step."""
+        self.saved_step = self._tried_step = step

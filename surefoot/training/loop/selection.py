@@ -1,0 +1,72 @@
+"""Evaluation during training, by which the best checkpoint is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from surefoot.envs.seeds import derive_seed
+from surefoot.schema import Number, Optional, Record, Row, Shape, Whole
+from surefoot.training.evaluation.evaluate import Evaluation, evaluate_agent
+
+if TYPE_CHECKING:
+    from surefoot.training.config.resolve import RunConfig
+    from surefoot.training.evaluation.agent import Agent
+
+
+class Selection:
+    """Plays the same greedy episodes every `eval_every` steps and remembers the best.
+
+    Their seeds are not those of the final evaluation: the best of many tries on some episodes is lucky on them, and
+    would be reported too high.
+    """
+
+    def __init__(self, config: RunConfig, run_seed: int, make: Callable[[], Any] | None = None) -> None:
+        self.every, self.episodes, self.max_steps = config.eval_every, config.selection_episodes, config.eval_max_steps
+        self.seed, self.make = derive_seed(run_seed, "selection"), make
+        self.next_step, self.last_step = self.every or 0, 0
+        self.best: tuple[int, float] | None = None  # (step, mean return)
+
+    def due(self, step: int, *, last: bool = False) -> bool:
+        """Every so many steps, and at the end of the run, whose policy may be the best."""
+        if self.every is None or self.make is None:
+            return False
+        return step >= self.next_step or (last and step != self.last_step)
+
+    def run(self, agent: Agent, step: int, abandon: Callable[[], bool]) -> Evaluation:
+        """Evaluate; `Abandoned` leaves everything as it was, so that a resumed run evaluates here again."""
+        assert self.make is not None
+        assert self.every is not None
+        found = evaluate_agent(
+            agent,
+            self.make,
+            episodes=self.episodes,
+            seed=self.seed,
+            max_steps=self.max_steps,
+            abandon=abandon,
+        )
+        self.next_step, self.last_step = step - step % self.every + self.every, step
+        if self.best is None or found.mean_return > self.best[1]:
+            self.best = (step, found.mean_return)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next_step": self.next_step, "last_step": self.last_step, "best": self.best}
+
+    def state_shape(self) -> Shape:
+        return Record(next_step=Whole(), last_step=Whole(), best=Optional(Row(Whole(), Number())))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.next_step, self.last_step = state["next_step"], state["last_step"]
+        self.best = None if state["best"] is None else (int(state["best"][0]), float(state["best"][1]))
+
+
+def as_row(found: Evaluation) -> dict[str, float]:
+    """What an evaluation adds to its row of metrics."""
+    low, high = found.interval
+    return {
+        "eval_return": found.mean_return,
+        "eval_return_low": low,
+        "eval_return_high": high,
+        "eval_length": found.mean_length,
+    }

@@ -1,0 +1,151 @@
+"""A checkpoint: the whole run as safetensors and JSON. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.torch
+
+from surefoot.engine.torch.threads import torch_threads
+from surefoot.errors import CheckpointError, UsageError
+from surefoot.policies.actor_critic import ActorCritic
+from surefoot.policies.config import PolicyConfig
+from surefoot.runs.checkpoints import MANIFEST, point_best, read_verified
+from surefoot.schema import Misfit
+from surefoot.spaces.as_json import space_to_json
+from surefoot.training.build.own_encoders import NO_CODE, EncoderCode
+from surefoot.training.evaluation.described import WRONG_CONTENT, Described
+from surefoot.training.loop.global_generators import restore_globals
+from surefoot.training.loop.state_tree import join, split
+
+if TYPE_CHECKING:
+    from surefoot.training.config.resolve import TrainConfig
+    from surefoot.training.trainer import Trainer
+
+
+ONLY_AT_FIRST = {"init", "log_std_init"}  # settings of a policy that loaded weights overrule
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint as bytes: it may be written while the run goes on. It refers to nothing of the run."""
+
+    step: int
+    files: dict[str, bytes]
+    facts: dict[str, Any]
+
+
+def take_snapshot(trainer: Trainer, *, mid_rollout: bool = False) -> Snapshot:
+    """Everything that acting (`policy`) and going on (`state`) need."""
+    config = trainer.config.flat()
+    names = {field.name for field in fields(PolicyConfig)}
+    description = {
+        "observation_space": space_to_json(trainer.envs.observation_space),
+        "action_space": space_to_json(trainer.envs.action_space),
+        "policy": {name: value for name, value in config.items() if name in names},
+        "critic": trainer.policy.has_critic,
+        "masked": bool(trainer.policy.layout.mask_size),
+    }
+    plain, tensors = split(trainer.state_dict(mid_rollout=mid_rollout))
+    # Parameters are views of one vector; safetensors wants each tensor on its own.
+    weights = {name: tensor.detach().cpu().clone() for name, tensor in trainer.policy.state_dict().items()}
+    files = {
+        "policy.safetensors": safetensors.torch.save(weights),
+        "policy.json": _json(description),
+        "state.safetensors": safetensors.torch.save(tensors),
+        "state.json": _json(plain),
+    }
+    facts = {"env": config["env"], "algo": config["algo"], "seed": trainer.seed, "mid_rollout": mid_rollout}
+    return Snapshot(trainer.step, files, facts)
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def load_policy(folder: Path, code: EncoderCode = NO_CODE) -> ActorCritic:
+    """The policy of a checkpoint, on the CPU."""
+    described = Described.read(folder, read_verified(folder)[1])
+    policy = described.build(code)
+    described.fill(policy)
+    return policy.eval()
+
+
+def untrained_policy(folder: Path, config: TrainConfig, code: EncoderCode = NO_CODE) -> ActorCritic:
+    """The policy that the run of this checkpoint began with."""
+    if config.run.init_from is not None:
+        return load_policy(Path(config.run.init_from), code)
+    with torch_threads(1):
+        return Described.read(folder, read_verified(folder)[1]).build(code, config.run.seed or 0).eval()
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a resume has to know of the checkpoint besides the trainer's own state."""
+
+    lost_envs: list[int]  # whose open episode could not be restored
+    log_sizes: dict[str, int]  # bytes of the logs when it was written
+    unwritten: dict[str, list[str]] = field(default_factory=dict)  # rows that the disk had refused until then
+
+
+def restore(trainer: Trainer, folder: Path) -> Restored:
+    """Bring a fresh trainer to where the checkpoint was."""
+    manifest, files = read_verified(folder)
+    for name, now in (("algo", trainer.config.run.algo), ("env", trainer.config.env.env)):
+        if manifest.get(name) != now:
+            raise CheckpointError(f"{folder} was trained with {name} {manifest.get(name)}, not {now}")
+    described = Described.read(folder, files)
+    _check_spaces(trainer, described)
+    described.fill(trainer.policy)
+    try:
+        state = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
+        trainer.state_shape().check(state)
+        if state["step"] != manifest["step"]:
+            raise Misfit(f"step is {state['step']}, not {manifest['step']} as in {MANIFEST}")
+        lost = trainer.load_state_dict(state)
+        best = trainer.selection.best
+        if trainer.own_process and state["globals"] is not None:
+            restore_globals(state["globals"])
+        restored = Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"])
+    except Misfit as misfit:
+        raise CheckpointError(f"{folder / 'state.json'} is not as we write it: {misfit}") from None
+    except WRONG_CONTENT as error:
+        raise CheckpointError(f"{folder} holds a state that this version cannot read: {error!r}") from None
+    point_best(folder.parent, best[0] if best else None)
+    return restored
+
+
+def start_from(trainer: Trainer, folder: Path) -> list[str]:
+    """Give a fresh trainer the policy and normaliser of another run's checkpoint; what is worth saying of it."""
+    described = Described.read(folder, read_verified(folder)[1])
+    _check_spaces(trainer, described)
+    critic = described.facts["critic"]
+    without_critic = {"critic_hidden_sizes"} if not (critic and trainer.policy.has_critic) else set()
+    built, wanted = described.config(), trainer.config.policy
+    # A user's encoder may have moved to another file since; whether the weights fit is seen when they are loaded.
+    moved = {"encoder"} if built.own_encoder and wanted.own_encoder else set()
+    images = any(leaf.kind == "image" for leaf in trainer.policy.layout.leaves)
+    if not images and not built.own_encoder and not wanted.own_encoder:
+        moved = {"encoder"}  # none is used
+    theirs, mine = asdict(built), asdict(wanted)
+    for name in mine.keys() - ONLY_AT_FIRST - without_critic - moved:
+        if mine[name] != theirs[name]:
+            raise UsageError(f"{name}={mine[name]}, but init_from={folder} was made with {theirs[name]}; drop {name}")
+    # Without a critic on one side, the actor's half is loaded and the other left.
+    described.fill(trainer.policy, strict=not without_critic)
+    notes = [f"starting from the policy of {folder}"]
+    if trainer.policy.has_critic and not critic:
+        notes.append("that run had no critic; this one starts with a fresh critic")
+    return notes
+
+
+def _check_spaces(trainer: Trainer, described: Described) -> None:
+    for name in ("observation_space", "action_space"):
+        now, then = space_to_json(getattr(trainer.envs, name)), described.facts[name]
+        if then != now:
+            raise CheckpointError(
+                f"the env's {name} is not the one that {described.folder} was made for: it was {then}, now it is {now}"
+            )

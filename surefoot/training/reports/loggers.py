@@ -1,0 +1,126 @@
+"""Where rows of metrics go: the run's own files, and TensorBoard beside them."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from surefoot.errors import UsageError
+from surefoot.runs.events import EventFile
+from surefoot.training.callbacks import Callback
+from surefoot.training.evaluation.video import record
+
+if TYPE_CHECKING:
+    from surefoot.runs import RunDirectory
+    from surefoot.training.trainer import Trainer
+
+
+def json_number(name: str, value: Any) -> float | int | None:
+    """A row's value as JSON can hold it: a number, or null for what is missing or not finite."""
+    if value is None or isinstance(value, int):
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"the row's {name!r} is {value!r}; a callback may add numbers only") from None
+    return number if math.isfinite(number) else None
+
+
+class OnlyOriginal(Callback):
+    """Stands between the user's callbacks and ours: a forked copy of the process does not come to what writes files."""
+
+    def _check(self, trainer: Trainer, *_: Any) -> None:
+        trainer.original.end_copies()
+
+    _always: Any = _check
+    on_start = on_rollout = on_update = on_log = on_evaluation = on_try = on_warning = on_end = on_exit = _always
+
+
+class FileLog(Callback):
+    """`metrics.jsonl`, the record, `timings.jsonl`, kept apart so that equal runs have equal metrics, and `log.txt`."""
+
+    def __init__(self, run: RunDirectory, unwritten: dict[str, list[str]] | None = None) -> None:
+        self._run, self._over = run, False
+        self._metrics, self._timings = run.open_logs(unwritten)
+
+    def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+        for name, value in row.items():
+            row[name] = json_number(name, value)
+        self._timings.write({"step": row["step"], **timing})
+        written = self._metrics.write(row)
+        if written:
+            trainer.recovered("metrics")
+        else:
+            trainer.follow()
+            free = shutil.disk_usage(self._run.path).free
+            trainer.trouble(
+                "metrics",
+                f"metrics could not be written to {self._run.metrics}: {self._metrics.error} ({free:,} bytes are "
+                "free). They are kept in memory; training goes on",
+            )
+
+    def on_warning(self, trainer: Trainer, message: str) -> None:
+        self._run.note(f"step {trainer.step}: {message}")
+        if not self._over:
+            self._run.set_status("degraded" if trainer.troubles else "running", step=trainer.step, **trainer.troubles)
+
+    def on_end(self, trainer: Trainer) -> None:
+        self._over = True  # from here on the session says how the run stands
+        self._metrics.close()
+        self._timings.close()
+        if lost := len(self._metrics.pending):
+            trainer.warn(f"the last {lost} rows of metrics are lost: {self._metrics.error}")
+
+
+class TensorBoardLog(Callback):
+    """Event files that TensorBoard reads, one scalar per metric under its own name."""
+
+    def __init__(self, run: RunDirectory, step: int = 0) -> None:
+        # A resumed run writes another file and disowns what the last one wrote beyond its checkpoint.
+        self._events = run.adopt(EventFile(run.tensorboard, purge_step=step + 1 if step else None))
+
+    def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+        scalars = {**row, "steps_per_second": timing["steps_per_second"]}
+        del scalars["step"]
+        self._events.write(row["step"], {name: x for name, x in scalars.items() if x is not None})
+
+    def on_end(self, trainer: Trainer) -> None:
+        self._events.close()
+
+
+class VideoLog(Callback):
+    """A video of one greedy episode every so many steps. One that fails is a trouble, not the end of a run."""
+
+    def __init__(self, run: RunDirectory, make: Callable[[], Any], every: int, step: int = 0) -> None:
+        self._run, self._make, self._every = run, make, every
+        self._next = step - step % every + every
+
+    def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        step, config = trainer.step, trainer.config.run
+        if step < self._next or trainer.abandon():
+            return
+        self._next = step - step % self._every + self._every
+        trainer.follow()
+        file = self._run.videos / f"{step}.mp4"
+        try:
+            file.parent.mkdir(exist_ok=True)
+            with trainer.timer.phase("video"):
+                record(
+                    {"trained": trainer.agent},
+                    self._make,
+                    file,
+                    seed=trainer.seed,
+                    max_steps=config.eval_max_steps,
+                    abandon=trainer.abandon,
+                )
+        except Exception as error:
+            trainer.follow()  # deleted in the middle of it: that is the end
+            free = shutil.disk_usage(self._run.path).free
+            trainer.trouble(
+                "video",
+                f"{file} could not be made: {error} ({free:,} bytes are free). Training goes on and tries again",
+            )
+        else:
+            trainer.recovered("video")

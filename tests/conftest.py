@@ -26,3 +26,18 @@ def _own_directory(tmp_path, monkeypatch):
 def _another_user(tmp_path_factory, monkeypatch):
     """The key that signs a user's own runs lies in their home, which tests leave alone."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """`sampled(n)`: of a test's parameters n, spread over all of them, are quick tests; the others are slow ones."""
+    families = {}
+    for item in items:
+        if item.get_closest_marker("sampled") is not None and hasattr(item, "callspec"):
+            families.setdefault((item.module, item.cls, item.originalname), []).append(item)
+    for cases in families.values():
+        wanted = cases[0].get_closest_marker("sampled").args[0]
+        kept = {round(at * (len(cases) - 1) / max(wanted - 1, 1)) for at in range(wanted)}
+        for at, case in enumerate(cases):
+            if at not in kept:
+                case.add_marker(pytest.mark.slow)

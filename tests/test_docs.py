@@ -41,6 +41,7 @@ def test_readme_and_ci_run_the_same_test_command():
     assert command in (ROOT / "CONTRIBUTING.md").read_text().splitlines()
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("words", list(commands()))
 def test_every_command_in_the_docs_works(words, capsys):
     if words[0] == "train":
@@ -54,6 +55,7 @@ def test_every_command_in_the_docs_works(words, capsys):
     assert main(words) == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("code", list(examples()))
 def test_every_python_example_in_the_docs_runs(code, monkeypatch):
     real = surefoot.train
@@ -107,5 +109,9 @@ def test_ci_installs_whatever_tests_are_skipped_without():
     tests = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     needed = {name for text in tests for name in re.findall(r'importorskip\("(\w+)"\)', text)}
     assert {"envpool", "pettingzoo"} <= needed
-    installed = set(re.findall(r"\w+", " ".join(line for line in script.splitlines() if "pip install" in line)))
+    installed = set(
+        re.findall(
+            r"\w+", " ".join(line for line in script.splitlines() if "pip install" in line or "install_with" in line)
+        )
+    )
     assert {brought_by.get(name, name) for name in needed} <= installed

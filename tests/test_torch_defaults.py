@@ -193,6 +193,7 @@ def undisturbed(tmp_path_factory):
     return of
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("kind", DISTURBANCES)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_an_env_that_does_it_in_a_step_changes_nothing(name, kind, undisturbed):
@@ -200,6 +201,7 @@ def test_an_env_that_does_it_in_a_step_changes_nothing(name, kind, undisturbed):
     assert train(name, DISTURBANCES[kind], "step") == expected
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", DISTURBANCES)
 @pytest.mark.parametrize(
     ("name", "moment"), [("torch", "made"), ("own", "made"), ("own", "before"), ("torch", "reset")]
@@ -222,6 +224,7 @@ def kept():
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", DISTURBANCES)
 @pytest.mark.parametrize("name", ["native", "torch", "own"])
 def test_what_an_env_has_set_holds_for_its_own_steps(name, kind):
@@ -245,6 +248,7 @@ def test_what_an_env_has_set_holds_for_its_own_steps(name, kind):
     assert len(set(seen)) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", DISTURBANCES)
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_a_registered_env_trains_evaluates_and_resumes_the_same(engine, kind, tmp_path):

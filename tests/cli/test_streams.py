@@ -72,6 +72,7 @@ def each(nursery, **streams):
         yield words, nursery.run(with_streams, words=words, **streams)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=["stdin", "stdout", "stderr", "all"])
 def test_every_command_works_with_closed_streams(nursery, closed):
     for words, child in each(nursery, closed=closed):
@@ -117,6 +118,7 @@ def test_a_failed_command_keeps_its_code_on_a_full_stdout(nursery):
     assert "there is no run 'nowhere'" in child.err
 
 
+@pytest.mark.slow
 def test_a_real_process_with_every_stream_closed_trains(tmp_path):
     program = Path(sys.executable).with_name("surefoot")
     words = " ".join(command("run", eval_every=None, total_steps=64))

@@ -91,6 +91,7 @@ def test_plain_lines_break_between_numbers(monkeypatch, columns):
     assert re.search(r"entropy \d\.\d\d", screen.text)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "words",
     [

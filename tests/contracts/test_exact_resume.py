@@ -65,6 +65,7 @@ def same(left, right):
     assert left.result["eval"] == right.result["eval"]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("env", quick(ENVS, "CartPole-v1", "Pendulum-v1"))
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tmp_path):

@@ -72,6 +72,7 @@ CRITICS = [name for name in ALGORITHMS if name != "reinforce"]
 PLAIN = [(name, "parameter") for name in CRITICS]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("algo", "std"), quick(product(CRITICS, ["parameter", "state", "gsde"]), *PLAIN, ("ppo", "gsde"))
 )

@@ -15,6 +15,7 @@ from tests.contracts.test_exact_resume import settings as resume_settings
 from tests.marks import quick
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("algo", "resample"), quick(product(ALGORITHMS, [None, 5]), ("ppo", 5), ("trpo", None), ("a2c", None))
 )
@@ -38,6 +39,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bounds", ["clip", "tanh"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['algo']}-{case['action']}-{case['memory']}")
 def test_with_memory_masks_and_hybrid_actions(case, bounds, tmp_path):

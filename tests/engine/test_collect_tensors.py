@@ -69,6 +69,7 @@ def assert_same(one, other):
             assert left == right
 
 
+@pytest.mark.sampled(9)
 @MODES
 @pytest.mark.parametrize("policy", [{}, {"memory": "gru", "memory_size": 4}, {"memory": "lstm", "memory_size": 4}])
 @pytest.mark.parametrize("how", [{}, {"reset_each_rollout": True}, {"episodes_per_env": 2}], ids=str)

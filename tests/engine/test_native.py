@@ -60,6 +60,7 @@ def learners(name, space, memory="none", **settings):
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_discrete_observations_are_served(name, tmp_path):
     """One-hot: there is nothing to learn before the MLPs."""
@@ -115,6 +116,7 @@ def short(env, engine, tmp_path, **settings):
     return surefoot.train(env, run_dir=tmp_path / engine, engine=engine, **base | settings)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("env", "settings"),
     [

@@ -70,6 +70,7 @@ def same(one, other):
     assert one.terminated.any() or one.truncated.any()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("settings", [{}, {"reset_each_rollout": True}, {"memory": "gru"}, {"memory": "lstm"}])
 @pytest.mark.parametrize("hurry", [False, True], ids=["chance", "hurry"])
 @pytest.mark.parametrize(("env", "limit"), [("CartPole-v1", None), ("CartPole-v1", 9), ("Pendulum-v1", 15)])

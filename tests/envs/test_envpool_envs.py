@@ -295,6 +295,7 @@ def test_the_real_atari_has_its_layout_and_whole_games():
     envs.close()
 
 
+@pytest.mark.slow
 def test_the_real_one_on_the_command_line(capsys):
     pytest.importorskip("envpool")
     words = ["--total-steps", "2048", "--seed", "0", "--eval-episodes", "2", "--json"]

@@ -126,6 +126,7 @@ def test_steps_do_not_share_their_arrays():
     assert all((second.final_obs[index] == copies[index]).all() for index in range(4))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("env", ENVS)
 @pytest.mark.parametrize("direction", ["native to gym", "gym to native", "native to native"])
 def test_each_resumes_what_the_other_began(env, direction):

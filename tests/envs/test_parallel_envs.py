@@ -267,6 +267,7 @@ def settings(algo):
     return {**QUICK, **whole, **length, **every, "normalize_observations": True, "normalize_rewards": True}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, tmp_path):
     env = f"pettingzoo:{FILE}:RandomWorld"

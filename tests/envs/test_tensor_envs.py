@@ -33,6 +33,7 @@ def test_a_ready_vector_env_is_reset_once_with_the_seed_of_the_run(tensors):
     assert None not in plain.envs[0].seeds
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_algorithm_trains_on_tensors(algo, mode):

@@ -118,6 +118,7 @@ def play(envs, steps):
     return [envs.step(zeros(envs)) for _ in range(steps)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("config", "steps"),
     [
@@ -346,6 +347,7 @@ def test_an_env_that_raises_is_named_and_its_traceback_shown(start, how, error, 
     assert caught.value.__notes__[-1].endswith(error)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("how", "words", "trace"),
     [

@@ -99,8 +99,8 @@ def with_little_memory(words):
     [
         (["--num-envs=1e6", "--rollout-length=1e5", "--total-steps=1e12"], "GiB"),
         (["--num-envs=1000", "--rollout-length=1e8", "--total-steps=1e12"], "GiB"),
-        (["--hidden-sizes", "1e12"], "hidden_sizes"),
-        (["--hidden-sizes", "1e6", "1e6"], "hidden_sizes"),
+        (["--hidden-sizes", "1e12"], "--hidden-sizes"),
+        (["--hidden-sizes", "1e6", "1e6"], "--hidden-sizes"),
         (["--threads=1e9"], "threads"),
         (["--threads=1e5"], "threads"),
     ],

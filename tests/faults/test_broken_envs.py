@@ -218,6 +218,7 @@ def assert_blamed(said, where):
     assert f'File "{ENVS}"' in said.partition("Traceback")[2]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(("where", "at"), [("step", 70), ("reset", 5), ("close", 1)])
 def test_an_env_that_calls_sys_exit_is_an_env_that_raises(capsys, where, at, workers):

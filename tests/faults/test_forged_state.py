@@ -217,6 +217,7 @@ def own_process(tmp_path_factory):
     return opened(path)
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize(("field", "value"), CASES, ids=lambda x: str(x)[:40])
 def test_a_field_of_another_shape_is_refused_by_name(own_process, tmp_path, field, value):
     run = forge(copy(own_process, tmp_path / "run"), "state.json", put(field, value))

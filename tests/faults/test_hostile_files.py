@@ -139,6 +139,7 @@ def forge(name, content):
     return harm
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", PATHS)
 def test_a_malicious_pickle_is_never_executed_under_any_name(whole, path):
     raw, zipped, array = evil_pickle(), evil_torch(), evil_numpy()
@@ -162,6 +163,7 @@ def put_json(name, value):
     return put(name, value if isinstance(value, bytes) else json.dumps(value).encode())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", ["look", "resume", "eval", "list", "like"])
 def test_files_of_wrong_content_end_in_an_error_of_ours(whole, path):
     odd = {"a list": [], "a number": 5, "a text": "x", "null": None, "nothing": b"", "half": b'{"a": ', "deep": DEEP}
@@ -217,6 +219,7 @@ def entry(name, size=2, sha256="44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e83
     return change(files={name: {"bytes": size, "sha256": sha256}})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("path", ["load", "resume", "eval", "init-from"])
 def test_hostile_manifests_are_refused(whole, path):
     Path("x").write_text("{}", encoding="utf-8")
@@ -257,6 +260,7 @@ def test_odd_directories_among_the_checkpoints_are_no_checkpoints(whole, tmp_pat
 FOLDERS = ("tensorboard", "videos", "crash")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", ["load", "resume", "eval", "list", "like", "init-from"])
 def test_nothing_outside_of_a_run_is_written_through_a_link(whole, tmp_path, path):
     """A `.lock` that is a link to somebody's keys, logs that are links to somebody's work."""
@@ -378,6 +382,7 @@ def naming(line, whole):
     return run
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("named", NAMED)
 @pytest.mark.parametrize("way", WAYS)
 def test_code_that_only_a_file_names_needs_a_word_from_the_user(whole, tmp_path, monkeypatch, capsys, way, named):

@@ -98,6 +98,7 @@ def die_before_the_best(run_dir, step):
     surefoot.train(**TINY, run_dir=run_dir, callbacks=[Die()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", quick(range(PARTS), 0))
 def test_a_kill_at_any_point_of_a_save_leaves_a_run_that_loads_and_goes_on(nursery, whole, tmp_path, part):
     best = whole.result["best"]["step"]
@@ -203,6 +204,7 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_start(whole, tmp_path)
     same(surefoot.resume(run, progress=False), whole)
 
 
+@pytest.mark.slow
 def test_random_terms_and_interrupts_change_no_byte_of_a_run(nursery, whole, tmp_path):
     """As on a cluster that moves a job about: each process saves and leaves, the next one goes on."""
     path, dice, stopped, longest = tmp_path / "stopped", random.Random(1), 0, 0.2

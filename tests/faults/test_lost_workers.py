@@ -116,6 +116,7 @@ def kill_in(phase, number, words, mark):
     return marked_cli(words, mark)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=["SIGKILL", "SIGSEGV"])
 @pytest.mark.parametrize("phase", ["start", "reset", "step", "evaluation", "save", "shutdown"])
 def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_from_its_checkpoint(nursery, tmp_path, phase, number):
@@ -138,6 +139,7 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_from_its_checkpoin
     assert opened(path).result["total_steps"] == 1600
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("phase", ["reset", "step", "evaluation", "save"])
 def test_a_worker_that_is_killed_is_replaced_in_any_phase(nursery, tmp_path, phase):
     path = tmp_path / "run"
@@ -148,6 +150,7 @@ def test_a_worker_that_is_killed_is_replaced_in_any_phase(nursery, tmp_path, pha
     assert nothing_is_left(phase, nursery)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_to_a_run_with_workers_leaves_none_and_it_goes_on_exactly(nursery, whole, tmp_path, number):
     path = tmp_path / "run"
@@ -203,6 +206,7 @@ def test_a_parent_killed_at_random_leaves_nothing_and_the_run_changes_no_byte(nu
     same(opened(path), whole)
 
 
+@pytest.mark.slow
 def test_a_real_process_killed_from_outside_leaves_no_worker(tmp_path):
     program = Path(sys.executable).with_name("surefoot")
     with subprocess.Popen(
@@ -227,6 +231,7 @@ def fatal(path, how, *words, **kwargs):
     return [*command(path, **WORKERS | changes), f"--env-kwargs={given}", *words]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -282,6 +287,7 @@ def test_settings_of_workers_that_mean_nothing_are_refused(capsys, words, said):
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_auto_writes_down_what_it_found_and_changes_no_byte(nursery, whole, tmp_path):
     path = tmp_path / "run"
     child = nursery.run(cli, words=command(path, workers="auto")).ended(0)

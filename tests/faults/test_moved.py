@@ -85,6 +85,7 @@ def files_in(path):
     return [found for found in path.rglob("*") if found.is_file()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("phase", ["start", "update", "save", "evaluation", "last update", "final evaluation"])
 def test_a_run_that_is_renamed_goes_on_in_its_new_place(nursery, whole, phase):
     child = nursery.run(during, phase=phase, action="rename", words=command(OLD)).ended(0)
@@ -141,6 +142,7 @@ def rename_at_operation(number, words):
     return main(words)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [0, 5, 12, 16, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_rename_in_the_middle_of_a_save_loses_nothing(nursery, whole, number):
     for point in count() if number is None else [number]:
@@ -198,6 +200,7 @@ def test_a_failed_run_does_not_bring_a_deleted_directory_back(nursery):
     assert not OLD.exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("phase", ["start", "update", "save", "evaluation", "last update", "final evaluation"])
 def test_a_run_whose_directory_is_deleted_stops_and_brings_nothing_back(nursery, phase):
     words = command(OLD, total_steps=3200 if phase == "update" else 1600)

@@ -123,6 +123,7 @@ def test_training_on_a_disk_that_cannot_be_written_fails_before_any_env_starts(n
     assert not Path("an env was made").exists()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("_mounts")
 @pytest.mark.parametrize(
     ("words", "code", "said"),
@@ -225,6 +226,7 @@ def signalled_once(words):
     return signalled_in("update", signal.SIGTERM, words)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_any_name_is_trained_resumed_evaluated_and_listed(nursery, whole, capsys, name):
     path = Path("runs") / "x" / name if name == "latest" else Path(name)
@@ -252,6 +254,7 @@ def test_the_next_command_that_a_finished_run_prints_can_be_pasted(nursery, whol
         nursery.run(cli, words=words).ended(0)
 
 
+@pytest.mark.slow
 def test_a_real_process_from_a_real_shell_is_stopped_and_goes_on(whole, tmp_path):
     """No nursery: the program as it is installed, Ctrl-C to its process group, its last line pasted."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.faults.runs import command, opened, same
 
 
+@pytest.mark.slow
 def test_the_hash_seed_of_python_changes_no_byte(whole, tmp_path):
     """Real interpreters: PYTHONHASHSEED acts only when one starts."""
     program = Path(sys.executable).with_name("surefoot")

@@ -104,6 +104,7 @@ def signalled_in(phase, number, words):
     return main(words)
 
 
+@pytest.mark.sampled(3)
 @BOTH
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_signal_in_any_phase_leaves_a_run_that_goes_on_exactly(nursery, whole, tmp_path, phase, number):
@@ -117,6 +118,7 @@ def test_a_signal_in_any_phase_leaves_a_run_that_goes_on_exactly(nursery, whole,
     same(run, whole)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("phase", ["rollout", "update", "save", "final evaluation"])
 def test_a_terminal_that_is_closed_leaves_a_run_that_goes_on_exactly(nursery, whole, tmp_path, phase):
     path = tmp_path / "run"
@@ -173,6 +175,7 @@ def warned_and_killed(number, words):
     return signalled_in("update", number, words)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=["SIGUSR1", "SIGUSR2"])
 def test_the_warning_of_a_scheduler_saves_after_the_update_and_the_run_goes_on(nursery, whole, tmp_path, number):
     path = tmp_path / "run"
@@ -236,6 +239,7 @@ def hang_in_c():
 HANGS = {"python": sleep_in_python, "c": hang_in_c}
 
 
+@pytest.mark.sampled(2)
 @BOTH
 @pytest.mark.parametrize("phase", ["rollout", "update", "save", "evaluation", "final evaluation"])
 def test_a_second_signal_stops_at_once(nursery, whole, tmp_path, phase, number):
@@ -254,6 +258,7 @@ def test_a_second_signal_stops_at_once(nursery, whole, tmp_path, phase, number):
     same(opened(path), whole)
 
 
+@pytest.mark.sampled(1)
 @BOTH
 def test_an_update_that_outlasts_the_patience_is_left_and_the_last_checkpoint_goes_on(nursery, whole, tmp_path, number):
     path = tmp_path / "run"
@@ -267,6 +272,7 @@ def test_an_update_that_outlasts_the_patience_is_left_and_the_last_checkpoint_go
     same(opened(path), whole)
 
 
+@pytest.mark.sampled(1)
 @BOTH
 @pytest.mark.parametrize("phase", ["rollout", "evaluation"])
 def test_a_main_thread_that_hangs_in_c_code_is_ended_by_the_watcher(nursery, whole, tmp_path, phase, number):

@@ -104,6 +104,7 @@ def play_gymnasium(env, seed, actions):
     return rows, taken
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_episodes_have_gymnasiums_bits(library, kind):
     """Reset, every step and its end, with random, extreme and energetic actions."""

@@ -94,6 +94,7 @@ def failing(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_an_allocation_that_fails_anywhere_is_a_memory_error(failing):
     """On any thread, between any barriers; the next call is as good as ever."""
     assert {name: wrong for name, (_, wrong) in failing["calls"].items() if wrong} == {}

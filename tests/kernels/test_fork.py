@@ -70,6 +70,7 @@ def expected(memory):
     return EveryCall(memory, threads=1).every()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("last", CALLS)
 def test_a_child_makes_any_call_after_any_of_its_parent(memory, expected, last):
     calls = EveryCall(memory)
@@ -90,6 +91,7 @@ def test_a_grandchild_does_too(memory, expected):
     assert in_child(lambda: in_child(lambda: differing(calls, expected))) == []  # its parent makes no call
 
 
+@pytest.mark.sampled(1)
 def test_networks_end_in_a_child_as_they_do_elsewhere(memory, expected):
     calls = [EveryCall(memory) for _ in range(3)]
     calls[0].values()
@@ -105,6 +107,7 @@ def test_networks_end_in_a_child_as_they_do_elsewhere(memory, expected):
     assert [differing(one, expected) for one in calls] == [[], [], []]
 
 
+@pytest.mark.sampled(1)
 def test_a_fork_in_the_middle_of_another_threads_calls(memory, expected):
     """Locks, rounds and buffers of the network are in any state."""
     calls, over = EveryCall(memory), threading.Event()

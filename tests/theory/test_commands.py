@@ -16,6 +16,7 @@ def run(*words, code=0):
     assert main(["theory", *words]) == code
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("study", theory.STUDIES)
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_every_study_prints_numbers_and_draws(study, kind, capsys, tmp_path):
@@ -38,6 +39,7 @@ def test_json_is_one_line_without_anything_that_is_no_json(study, capsys):
     assert found["picture"] is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

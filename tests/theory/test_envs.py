@@ -64,6 +64,7 @@ def test_a_random_walk_earns_the_exact_return(name, kwargs):
 @pytest.mark.parametrize(("name", "kwargs"), [("surefoot/Cliff-v0", {}), ("surefoot/Cliff-v0", {"blind": True})])
 def test_the_trainer_learns_and_its_numbers_are_the_exact_ones(name, kwargs):
     settings = {"total_steps": 8192, "learning_rate": 0.02, "gamma": 0.95, "seed": 0, "env_kwargs": kwargs, **QUICK}
+    settings["num_minibatches"] = 4
     run = surefoot.train(name, **settings)
     agent = surefoot.load(run)
     mdp = gym.make(name, **kwargs).unwrapped.mdp

@@ -321,6 +321,7 @@ def sampled_rollout(mdp, policy, rng, num_envs=16, length=32):
     return fill_values(rollout, policy)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("num_envs", "length", "least", "most"), [(4, 8, 70, 99), (16, 32, 95, 100)])
 def test_how_often_a_sampled_trpo_step_raises_the_return(num_envs, length, least, most):
     """No theorem: counted over 100 seeded MDPs, with an untrained critic, for 32 and for 512 samples.

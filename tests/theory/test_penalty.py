@@ -45,6 +45,7 @@ def test_one_state_by_hand():
     np.testing.assert_allclose(best[:, 1] - 0.5, (np.sqrt(5.0) - 2.0) / 2.0, rtol=1e-8)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("gamma", [0.1, 0.5, 0.9])
 def test_every_step_of_the_bound_improves_until_it_converges(gamma):
     rng = np.random.default_rng(1)

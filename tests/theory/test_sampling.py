@@ -20,6 +20,7 @@ def setup(kind):
     return rng, mdp, worlds.random_policy(rng, mdp), worlds.random_policy(rng, mdp)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["endless", "ending", "cliff"])
 def test_every_estimator_converges_to_its_exact_value_at_the_right_rate(kind):
     rng, mdp, old, new = setup(kind)

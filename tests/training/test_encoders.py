@@ -164,6 +164,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("observation", "action", "memory", "masked", "more"), CASES)
 @pytest.mark.parametrize("algo", ["ppo", "trpo"])
 def test_it_goes_with_every_space_mask_and_memory(algo, observation, action, memory, masked, more):

@@ -144,6 +144,7 @@ def test_a_resumed_run_goes_on_in_the_same_one_and_sends_no_row_twice():
     assert {"update": "m-1", "status": "RUNNING"} in later
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("at", ["import", "init", "log", "finish"])
 @pytest.mark.parametrize(
     ("does", "said"),

@@ -49,6 +49,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ENGINES)
 def test_same_seed_same_bytes(name, tmp_path):
     def train(job):

@@ -57,6 +57,7 @@ def test_the_written_config_has_a_number_of_minibatches():
     assert surefoot.train(envs, "trpo", **ready).config["value_minibatches"] == 6  # of its own six envs
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_same_seed_same_bytes(algo, tmp_path):
     extras = {"normalize_observations": True, "normalize_rewards": True, "seed": 7}

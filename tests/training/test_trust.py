@@ -88,6 +88,7 @@ def asked(words, capsys):
     return bool(code)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("named", NAMED)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_user_typed_once_needs_no_word_in_that_run(named, way, capsys):

@@ -402,8 +402,9 @@ class TestLeaving:
         )
         ours = subprocess.Popen([sys.executable, "-c", program])
         try:
-            wait_until(lambda: ffmpegs(ours.pid))
-            (encoder,) = ffmpegs(ours.pid)
+            found = []  # kept at once: while a process becomes ffmpeg it has no name for a moment
+            wait_until(lambda: found.extend(ffmpegs(ours.pid)) or found)
+            encoder = found[0]
             wait_until(lambda: list(tmp_path.glob(".tmp-*.mp4")))
         finally:
             ours.send_signal(signal.SIGKILL)

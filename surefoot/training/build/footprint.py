@@ -127,7 +127,7 @@ def _rollout(plan: Plan, encoder: Part) -> int:
     """What is stored of every step, and the copies of observations that are made of all of them."""
     actions, layout = plan.actions, plan.layout
     numbers = int(np.prod(layout.shape, dtype=np.int64))
-    action = int(np.prod(actions.shape, dtype=np.int64)) * torch.empty(0, dtype=actions.dtype).element_size()
+    action = int(np.prod(actions.shape, dtype=np.int64)) * actions.dtype.itemsize
     each = _row(layout) + 2 * action + 2 * F * actions.num_params + COLUMNS
     each += 2 * F * actions.num_noise  # drawn for the whole rollout
     if plan.policy.std == "gsde":

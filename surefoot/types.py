@@ -154,7 +154,6 @@ class Rollout:
     remaining: float = 1.0  # share of the step budget still ahead at the start of this rollout, for schedules
     context: Context | None = None  # of a policy with memory, over the T+1 observations
     final_memory: Tensor | None = None  # [K, M] the memory before each final observation
-    compiled: Any = None  # twins of what is computed over it (`kernels.scan`); None: the functions themselves
 
     @property
     def done(self) -> Tensor:
@@ -191,7 +190,8 @@ class Context:
     def rows(self, envs: Tensor) -> Tensor:
         """Where the samples of these envs stand in the batch, time-major."""
         steps, count = self.start.shape
-        return (envs.new_tensor(range(steps))[:, None] * count + envs).flatten()
+        time = envs.new_ones(steps).cumsum(0) - 1
+        return (time[:, None] * count + envs).flatten()
 
 
 @dataclass(slots=True)
@@ -240,23 +240,6 @@ class Outputs:
     log_prob: Tensor  # [B] of the batch's actions
     distribution: Distribution
     value: Tensor  # [B]
-
-
-@dataclass(frozen=True, slots=True)
-class LossSpec:
-    """A loss made of known parts, which compiled kernels can run: −E[surrogate − β·KL] + c_v·L_V − c_e·H.
-
-    It must say what the algorithm's own `loss` computes; a test holds the two together.
-    """
-
-    surrogate: str  # of a sample: "log_prob" log π·Â, "ratio" r·Â, "clip" min(r·Â, clip(r)·Â), "none"
-    clip_ratio: float = 0.0
-    kl_coef: float = 0.0  # β, of the exact KL(old‖new)
-    value_coef: float = 0.0
-    value_loss: str = "mse"
-    value_clip: float | None = None
-    entropy_coef: float = 0.0
-    metrics: tuple[str, ...] = ()  # besides the loss's terms
 
 
 Metrics: TypeAlias = "dict[str, Tensor]"  # scalars, still on the device; read once per update

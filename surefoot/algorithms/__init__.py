@@ -14,8 +14,10 @@ from surefoot.algorithms.vpg import VPG
 from surefoot.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from surefoot.engine.losses import Loss
     from surefoot.engine.torch.learner import Learner
-    from surefoot.types import Batch, LossSpec, Rollout
+    from surefoot.math.operations import Operations
+    from surefoot.types import Batch, Rollout
 
 
 class Algorithm(Protocol):
@@ -32,11 +34,11 @@ class Algorithm(Protocol):
         """Whole episodes per env and update, or None for rollouts of fixed length."""
         ...
 
-    def spec(self, remaining: float) -> LossSpec | None:
-        """The loss in terms of known parts, for compiled kernels; None: it is learned in PyTorch."""
+    def terms(self, remaining: float) -> Loss | None:
+        """The loss, declared, so that compiled kernels may compute it; None: it is learned in PyTorch."""
         ...
 
-    def estimate(self, rollout: Rollout) -> Batch: ...
+    def estimate(self, rollout: Rollout, operations: Operations = ...) -> Batch: ...
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]: ...
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from surefoot.algorithms.parts import AdvantageConfig, Base, JointLossConfig, estimate, joint_loss, joint_spec
+from surefoot.algorithms.parts import AdvantageConfig, Base, JointLossConfig, estimate, joint_loss
 from surefoot.algorithms.reinforce import ONE_PASS
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
+from surefoot.engine.losses import LOG_PROB, Loss
+from surefoot.math.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from surefoot.engine.torch.learner import Learner
-    from surefoot.types import Batch, LossSpec, Metrics, Outputs, Rollout
+    from surefoot.math.operations import Operations
+    from surefoot.types import Batch, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,16 +39,12 @@ class A2C(Base[Config]):
 
     config_type = Config
 
-    def estimate(self, rollout: Rollout) -> Batch:
-        return estimate(rollout, self.config)
+    def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
+        return estimate(rollout, self.config, operations)
 
-    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
-        surrogate = batch.mean(outputs.log_prob * batch.advantage)
-        return joint_loss(surrogate, outputs, batch, self.config)
-
-    def spec(self, remaining: float) -> LossSpec:
-        return joint_spec("log_prob", self.config)
+    def terms(self, remaining: float) -> Loss:
+        return joint_loss(LOG_PROB, self.config)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        minibatch, spec = self.config.normalize_advantage == "minibatch", self.spec(rollout.remaining)
-        return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, spec=spec, normalize=minibatch)
+        loss, minibatch = self.current_loss(rollout.remaining), self.config.normalize_advantage == "minibatch"
+        return learner.epochs(loss, self.estimate, rollout, ONE_PASS, normalize=minibatch)

@@ -10,7 +10,6 @@ the damping in F, so a little shorter). The critic is fitted by gradient descent
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from surefoot.algorithms.parts import (
@@ -20,20 +19,18 @@ from surefoot.algorithms.parts import (
     EntropyConfig,
     Normalize,
     critic_loss,
-    critic_spec,
     estimate,
-    ratio_of,
 )
 from surefoot.engine.config import CollectConfig, GradientConfig, Minibatches
+from surefoot.engine.losses import RATIO, Loss
 from surefoot.errors import UsageError
+from surefoot.math.operations import OPERATIONS
 from surefoot.settings import setting
-from surefoot.types import LossSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from surefoot.engine.torch.learner import Learner
-    from surefoot.types import Batch, Outputs, Rollout
+    from surefoot.math.operations import Operations
+    from surefoot.types import Batch, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,39 +60,23 @@ class Config(CollectConfig, AdvantageConfig, EntropyConfig, CriticConfig, Gradie
             raise UsageError("the natural step is taken on the whole rollout; use normalize_advantage=batch")
 
 
-def surrogate(outputs: Outputs, batch: Batch, entropy_coef: float) -> Tensor:
-    """L(θ) = E[r_t(θ) · Â_t] + c_e·H."""
-    gain = batch.mean(ratio_of(outputs, batch) * batch.advantage)
-    return gain + entropy_coef * batch.mean(outputs.distribution.entropy()) if entropy_coef else gain
-
-
-def surrogate_spec(config: EntropyConfig) -> LossSpec:
-    """`surrogate`, for compiled kernels."""
-    return LossSpec("ratio", entropy_coef=config.entropy_coef)
-
-
 class NPG(Base[Config]):
     """One natural step for the actor, several gradient passes for the critic."""
 
     config_type = Config
     train_actor = False
 
-    def estimate(self, rollout: Rollout) -> Batch:
-        return estimate(rollout, self.config)
+    def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
+        return estimate(rollout, self.config, operations)
 
-    def objective(self, outputs: Outputs, batch: Batch) -> Tensor:
-        return surrogate(outputs, batch, self.config.entropy_coef)
-
-    def spec(self, remaining: float) -> LossSpec:
-        return surrogate_spec(self.config)
+    def terms(self, remaining: float) -> Loss:
+        return Loss(RATIO, entropy_coef=self.config.entropy_coef)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        batch = self.estimate(rollout)
+        batch, loss = self.estimate(rollout, learner.operations), self.terms(rollout.remaining)
         with learner.all_or_nothing():
-            spec = self.spec(rollout.remaining)
-            step, predicted = learner.natural_step(self.objective, batch, self.config, spec)
+            step, predicted = learner.natural_step(loss, batch, self.config)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             learner.flat.actor.add_(step)
-            loss = partial(critic_loss, config=self.config)
-            history = learner.fit_value(loss, batch, self.config, critic_spec(self.config))
+            history = learner.fit_value(critic_loss(self.config), batch, self.config)
             return learner.summarize(batch, history, once)

@@ -1,18 +1,22 @@
-"""Parts that several algorithms are made of: settings, the advantage estimate, the critic's loss, schedules."""
+"""Parts that several algorithms are made of: settings, the advantage estimate, the joint loss, schedules."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
-from surefoot.math.returns import gae, td_error
+from surefoot.engine.config import CriticRateConfig
+from surefoot.engine.losses import Loss, Surrogate
+from surefoot.math.operations import OPERATIONS
 from surefoot.math.statistics import standardize
 from surefoot.settings import Settings, setting
-from surefoot.types import Batch, LossSpec
+from surefoot.types import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surefoot.engine.losses import LossFunction
+    from surefoot.math.operations import Operations
     from surefoot.types import Metrics, Outputs, Rollout
 
 ConfigT = TypeVar("ConfigT")
@@ -31,17 +35,27 @@ class Base(Generic[ConfigT]):
         self.state: dict[str, float] = {}  # whatever changes over the run (β, say); saved with it
 
     def __init_subclass__(cls) -> None:
-        """A loss of its own is not what an inherited `spec` says."""
+        """A loss of its own is not what inherited `terms` say."""
         super().__init_subclass__()
-        if {"loss", "objective"} & vars(cls).keys() and "spec" not in vars(cls):
-            cls.spec = Base.spec  # type: ignore[method-assign]
+        if "loss" in vars(cls) and "terms" not in vars(cls):
+            cls.terms = Base.terms  # type: ignore[method-assign]
 
-    def spec(self, remaining: float) -> LossSpec | None:
-        """What `loss` (or `objective`) is made of, for compiled kernels; None: it is learned in PyTorch.
+    def terms(self, remaining: float) -> Loss | None:
+        """The loss, declared: what `loss` computes, in terms that compiled kernels know as well. None: it has others.
 
         `remaining`: the share of the step budget that is still ahead, for schedules.
         """
         return None
+
+    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The loss of a batch and its metrics, in PyTorch. Override it for a loss that `terms` cannot say."""
+        terms = self.terms(batch.remaining)
+        assert terms is not None, f"{type(self).__name__} declares no terms and has no loss"
+        return terms(outputs, batch)
+
+    def current_loss(self, remaining: float) -> LossFunction:
+        """What a learner is handed."""
+        return self.terms(remaining) or self.loss
 
     @property
     def episodes_per_env(self) -> int | None:
@@ -88,40 +102,26 @@ class CriticConfig(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointLossConfig(CriticConfig, EntropyConfig):
+class JointLossConfig(CriticConfig, CriticRateConfig, EntropyConfig):
     """A critic trained in one loss with the policy."""
 
     value_coef: float = setting(0.5, "c_v: weight of the critic's loss.", low=0.0)
-    critic_learning_rate: float | None = setting(
-        None, "α of the critic's own parameters; none: that of learning_rate.", above=0.0
-    )
 
 
-def estimate(rollout: Rollout, config: AdvantageConfig) -> Batch:
+def estimate(rollout: Rollout, config: AdvantageConfig, operations: Operations = OPERATIONS) -> Batch:
     """Advantages by GAE(λ), the critic's targets by TD(λ), everything flattened to `[B]`."""
-    advantage, value_target = advantages(rollout, config)
-    return flatten(rollout, advantage, value_target, config.normalize_advantage == "batch")
-
-
-def advantages(rollout: Rollout, config: AdvantageConfig) -> tuple[Tensor, Tensor]:
-    """(advantages, the critic's targets), both `[T, N]`."""
     value_lambda = config.gae_lambda if config.value_lambda is None else config.value_lambda
-    if rollout.compiled is not None:
-        settings = (config.gamma, config.gae_lambda, value_lambda, config.segment_length)
-        found: tuple[Tensor, Tensor] = rollout.compiled.advantages(rollout, *settings)
-        return found
-    delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, config.gamma)
-    delta = delta.masked_fill(~rollout.valid, 0.0)  # a step that is no transition says nothing to those before it
-    done = rollout.done
-    advantage = correction = gae(delta, done, config.gamma, config.gae_lambda, config.segment_length)
-    if value_lambda != config.gae_lambda:
-        correction = gae(delta, done, config.gamma, value_lambda, config.segment_length)
-    return advantage, rollout.value + correction
+    advantage, value_target = operations.advantages(
+        rollout, config.gamma, config.gae_lambda, value_lambda, config.segment_length
+    )
+    return flatten(rollout, advantage, value_target, config.normalize_advantage == "batch")
 
 
 def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize: bool) -> Batch:
     """`[T, N, ...]` → `[B, ...]`; invalid steps get weight 0 and a harmless advantage."""
-    weight = None if bool(rollout.valid.all()) else rollout.valid.flatten().to(advantage.dtype)
+    weight: Tensor | None = rollout.valid.flatten().to(advantage.dtype)
+    if rollout.valid.is_cpu and bool(rollout.valid.all()):  # elsewhere it would be a wait for the device
+        weight = None
     flat = advantage.flatten()
     if weight is not None:
         flat = flat.where(weight > 0, 0.0)
@@ -140,65 +140,31 @@ def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize
     )
 
 
-def critic_loss(value: Tensor, batch: Batch, config: CriticConfig) -> Tensor:
-    """E[(V(s) − target)²], or Huber's, optionally the larger of the clipped and the unclipped one."""
-
-    def distance(v: Tensor) -> Tensor:
-        error = v - batch.value_target
-        if config.value_loss == "mse":
-            return error * error
-        size = error.abs()
-        return (0.5 * error * error).where(size < 1.0, size - 0.5)
-
-    loss = distance(value)
-    if config.value_clip is not None:
-        near = batch.value + (value - batch.value).clamp(-config.value_clip, config.value_clip)
-        loss = loss.maximum(distance(near))
-    return batch.mean(loss)
-
-
-def joint_loss(surrogate: Tensor, outputs: Outputs, batch: Batch, config: JointLossConfig) -> tuple[Tensor, Metrics]:
-    """−surrogate + c_v·L_V − c_e·H, and the three terms."""
-    value_loss = critic_loss(outputs.value, batch, config)
-    entropy = batch.mean(outputs.distribution.entropy())
-    loss = -surrogate + config.value_coef * value_loss
-    if config.entropy_coef:  # a term times zero would still cost its backward pass
-        loss = loss - config.entropy_coef * entropy
-    return loss, {
-        "policy_loss": -surrogate.detach(),
-        "value_loss": value_loss.detach(),
-        "entropy": entropy.detach(),
-    }
-
-
-def joint_spec(surrogate: str, config: JointLossConfig, metrics: tuple[str, ...] = (), **more: float) -> LossSpec:
-    """What `joint_loss` is made of, for compiled kernels."""
-    return LossSpec(
+def joint_loss(
+    surrogate: Surrogate,
+    config: JointLossConfig,
+    *parameters: float,
+    kl_coef: float = 0.0,
+    metrics: tuple[str, ...] = (),
+) -> Loss:
+    """−E[surrogate − β·KL] + c_v·L_V − c_e·H."""
+    return Loss(
         surrogate,
+        parameters,
+        kl_coef=kl_coef,
         value_coef=config.value_coef,
         value_loss=config.value_loss,
         value_clip=config.value_clip,
         entropy_coef=config.entropy_coef,
         metrics=metrics,
-        **more,
     )
 
 
-def critic_spec(config: CriticConfig) -> LossSpec:
-    """`critic_loss` alone."""
-    return LossSpec("none", value_coef=1.0, value_loss=config.value_loss, value_clip=config.value_clip)
+def critic_loss(config: CriticConfig) -> Loss:
+    """L_V alone."""
+    return Loss(None, value_coef=1.0, value_loss=config.value_loss, value_clip=config.value_clip)
 
 
 def scheduled(value: float, schedule: Schedule, remaining: float) -> float:
     """`value`, or `value` falling linearly to zero with the share of the training that remains."""
     return value * remaining if schedule == "linear" else value
-
-
-def ratio_of(outputs: Outputs, batch: Batch) -> Tensor:
-    """r_t(θ) = π_θ(a_t|s_t) / π_old(a_t|s_t), as exp of the difference of logarithms."""
-    return (outputs.log_prob - batch.log_prob).exp()
-
-
-def approx_kl(outputs: Outputs, batch: Batch, ratio: Tensor) -> Tensor:
-    """E[(r − 1) − log r]: an unbiased, non-negative estimate of KL(old‖new) from the samples alone."""
-    return batch.mean(ratio.detach() - 1.0 - (outputs.log_prob.detach() - batch.log_prob))

@@ -19,21 +19,21 @@ from surefoot.algorithms.parts import (
     JointLossConfig,
     Normalize,
     Schedule,
-    approx_kl,
     estimate,
     joint_loss,
-    joint_spec,
-    ratio_of,
     scheduled,
 )
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
+from surefoot.engine.losses import Loss, Surrogate, ratio_of
+from surefoot.math.operations import OPERATIONS
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.torch.learner import Learner
-    from surefoot.types import Batch, LossSpec, Metrics, Outputs, Rollout
+    from surefoot.math.operations import Operations
+    from surefoot.types import Batch, Outputs, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,33 +45,29 @@ class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig
     normalize_advantage: Normalize = "minibatch"
 
 
+def clipped_gain(outputs: Outputs, batch: Batch, epsilon: float) -> Tensor:
+    """min(r·Â, clip(r, 1−ε, 1+ε)·Â)."""
+    ratio = ratio_of(outputs, batch)
+    return (ratio * batch.advantage).minimum(ratio.clamp(1.0 - epsilon, 1.0 + epsilon) * batch.advantage)
+
+
+CLIP = Surrogate(
+    clipped_gain, "clip", clipped=lambda ratio, epsilon: ratio != ratio.clamp(1.0 - epsilon, 1.0 + epsilon)
+)
+
+
 class PPOClip(Base[Config]):
     """−E[min(r·Â, clip(r)·Â)] + c_v·L_V − c_e·H."""
 
     config_type = Config
 
-    def estimate(self, rollout: Rollout) -> Batch:
-        return estimate(rollout, self.config)
+    def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
+        return estimate(rollout, self.config, operations)
 
-    def epsilon(self, remaining: float) -> float:
-        return scheduled(self.config.clip_ratio, self.config.clip_ratio_schedule, remaining)
-
-    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
-        epsilon = self.epsilon(batch.remaining)
-        ratio = ratio_of(outputs, batch)
-        clipped = ratio.clamp(1.0 - epsilon, 1.0 + epsilon)
-        surrogate = batch.mean((ratio * batch.advantage).minimum(clipped * batch.advantage))
-        loss, metrics = joint_loss(surrogate, outputs, batch, self.config)
-        return loss, {
-            **metrics,
-            "approx_kl": approx_kl(outputs, batch, ratio),
-            "clip_fraction": batch.mean((ratio != clipped).float()),
-        }
-
-    def spec(self, remaining: float) -> LossSpec:
-        told = ("approx_kl", "clip_fraction")
-        return joint_spec("clip", self.config, told, clip_ratio=self.epsilon(remaining))
+    def terms(self, remaining: float) -> Loss:
+        epsilon = scheduled(self.config.clip_ratio, self.config.clip_ratio_schedule, remaining)
+        return joint_loss(CLIP, self.config, epsilon, metrics=("approx_kl", "clip_fraction"))
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        minibatch, spec = self.config.normalize_advantage == "minibatch", self.spec(rollout.remaining)
-        return learner.epochs(self.loss, self.estimate, rollout, self.config, spec=spec, normalize=minibatch)
+        loss, minibatch = self.current_loss(rollout.remaining), self.config.normalize_advantage == "minibatch"
+        return learner.epochs(loss, self.estimate, rollout, self.config, normalize=minibatch)

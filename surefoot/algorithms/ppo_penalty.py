@@ -14,26 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surefoot.algorithms.parts import (
-    AdvantageConfig,
-    Base,
-    JointLossConfig,
-    Normalize,
-    approx_kl,
-    estimate,
-    joint_loss,
-    joint_spec,
-    ratio_of,
-)
+from surefoot.algorithms.parts import AdvantageConfig, Base, JointLossConfig, Normalize, estimate, joint_loss
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
+from surefoot.engine.losses import RATIO, Loss
 from surefoot.errors import UsageError
+from surefoot.math.operations import OPERATIONS
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from surefoot.engine.torch.learner import Learner
-    from surefoot.types import Batch, LossSpec, Metrics, Outputs, Rollout
+    from surefoot.math.operations import Operations
+    from surefoot.types import Batch, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,24 +52,16 @@ class PPOPenalty(Base[Config]):
         super().__init__(config)
         self.state = {"kl_coef": config.kl_coef}
 
-    def estimate(self, rollout: Rollout) -> Batch:
-        return estimate(rollout, self.config)
+    def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
+        return estimate(rollout, self.config, operations)
 
-    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
-        ratio = ratio_of(outputs, batch)
-        old = outputs.distribution.with_params(batch.dist_params)
-        kl = batch.mean(old.kl_to(outputs.distribution))
-        surrogate = batch.mean(ratio * batch.advantage) - self.state["kl_coef"] * kl
-        loss, metrics = joint_loss(surrogate, outputs, batch, self.config)
-        return loss, {**metrics, "approx_kl": approx_kl(outputs, batch, ratio)}
-
-    def spec(self, remaining: float) -> LossSpec:
-        return joint_spec("ratio", self.config, ("approx_kl",), kl_coef=self.state["kl_coef"])
+    def terms(self, remaining: float) -> Loss:
+        return joint_loss(RATIO, self.config, kl_coef=self.state["kl_coef"], metrics=("approx_kl",))
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        minibatch, spec = self.config.normalize_advantage == "minibatch", self.spec(rollout.remaining)
+        loss, minibatch = self.current_loss(rollout.remaining), self.config.normalize_advantage == "minibatch"
         used = self.state["kl_coef"]
-        metrics = learner.epochs(self.loss, self.estimate, rollout, self.config, spec=spec, normalize=minibatch)
+        metrics = learner.epochs(loss, self.estimate, rollout, self.config, normalize=minibatch)
         self.state["kl_coef"] = self.next_kl_coef(metrics["kl"])
         return {**metrics, "kl_coef": used}
 

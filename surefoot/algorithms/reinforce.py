@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 
 from surefoot.algorithms.parts import Base, EntropyConfig, Normalize, flatten
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
-from surefoot.math.returns import reward_to_go
+from surefoot.engine.losses import LOG_PROB, Loss
+from surefoot.math.operations import OPERATIONS
 from surefoot.settings import setting
-from surefoot.types import LossSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from surefoot.engine.torch.learner import Learner
-    from surefoot.types import Batch, Metrics, Outputs, Rollout
+    from surefoot.math.operations import Operations
+    from surefoot.types import Batch, Rollout
 
 ONE_PASS = EpochConfig(num_epochs=1, num_minibatches=1)
 
@@ -53,20 +52,12 @@ class Reinforce(Base[Config]):
         """Whole episodes, unless each rollout is an episode of its own horizon."""
         return None if self.config.reset_each_rollout else self.config.episodes_per_env
 
-    def estimate(self, rollout: Rollout) -> Batch:
-        scan = None if rollout.compiled is None else rollout.compiled.reverse_scan
-        returns = reward_to_go(rollout.reward, rollout.done, self.config.gamma, scan)
+    def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
+        returns = operations.reward_to_go(rollout.reward, rollout.done, self.config.gamma)
         return flatten(rollout, returns, returns, self.config.normalize_advantage != "none")
 
-    def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
-        policy_loss = -batch.mean(outputs.log_prob * batch.advantage)
-        entropy = batch.mean(outputs.distribution.entropy())
-        loss = policy_loss - self.config.entropy_coef * entropy
-        return loss, {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
-
-    def spec(self, remaining: float) -> LossSpec:
-        return LossSpec("log_prob", entropy_coef=self.config.entropy_coef)
+    def terms(self, remaining: float) -> Loss:
+        return Loss(LOG_PROB, entropy_coef=self.config.entropy_coef)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        spec = self.spec(rollout.remaining)
-        return learner.epochs(self.loss, self.estimate, rollout, ONE_PASS, spec=spec)
+        return learner.epochs(self.current_loss(rollout.remaining), self.estimate, rollout, ONE_PASS)

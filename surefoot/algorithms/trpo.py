@@ -10,19 +10,18 @@ KL is within δ and the surrogate has really improved; when no length does, the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from surefoot.algorithms import npg
-from surefoot.algorithms.npg import surrogate, surrogate_spec
-from surefoot.algorithms.parts import Base, critic_loss, critic_spec, estimate
+from surefoot.algorithms.parts import Base, critic_loss, estimate
+from surefoot.engine.losses import RATIO, Loss
+from surefoot.math.operations import OPERATIONS
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from surefoot.engine.torch.learner import Learner
-    from surefoot.types import Batch, LossSpec, Outputs, Rollout
+    from surefoot.math.operations import Operations
+    from surefoot.types import Batch, Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,36 +41,31 @@ class TRPO(Base[Config]):
     config_type = Config
     train_actor = False
 
-    def estimate(self, rollout: Rollout) -> Batch:
-        return estimate(rollout, self.config)
+    def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
+        return estimate(rollout, self.config, operations)
 
-    def objective(self, outputs: Outputs, batch: Batch) -> Tensor:
-        return surrogate(outputs, batch, self.config.entropy_coef)
-
-    def spec(self, remaining: float) -> LossSpec:
-        return surrogate_spec(self.config)
+    def terms(self, remaining: float) -> Loss:
+        return Loss(RATIO, entropy_coef=self.config.entropy_coef)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         from surefoot.math.trust_region import backtrack  # not above: reading a config must not import torch
 
-        batch = self.estimate(rollout)
+        batch, loss = self.estimate(rollout, learner.operations), self.terms(rollout.remaining)
         with learner.all_or_nothing():
-            spec = self.spec(rollout.remaining)
-            step, predicted = learner.natural_step(self.objective, batch, self.config, spec)
+            step, predicted = learner.natural_step(loss, batch, self.config)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             actor = learner.flat.actor
-            start, before = actor.clone(), learner.measure(self.objective, batch, spec)
+            start, before = actor.clone(), learner.measure(loss, batch)
 
             def accept(fraction: float) -> bool:
                 actor.copy_(start).add_(step, alpha=fraction)
-                kl, gain = learner.mean_kl(batch), learner.measure(self.objective, batch, spec) - before
+                kl, gain = learner.mean_kl(batch), learner.measure(loss, batch) - before
                 return kl <= self.config.max_kl and gain > 0.0
 
             fraction = backtrack(accept, self.config.backtrack_factor, self.config.backtrack_tries)
             if fraction is None:
                 actor.copy_(start)
-            gain = learner.measure(self.objective, batch, spec) - before
-            loss = partial(critic_loss, config=self.config)
-            history = learner.fit_value(loss, batch, self.config, critic_spec(self.config))
+            gain = learner.measure(loss, batch) - before
+            history = learner.fit_value(critic_loss(self.config), batch, self.config)
             metrics = learner.summarize(batch, history, once)
         return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0}

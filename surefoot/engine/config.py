@@ -59,6 +59,15 @@ class AdaptiveRateConfig(GradientConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CriticRateConfig(Settings):
+    """A critic that is trained with the policy."""
+
+    critic_learning_rate: float | None = setting(
+        None, "α of the critic's own parameters; none: that of learning_rate.", above=0.0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpochConfig(Settings):
     """Passes over a rollout."""
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.envs.rewards import running_returns
+from surefoot.envs.rewards import CLIP
+from surefoot.math.operations import OPERATIONS, Operations
 from surefoot.types import Context
 
 if TYPE_CHECKING:
+    from surefoot.engine.contract import Actor
     from surefoot.envs.rewards import RewardNormalizer
-    from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, Rollout
-
-    Value: TypeAlias = Callable[[Tensor, Context | None], Tensor]
 
 
 def scale_rewards(
@@ -27,24 +25,37 @@ def scale_rewards(
     factor: float,
     sign: bool,
     normalizer: RewardNormalizer | None,
-    compiled: Any = None,
+    operations: Operations = OPERATIONS,
 ) -> Array:
     """The rewards of a rollout as they are learned from; `ends`: terminated and truncated. All `[T, N]`."""
     scaled = (np.sign(raw) if sign else raw) * factor
     if normalizer is not None:
-        scan = running_returns if compiled is None else compiled.running_returns
-        normalizer.observe(scaled, ends[0] | ends[1], valid, scan)
+        normalizer.observe(scaled, ends[0] | ends[1], valid, operations)
         scaled = normalizer.scale(scaled)
     return scaled
 
 
-def fill_values(rollout: Rollout, policy: ActorCritic, value: Value | None = None) -> Rollout:
-    """Evaluate V of every state of the rollout, the final observations included, in one batched pass.
+def normalize_on_device(reward: Tensor, done: Tensor, valid: Tensor, normalizer: RewardNormalizer) -> Tensor:
+    """As the normaliser's `observe` and `scale`, where the rewards are; the host reads three numbers. All `[T, N]`."""
+    running = torch.from_numpy(normalizer.running).to(reward.device, reward.dtype)
+    seen = torch.empty_like(reward)
+    for t in range(len(reward)):
+        running = torch.where(valid[t], normalizer.gamma * running + reward[t], running)
+        seen[t] = running
+        running = running.masked_fill(done[t], 0.0)
+    weight = valid.to(seen.dtype)
+    count = weight.sum()
+    mean = (seen * weight).sum() / count.clamp(min=1.0)
+    var = ((seen - mean) ** 2 * weight).sum() / count.clamp(min=1.0)
+    normalizer.running = running.to("cpu", torch.float64).numpy().copy()
+    found: list[float] = torch.stack([count, mean, var]).tolist()
+    normalizer.moments.add(found[0], np.asarray(found[1]), np.asarray(found[2]))
+    return (reward / float(np.sqrt(normalizer.moments.var + 1e-8))).clamp(-CLIP, CLIP)
 
-    `value`: how; None: by the policy itself.
-    """
-    value = value or policy.value
-    inputs = rollout.inputs
+
+def fill_values(rollout: Rollout, actor: Actor) -> Rollout:
+    """Evaluate V of every state of the rollout, the final observations included, in one batched pass."""
+    value, inputs = actor.value, rollout.inputs
     steps, num_envs = inputs.shape[0] - 1, inputs.shape[1]
     with torch.no_grad():
         if rollout.context is None:

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot.math.moments import RunningMoments
+from surefoot.math.operations import OPERATIONS
 from surefoot.schema import ArrayOf, Either, Number, Record, Shape
 
 if TYPE_CHECKING:
+    from surefoot.math.operations import Operations
     from surefoot.types import Array
 
 CLIP = 10.0
-
-
-def running_returns(reward: Array, done: Array, valid: Array, gamma: float, running: Array) -> tuple[Array, Array]:
-    """(G_t = γ·G_{t−1} + r_t of every step, G after the last): anew after an end, still where a step is not valid.
-
-    All `[T, N]`; `running` `[N]` is G before the first.
-    """
-    seen = np.zeros_like(reward)
-    for t in range(len(reward)):
-        running = np.where(valid[t], gamma * running + reward[t], running)
-        seen[t] = running
-        running = np.where(done[t], 0.0, running)
-    return seen, running
 
 
 class RewardNormalizer:
@@ -41,9 +29,9 @@ class RewardNormalizer:
         self.gamma, self.moments = gamma, RunningMoments()
         self.running = np.zeros(num_envs)  # G of each open episode
 
-    def observe(self, reward: Array, done: Array, valid: Array, scan: Callable[..., Any] = running_returns) -> None:
-        """Take in a rollout, all `[T, N]`, in time order. `scan`: `running_returns` or its compiled twin."""
-        seen, self.running = scan(reward, done, valid, self.gamma, self.running)
+    def observe(self, reward: Array, done: Array, valid: Array, operations: Operations = OPERATIONS) -> None:
+        """Take in a rollout, all `[T, N]`, in time order."""
+        seen, self.running = operations.running_returns(reward, done, valid, self.gamma, self.running)
         self.moments.merge(seen[valid])
 
     def scale(self, reward: Array) -> Array:

@@ -38,7 +38,7 @@ def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
 def advantages(
     rollout: Rollout, gamma: float, lambda_: float, value_lambda: float, segment_length: int | None
 ) -> tuple[Tensor, Tensor]:
-    """(GAE(λ), V + GAE(value_lambda)), both `[T, N]`; what `algorithms.parts.advantages` computes."""
+    """(GAE(λ), V + GAE(value_lambda)), both `[T, N]`; what `math.operations.Operations` computes."""
     shape = rollout.reward.shape
     names = ("reward", "value", "next_value", "terminated", "truncated", "valid")
     tensors = [getattr(rollout, name).contiguous() for name in names]
@@ -66,7 +66,7 @@ def moments(rows: Array) -> tuple[Array, Array]:
 
 
 def running_returns(reward: Array, done: Array, valid: Array, gamma: float, running: Array) -> tuple[Array, Array]:
-    """(G_t of every step, G after the last), as `envs.rewards.running_returns`. All `[T, N]`, `running` `[N]`."""
+    """(G_t of every step, G after the last), as `math.returns.running_returns`. All `[T, N]`, `running` `[N]`."""
     reward, running = np.ascontiguousarray(reward, np.float64), np.array(running, np.float64)
     flags = [np.ascontiguousarray(x, np.bool_) for x in (done, valid)]
     out = np.empty_like(reward)

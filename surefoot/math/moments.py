@@ -31,9 +31,13 @@ class RunningMoments:
     def merge(self, rows: Array, moments: Callable[[Array], tuple[Array, Array]] = moments) -> None:
         """Take in `rows`, `[B, *shape]`. `moments`: that, or its compiled twin (`kernels.scan`)."""
         assert rows.shape[1:] == self.mean.shape, f"rows {rows.shape} do not fit moments of {self.mean.shape}"
-        if len(rows) == 0:
+        if len(rows):
+            self.add(float(len(rows)), *moments(rows))
+
+    def add(self, size: float, mean: Array, var: Array) -> None:
+        """Take in `size` rows of which the mean and the variance are known."""
+        if not size:
             return
-        size, (mean, var) = float(len(rows)), moments(rows)
         total = self.count + size
         delta = mean - self.mean
         spread = self.var * self.count + var * size + delta**2 * (self.count * size / total)

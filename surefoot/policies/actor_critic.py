@@ -44,6 +44,18 @@ class Noise:
         return Noise(self.rows[own], None if self.matrix is None else self.matrix[own])
 
 
+@dataclass(frozen=True, slots=True)
+class NoiseRows:
+    """What the T steps of a rollout are drawn with."""
+
+    rows: Tensor  # [T, N, num_noise]
+    matrices: Tensor | None = None  # [S, N, F + 1, num_gaussian], one for each stretch of steps
+    stretch: int = 1
+
+    def __getitem__(self, t: int) -> Noise:
+        return Noise(self.rows[t], None if self.matrices is None else self.matrices[t // self.stretch])
+
+
 class ActorCritic(nn.Module):
     """π(a|s) and V(s). `critic=False` (REINFORCE) builds no critic: V ≡ 0.
 
@@ -272,16 +284,16 @@ class ActorCritic(nn.Module):
         """Of one env's matrix of state-dependent exploration; () where there is none."""
         return (self.actor.head.in_features + 1, self.actions.num_gaussian) if self.sde else ()
 
-    def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> list[Noise]:
+    def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> NoiseRows:
         """For each step, what `act` needs; steps of one stretch share their matrices."""
         device = next(self.parameters()).device
         rows = self.actions.noise((steps, num_envs), generator).to(device)
         if not self.sde:
-            return [Noise(row) for row in rows]
+            return NoiseRows(rows)
         stretch = self.config.sde_resample or steps
         shape = (-(-steps // stretch), num_envs, *self.matrix_shape)
         matrices = torch.randn(shape, generator=generator, dtype=torch.float32, device=generator.device).to(device)
-        return [Noise(row, matrices[t // stretch]) for t, row in enumerate(rows)]
+        return NoiseRows(rows, matrices, stretch)
 
     def act(self, x: Tensor, noise: Noise, memory: Tensor | None, start: Tensor | None) -> Acted:
         """One step of n envs: (parameters of π, the actions that the noise makes of them, the new memory)."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.math.moments import RunningMoments, moments
+from surefoot.math.moments import RunningMoments
+from surefoot.math.operations import OPERATIONS, Operations
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
-    from surefoot.types import Array
 
 CLIP = 10.0
 
@@ -47,16 +46,30 @@ class ObservationNormalizer(nn.Module):
         normalized = ((obs - self._shift) * self._scale).clamp_(-CLIP, CLIP)
         return normalized if self._active is None else torch.where(self._active, normalized, obs)
 
-    def merge(self, rows: Tensor, compute: Callable[[Array], tuple[Array, Array]] = moments) -> None:
-        """Take in `[B, *shape]` observations. `compute`: `moments` or its compiled twin."""
-        running = RunningMoments(tuple(self.mean.shape))
-        running.load_state_dict(
-            {"count": self.count.item(), "mean": self.mean.cpu().numpy(), "var": self.var.cpu().numpy()}
-        )
-        running.merge(rows.cpu().numpy(), compute)
-        for name, value in running.state_dict().items():
-            getattr(self, name).copy_(torch.from_numpy(np.asarray(value)))
+    def merge(self, obs: Tensor, valid: Tensor, operations: Operations = OPERATIONS) -> None:
+        """Take in the observations `[T, N, *shape]` of valid steps, where they are."""
+        if obs.is_cpu:
+            running = RunningMoments(tuple(self.mean.shape))
+            running.load_state_dict({"count": self.count.item(), "mean": self.mean.numpy(), "var": self.var.numpy()})
+            running.merge(obs[valid].numpy(), operations.moments)
+            for name, value in running.state_dict().items():
+                getattr(self, name).copy_(torch.from_numpy(np.asarray(value)))
+        else:
+            self._merge_on_device(obs.flatten(0, 1).to(self.mean.dtype), valid.flatten())
         self.refresh()
+
+    def _merge_on_device(self, rows: Tensor, valid: Tensor) -> None:
+        """As `RunningMoments.merge`, without a wait for the device."""
+        weight = valid.to(rows.dtype).reshape(-1, *(1,) * (rows.dim() - 1))
+        size = weight.sum()
+        mean = (rows * weight).sum(0) / size.clamp(min=1.0)
+        var = ((rows - mean) ** 2 * weight).sum(0) / size.clamp(min=1.0)
+        total = (self.count + size).clamp(min=1.0)
+        delta = mean - self.mean
+        spread = self.var * self.count + var * size + delta**2 * (self.count * size / total)
+        self.mean.add_(delta * (size / total))
+        self.var.copy_(torch.where(size > 0, spread / total, self.var))
+        self.count.add_(size)
 
     def refresh(self) -> None:
         """Rebuild the float32 shift and scale from the statistics; loading and merging do it by themselves."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.algorithms import Algorithm, get_algorithm
-from surefoot.engine.rollouts import valid_observations
+from surefoot.engine.registry import choose_engine
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch.modes import own_modes
 from surefoot.engine.torch.precision import full_precision
@@ -19,13 +19,18 @@ from surefoot.engine.torch.threads import torch_threads
 from surefoot.envs.forks import Original
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
-from surefoot.math.moments import moments
 from surefoot.runs.directory import LOGS
 from surefoot.schema import Number, Optional, Record, Shape, Whole
 from surefoot.training.build.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
 from surefoot.training.build.engines import Engines
 from surefoot.training.build.footprint import num_parameters
-from surefoot.training.build.parts import build_collector, build_envs, build_learner, choose_device, initial_policy
+from surefoot.training.build.parts import (
+    build_envs,
+    choose_device,
+    collector_options,
+    initial_policy,
+    learner_options,
+)
 from surefoot.training.config.resolve import with_minibatches
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.loop.due import evaluate_log_save
@@ -111,13 +116,14 @@ class Trainer:
         self.device, self.device_reason = choose_device(wanted, size, home)
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
         samples = length * envs.num_envs
-        self.learner, reason, self.threads = build_learner(
-            config, seed, algorithm, self.policy, samples=samples, tensors=tensors
-        )
-        self.engines = Engines(self.learner, reason, algorithm, config.run.algo)
+        engine, reason = choose_engine(config.run.engine, self.policy, algorithm, envs)
+        self.learner = engine.learner(self.policy, algorithm, learner_options(config, seed, samples))
+        self.threads = self.learner.threads
+        self.engines = Engines(engine, self.learner, reason, algorithm, config.run.algo)
         if self.engines.acting == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
-        self.collector = build_collector(config, seed, algorithm, envs, self.learner, length, self.timer)
+        options = collector_options(config, seed, algorithm, envs.num_envs, length, self.timer)
+        self.collector = engine.collector(envs, self.learner.actor, options)
 
     @property
     def engine(self) -> str:
@@ -243,8 +249,7 @@ class Trainer:
         if clipped is not None:
             metrics["action_clip_fraction"] = float(weighted_mean(clipped, rollout.valid.float()))
         if self.policy.normalizer is not None:
-            compute = moments if rollout.compiled is None else rollout.compiled.moments
-            self.policy.normalizer.merge(valid_observations(rollout), compute)
+            self.policy.normalizer.merge(rollout.obs[:-1], rollout.valid, self.learner.operations)
         return metrics
 
     @property

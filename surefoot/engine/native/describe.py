@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surefoot.errors import UsageError
-from surefoot.kernels.library import NotBuilt, load
 from surefoot.kernels.network import Cell, Description, HeadPart, Linear, Network
 from surefoot.kernels.outputs import CompiledMLPs
 from surefoot.kernels.recurrent import recurrence
@@ -27,44 +25,26 @@ class NotServed(Exception):
     """The kernels cannot run this policy; the message says why."""
 
 
-def choose_engine(wanted: str, policy: ActorCritic, *, tensors: bool = False) -> tuple[bool, str]:
-    """(native or not, why). `native` that cannot be had is an error. `tensors`: that is what the envs speak in."""
-    if wanted == "torch":
-        return False, "as asked"
-    try:
-        if next(policy.parameters()).device.type != "cpu":
-            raise NotServed(f"it runs on {next(policy.parameters()).device}")
-        if tensors:
-            raise NotServed("its envs speak in tensors")
-        load("nn")
-        describe(policy)
-    except (NotBuilt, NotServed) as reason:
-        said = str(reason) if isinstance(reason, NotBuilt) else f"the kernels do not serve this policy: {reason}"
-        if wanted == "native":
-            raise UsageError(f"engine=native cannot be had: {said}; use --engine torch or auto") from None
-        return False, said
-    return True, "as asked" if wanted == "native" else "the kernels serve this policy"
+def parts_to_compile(policy: ActorCritic) -> list[MLP]:
+    """The MLPs that the kernels can compute for a policy that they do not serve as a whole, or NotServed."""
+    if policy.sde:
+        raise NotServed("its exploration depends on the state")
+    if policy.critic_encoder is not None:
+        raise NotServed("its critic has an encoder of its own")
+    return [part for part in (policy.trunk, policy.actor, policy.critic if policy.has_critic else None) if part]
 
 
-def compile_parts(policy: ActorCritic, flat: FlatParameters, threads: int) -> str | None:
-    """For a policy that the kernels cannot serve as a whole: compile what they can. Says what, if anything."""
-    if policy.sde or policy.critic_encoder is not None or flat.vector.device.type != "cpu":
-        return None
-    try:
-        load("nn")
-    except NotBuilt:
-        return None
-    parts = [part for part in (policy.trunk, policy.actor, policy.critic if policy.has_critic else None) if part]
+def compile_parts(policy: ActorCritic, flat: FlatParameters, threads: int) -> None:
+    """Let the kernels compute the MLPs of a policy, and its memory."""
+    parts = parts_to_compile(policy)
     parameters = [parameter for part in parts for parameter in part.parameters()]
     offsets = _offsets([*flat.actor_list, *flat.critic_list])
     inputs = parts[0].layers[0].in_features
     assert isinstance(inputs, int)
     net = Network(_mlps(policy, inputs, offsets), threads)
     policy.compiled = CompiledMLPs(net, flat.vector, parameters, [offsets[id(p)] for p in parameters])
-    if policy.memory is None:
-        return "its MLPs are compiled"
-    policy.memory.recurrence = recurrence
-    return "its MLPs and its memory are compiled"
+    if policy.memory is not None:
+        policy.memory.recurrence = recurrence
 
 
 def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Description:
@@ -174,7 +154,7 @@ def rows_of(policy: ActorCritic, x: Tensor) -> Tensor:
     return seen if mask is None else torch.cat([seen, x[..., mask]], -1)
 
 
-def before(context: Context | None) -> tuple[Tensor, Tensor] | None:
+def kernel_context(context: Context | None) -> tuple[Tensor, Tensor] | None:
     """The context as the kernels take it."""
     return None if context is None else (context.start.contiguous(), context.memory.contiguous())
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from surefoot.engine.config import count_minibatches
+from surefoot.engine.config import Minibatches, count_minibatches
+from surefoot.engine.contract import Threads
 from surefoot.engine.rollouts import fill_values
+from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.flat import FlatParameters
-from surefoot.engine.torch.natural import Objective, fisher_by_autograd, fisher_samples, natural_step
+from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, fisher_samples, natural_step
 from surefoot.engine.torch.optimizers import FlatOptimizer
 from surefoot.errors import NonFiniteError, SurefootError, UsageError
+from surefoot.math.operations import OPERATIONS, Operations
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.math.trust_region import flat_gradient
 from surefoot.schema import Flag, Number, Optional, Record, Shape, generator_shape
@@ -23,18 +26,36 @@ from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig
+    from surefoot.engine.contract import Actor
+    from surefoot.engine.losses import Loss, LossFunction
     from surefoot.policies.actor_critic import ActorCritic
-    from surefoot.types import LossSpec, Metrics, Rollout
+    from surefoot.types import Metrics, Rollout
 
-Loss: TypeAlias = "Callable[[Outputs, Batch], tuple[Tensor, Metrics]]"
+    Estimate: TypeAlias = Callable[[Rollout, Operations], Batch]
+
 RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
 RATIO_TOLERANCE = 1e-3  # above rounding, also that of a GPU: a broken invariant (dropout, a drifting normaliser)
 MOST_QUANTILES = 1_000_000  # values that torch.quantile takes
 CHUNK = 65_536  # samples per pass where no gradient is needed
 
 
+class ValueFit(Protocol):
+    """How long a critic is fitted."""
+
+    @property
+    def value_epochs(self) -> int: ...
+
+    @property
+    def value_minibatches(self) -> Minibatches: ...
+
+
 class Learner:
-    """A policy, its optimizer, and what changes with them. `train_actor=False`: the optimizer has the critic only."""
+    """A policy, its optimizer, and what changes with them. `train_actor=False`: the optimizer has the critic only.
+
+    Algorithms use `epochs`, `fit_value` and `natural_step`, or write passes of their own from `minibatches` and `step`.
+    """
+
+    operations: Operations = OPERATIONS
 
     def __init__(
         self,
@@ -53,6 +74,8 @@ class Learner:
         self.rate_scale = 1.0  # moved by adaptive_kl, or set by a callback
         self.rate_is_set = False  # by a callback, which has ended the schedule
         self.used: set[str] = set()  # the engines that computed gradients so far
+        self.threads = Threads(1)
+        self.actor: Actor = TorchActor(policy)
 
     def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
         flat, rate = self.flat, self.config.learning_rate
@@ -110,22 +133,19 @@ class Learner:
 
     def epochs(
         self,
-        loss: Loss,
-        estimate: Callable[[Rollout], Batch],
+        loss: LossFunction,
+        estimate: Estimate,
         rollout: Rollout,
         config: EpochConfig,
         *,
-        spec: LossSpec | None = None,
         normalize: bool = False,
     ) -> dict[str, float]:
         """K passes of M shuffled minibatches over a rollout; `normalize` standardises advantages per minibatch.
 
-        `spec`, here and below, is the loss in terms of known parts, for a learner that compiles it.
-
         The metrics are means over every minibatch of the update, apart from KL(old‖new), which is exact, over the
         whole rollout, after the last step.
         """
-        batch = estimate(rollout)
+        batch = estimate(rollout, self.operations)
         parts = count_minibatches(config.num_minibatches, len(batch), batch.units)
         whole = parts == 1  # then the minibatch is the batch, and normalised once
 
@@ -139,9 +159,9 @@ class Learner:
         with self.all_or_nothing():
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
-                    fill_values(rollout, self.policy)
+                    fill_values(rollout, self.actor)
                     # value_clip holds to the critic that collected
-                    batch = replace(prepare(estimate(rollout)), value=batch.value)
+                    batch = replace(prepare(estimate(rollout, self.operations)), value=batch.value)
                 for part in self.minibatches(batch, parts):
                     if normalize and not whole:
                         part = normalized(part)
@@ -152,9 +172,7 @@ class Learner:
                             first["explained_variance"] = explained_variance(
                                 batch.value, batch.value_target, batch.weight
                             )
-                    total, metrics = loss(outputs, part)
-                    metrics["grad_norm"] = self.descend(total)
-                    history.append(metrics)
+                    history.append(self._descend_on(loss, outputs, part))
                 epochs = epoch + 1
                 if config.stop_kl is not None and epochs < config.num_epochs:  # noqa: SIM102 (the read costs)
                     if self.mean_kl(batch) > config.stop_kl:
@@ -162,33 +180,37 @@ class Learner:
             result = self.summarize(batch, history, first)
         return {**result, "epochs": float(epochs)}
 
-    def fit_value(
-        self, loss: Callable[[Tensor, Batch], Tensor], batch: Batch, config: Any, spec: LossSpec | None = None
-    ) -> list[Metrics]:
+    def step(self, loss: LossFunction, part: Batch) -> Metrics:
+        """One gradient step on a minibatch; its metrics, unread."""
+        return self._descend_on(loss, self.policy.evaluate(part.obs, part.action, part.context), part)
+
+    def _descend_on(self, loss: LossFunction, outputs: Outputs, part: Batch) -> Metrics:
+        total, metrics = loss(outputs, part)
+        return {**metrics, "grad_norm": self.descend(total)}
+
+    def fit_value(self, loss: Loss, batch: Batch, config: ValueFit) -> list[Metrics]:
         """Regress V on its targets with the critic's own parameters: `value_epochs` of `value_minibatches`."""
         history: list[Metrics] = []
         parts = count_minibatches(config.value_minibatches, len(batch), batch.units)
         for _ in range(config.value_epochs):
             for part in self.minibatches(batch, parts):
-                value_loss = loss(self.policy.value(part.obs, part.context), part)
+                value_loss = loss.of_value(self.policy.value(part.obs, part.context), part)
                 history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
         return history
 
-    def natural_step(
-        self, objective: Objective, batch: Batch, config: Any, spec: LossSpec | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def natural_step(self, loss: Loss, batch: Batch, config: NaturalStep) -> tuple[Tensor, Tensor]:
         """The actor's natural step within `config.max_kl`, and the gain that the gradient predicts for it."""
         self.used.add("torch")
-        actor = self.flat.actor_list
-        gradient = flat_gradient(objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch), actor)
+        actor, outputs = self.flat.actor_list, self.policy.evaluate(batch.obs, batch.action, batch.context)
+        gradient = flat_gradient(loss.objective(outputs, batch), actor)
         sample = fisher_samples(batch, config.fisher_fraction)
         product = fisher_by_autograd(self.policy, actor, sample, config.cg_damping)
         return natural_step(gradient, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
 
-    def measure(self, objective: Objective, batch: Batch, spec: LossSpec | None = None) -> float:
-        """An objective's value with the policy as it is now, read on the host (for a line search)."""
+    def measure(self, loss: Loss, batch: Batch) -> float:
+        """The objective with the policy as it is now, read on the host (for a line search)."""
         with torch.no_grad():
-            return float(objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch))
+            return float(loss.objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch))
 
     def mean_kl(self, batch: Batch) -> float:
         return float(batch.mean(self.kl_from(batch)))

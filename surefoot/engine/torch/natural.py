@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 
 from surefoot.math.trust_region import conjugate_gradient, fisher_vector_product, step_scale
-from surefoot.types import Batch, Outputs
+from surefoot.types import Batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,8 +20,23 @@ if TYPE_CHECKING:
 
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 
-Objective = Callable[[Outputs, Batch], "Tensor"]
 Product = Callable[["Tensor"], "Tensor"]
+
+
+class NaturalStep(Protocol):
+    """How a natural step is computed."""
+
+    @property
+    def max_kl(self) -> float: ...
+
+    @property
+    def cg_iterations(self) -> int: ...
+
+    @property
+    def cg_damping(self) -> float: ...
+
+    @property
+    def fisher_fraction(self) -> float: ...
 
 
 def natural_step(gradient: Tensor, product: Product, *, max_kl: float, cg_iterations: int) -> tuple[Tensor, Tensor]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surefoot.engine.native.learner import NativeLearner
-
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
+    from surefoot.engine.contract import Engine
     from surefoot.engine.torch.learner import Learner
 
 
 class Engines:
     """`acting` and `learning`: native or torch. They differ where an algorithm hands the kernels no loss."""
 
-    def __init__(self, learner: Learner, reason: str, algorithm: Algorithm, algo: str) -> None:
-        """`reason`: why this learner. `algo`: the algorithm's name."""
-        self.acting = "native" if isinstance(learner, NativeLearner) else "torch"
+    def __init__(self, engine: Engine, learner: Learner, reason: str, algorithm: Algorithm, algo: str) -> None:
+        """`reason`: why this engine. `algo`: the algorithm's name."""
+        self.engine, self.acting = engine, engine.acts_with
         self.reason, self._learner, self._algorithm, self._algo = reason, learner, algorithm, algo
 
     @property
@@ -24,8 +23,7 @@ class Engines:
         """What has computed gradients so far or, before the first update, what the algorithm's spec lets expect."""
         if self._learner.used:
             return "+".join(sorted(self._learner.used))
-        spec = getattr(self._algorithm, "spec", None)
-        return self.acting if spec is not None and spec(1.0) is not None else "torch"
+        return self.acting if self._algorithm.terms(1.0) is not None else "torch"
 
     @property
     def name(self) -> str:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import torch
 
-from surefoot.engine.collect import Collector
-from surefoot.engine.collect_tensors import TensorCollector
-from surefoot.engine.episodes import EpisodeTracker
-from surefoot.engine.native.describe import choose_engine, compile_parts
-from surefoot.engine.limits import startable
-from surefoot.engine.native.learner import NativeCollector, NativeLearner
-from surefoot.engine.torch.openmp import can_share, require_threads
-from surefoot.engine.torch.learner import Learner
-from surefoot.engine.native.threads import most_threads
+from surefoot.engine.contract import CollectorOptions, LearnerOptions
+from surefoot.engine.registry import takes_compiled_envs
 from surefoot.engine.torch.modes import own_modes
-from surefoot.engine.torch.threads import fastest_torch
 from surefoot.envs.checks import blamed, reset_result, supported_spaces
 from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.gym_envs import GymEnvs
@@ -96,7 +87,7 @@ def build_envs(
     if factory is None and (own := envs_by_prefix(config, seed)) is not None:
         return own
     if not env.num_workers:
-        if config.run.engine != "torch" and serves_natively(env, factory):
+        if takes_compiled_envs(config.run.engine) and serves_natively(env, factory):
             return NativeEnvs(env, num_envs, seed, classic_library())
         return GymEnvs(lambda: make_env(env, factory), num_envs, seed)
     if env.restart_workers and algorithm.episodes_per_env is not None:
@@ -155,57 +146,9 @@ def choose_device(wanted: str, size: int, home: torch.device | None = None) -> t
     return torch.device("cuda"), f"{size:,} parameters"
 
 
-class Threads(NamedTuple):
-    """Of a learner."""
-
-    number: int
-    why: str = ""
-    asked: int = 1
-
-    def __str__(self) -> str:
-        why = self.why if self.number > 1 else ""
-        if self.number < self.asked:
-            why = f"{self.asked} were asked for; the system refused more"
-        return f"{self.number} thread{'s' if self.number > 1 else ''}{f' ({why})' if why else ''}"
-
-
-def build_learner(
-    config: TrainConfig, seed: int, algorithm: Algorithm, policy: ActorCritic, *, samples: int, tensors: bool
-) -> tuple[Learner, str, Threads]:
-    """(the learner, why this engine's, its threads). `samples` of a rollout; `tensors`: the envs are of tensors."""
-    native, reason = choose_engine(config.run.engine, policy, tensors=tensors)
-    build: Any = Learner
-    wanted, samples = config.run.threads, _minibatch(config.algorithm, samples)
-    if native:
-        build = partial(NativeLearner, threads=None if wanted == "auto" else wanted, samples=samples)
-    learner: Learner = build(
-        policy,
-        config.algorithm,
-        _generator(seed, "shuffle"),
-        train_actor=algorithm.train_actor,
-        critic_learning_rate=getattr(config.algorithm, "critic_learning_rate", None),
-        adaptive_kl=getattr(config.algorithm, "adaptive_kl", None),
-    )
-    if isinstance(learner, NativeLearner):
-        return learner, reason, Threads(learner.net.threads, asked=learner.net.asked)
-    parts = config.run.engine == "auto" and not tensors
-    if parts:
-        compiled = compile_parts(policy, learner.flat, 1)
-        reason += f"; {compiled}" if compiled else ""
-    threads = _torch_threads(policy, wanted, samples, on_cpu=learner.flat.vector.device.type == "cpu")
-    if parts and threads.number > 1:
-        compile_parts(policy, learner.flat, threads.number)
-    return learner, reason, threads
-
-
-def _torch_threads(policy: ActorCritic, wanted: int | str, samples: int, *, on_cpu: bool) -> Threads:
-    """As asked for, or as are fastest. Fewer where GNU's OpenMP could not start them: it would end the process."""
-    if isinstance(wanted, int):
-        require_threads(wanted)
-        return Threads(startable(wanted), asked=wanted)
-    most = most_threads() if on_cpu and can_share() else 1
-    possible = startable(most)
-    return Threads(*fastest_torch(policy, samples, possible), asked=most if possible < most else 1)
+def learner_options(config: TrainConfig, seed: int, samples: int) -> LearnerOptions:
+    """`samples`: of a rollout."""
+    return LearnerOptions(_generator(seed, "shuffle"), config.run.threads, _minibatch(config.algorithm, samples))
 
 
 def _minibatch(config: Any, samples: int) -> int:
@@ -214,25 +157,14 @@ def _minibatch(config: Any, samples: int) -> int:
     return max(1, samples // parts)
 
 
-def build_collector(
-    config: TrainConfig,
-    seed: int,
-    algorithm: Algorithm,
-    envs: Envs,
-    learner: Learner,
-    length: int,
-    timer: PhaseTimer,
-) -> Collector | TensorCollector:
-    """What plays the learner's policy in the envs, `length` steps (or episodes of at most so many) at a time."""
-    build: Any = TensorCollector if isinstance(envs, TensorEnvs) else Collector
-    if isinstance(learner, NativeLearner):
-        build = partial(NativeCollector, learner=learner)
+def collector_options(
+    config: TrainConfig, seed: int, algorithm: Algorithm, num_envs: int, length: int, timer: PhaseTimer
+) -> CollectorOptions:
+    """`length`: steps of a rollout, or of the longest of its whole episodes."""
     normalizer = None
     if config.env.normalize_rewards:
-        normalizer = RewardNormalizer(envs.num_envs, config.algorithm.gamma)
-    collector: Collector | TensorCollector = build(
-        envs,
-        learner.policy,
+        normalizer = RewardNormalizer(num_envs, config.algorithm.gamma)
+    return CollectorOptions(
         length,
         _generator(seed, "actions"),
         episodes_per_env=algorithm.episodes_per_env,
@@ -240,10 +172,9 @@ def build_collector(
         reward_scale=config.env.reward_scale,
         sign_rewards=config.env.sign_rewards,
         reward_normalizer=normalizer,
-        tracker=EpisodeTracker(envs.num_envs, config.run.log_info),
+        log_info=config.run.log_info,
         timer=timer,
     )
-    return collector
 
 
 def _generator(seed: int, purpose: str) -> torch.Generator:

@@ -1,0 +1,176 @@
+"""The rollout loop: begin, step, finish; what is stored where and who steps are its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from surefoot.engine.collecting.device_storage import DeviceStorage
+from surefoot.engine.collecting.host_storage import HostStorage
+from surefoot.engine.rollouts import fill_values
+from surefoot.engine.torch.modes import own_modes
+from surefoot.envs.tensor_envs import TensorEnvs
+from surefoot.errors import EnvError
+from surefoot.schema import ArrayOf, Nothing, Optional, Record, Shape, generator_shape
+from surefoot.types import Restorable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.collecting.storage import Storage
+    from surefoot.engine.contract import Actor, CollectorOptions
+    from surefoot.math.operations import Operations
+    from surefoot.policies.actor_critic import Noise, NoiseRows
+    from surefoot.types import Envs, Rollout
+
+    Stepping: TypeAlias = Callable[["Collector", NoiseRows, Tensor | None], int]
+
+
+class Collector:
+    """Fills one preallocated rollout per call.
+
+    Two ways to cut time: fixed length (`rollout_length` steps, episodes run on into the next rollout), or whole
+    episodes (`episodes_per_env` of them from every env, which then stands idle: a fixed budget of steps would keep
+    short episodes and drop long ones).
+    """
+
+    def __init__(
+        self, envs: Envs, actor: Actor, options: CollectorOptions, operations: Operations, stepping: Stepping
+    ) -> None:
+        """`stepping`: plays up to `length` steps into the storage, and returns how many."""
+        self.envs, self.actor, self.policy, self.options = envs, actor, actor.policy, options
+        self.operations, self.stepping = operations, stepping
+        self.generator, self.timer = options.generator, options.timer
+        self.episodes_per_env, self.reset_each_rollout = options.episodes_per_env, options.reset_each_rollout
+        self.reward_normalizer = options.reward_normalizer
+        self.tracker = options.tracker(envs.num_envs)
+        self.device = next(self.policy.parameters()).device
+        length, episodes = options.rollout_length, options.episodes_per_env
+        # Whole episodes: one more row each, for the fake step that NEXT_STEP autoreset puts between two of them.
+        self.length = length if episodes is None else (length + 1) * episodes
+        self.most_steps = length * (episodes or 1) * envs.num_envs
+        shape = (self.length, envs.num_envs)
+        self.storage: Storage
+        if isinstance(envs, TensorEnvs):
+            self.storage = DeviceStorage(self.policy, envs, shape, self.device, self.tracker)
+        else:
+            self.storage = HostStorage(self.policy, envs, shape, self.device, self.tracker)
+        self._memory = self.policy.initial_memory(envs.num_envs)  # what is remembered now
+        self._last: int | None = None  # where the last rollout's final observation stands
+
+    def collect(self, remaining: float = 1.0) -> Rollout:
+        """One rollout with the policy as it is now. `remaining` is passed on to the batch, for schedules."""
+        self._begin()
+        with own_modes(gradients=False):
+            memory = None if self._memory is None else self._memory.clone()
+            noise = self.policy.noise(self.length, self.envs.num_envs, self.generator)
+        used = self.stepping(self, noise, memory)
+        with self.timer.phase("act"), own_modes(gradients=False):
+            used = self.storage.read(used, whole_episodes=self.episodes_per_env is not None)
+            if self.reset_each_rollout:
+                self._end_open_episodes(used, memory)
+            rollout = self._finish(used, remaining)
+        self._memory = memory
+        return rollout
+
+    def choose(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> Any:
+        """The actions of envs `own` in step t, as those take them."""
+        storage = self.storage
+        start = None if memory is None else storage.start[t, own]
+        out = (storage.params[t, own], storage.action[t, own], storage.log_prob[t, own])
+        self.actor.act(storage.obs[t, own], noise, start, None if memory is None else memory[own], out)
+        return storage.to_env(t, own)
+
+    def past_limit(self) -> EnvError:
+        return EnvError(
+            f"an episode ran past the env's own limit of {self.options.rollout_length} steps; check its TimeLimit"
+        )
+
+    def _begin(self) -> None:
+        storage = self.storage
+        storage.clear()
+        # After whole episodes our own envs stand at a fresh start, but a vector env has run on.
+        ran_on = self.episodes_per_env is not None and not self.envs.exact_seeds
+        if self._last is not None and not self.reset_each_rollout and not ran_on:
+            storage.continue_from(self._last)
+            return
+        storage.start_with(self.envs.reset())
+        self.tracker.cut(np.zeros(self.envs.num_envs, np.bool_))
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.restart()
+
+    def _end_open_episodes(self, used: int, memory: Tensor | None) -> None:
+        """The horizon is the episode's end: open episodes are truncated at the last step and bootstrapped there."""
+        open_ = self.storage.truncate_open(used, memory)
+        # The episode that an env began the rollout with is whole; one that began later was perhaps cut short, and
+        # counting it only when it was not would prefer short ones.
+        self.tracker.cut(open_ & (self.tracker.length == used))
+        self.tracker.keep_first()
+
+    def _finish(self, used: int, remaining: float) -> Rollout:
+        """Without gradients."""
+        self._last = used
+        options = self.options
+        reward = self.storage.scaled_rewards(
+            used, options.reward_scale, options.sign_rewards, self.reward_normalizer, self.operations
+        )
+        rollout = self.storage.rollout(used, reward, self.actor, self._memory, remaining)
+        fill_values(rollout, self.actor)
+        self.storage.require_sound(used, rollout)
+        return rollout
+
+    def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
+        """Everything that the next rollout depends on, the policy apart. `mid_rollout`: the envs have moved on."""
+        normalizer, last = self.reward_normalizer, self._last
+        envs = None
+        if isinstance(self.envs, Restorable) and last is not None and not mid_rollout:
+            envs = self.envs.state_dict()
+        return {
+            "noise": self.generator.get_state(),
+            "tracker": self.tracker.state_dict(),
+            "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
+            "last_obs": None if last is None else self.storage.obs[last].clone(),
+            "memory": self._memory,
+            "start": None if last is None else self.storage.start[last].clone(),
+            "envs": envs,
+        }
+
+    def state_shape(self) -> Shape:
+        normalizer, storage = self.reward_normalizer, self.storage
+        return Record(
+            noise=generator_shape(self.generator),
+            tracker=self.tracker.state_shape(),
+            reward_normalizer=Nothing() if normalizer is None else normalizer.state_shape(),
+            last_obs=Optional(_like(storage.obs[0])),
+            memory=Nothing() if self._memory is None else _like(self._memory),
+            start=Optional(_like(storage.start[0])),
+            envs=Optional(self.envs.state_shape()) if isinstance(self.envs, Restorable) else Nothing(),
+        )
+
+    def load_state_dict(self, state: dict[str, Any]) -> list[int]:
+        """Returns the envs whose open episode could not be restored; they stand at a fresh one."""
+        self.generator.set_state(state["noise"])
+        self.tracker.load_state_dict(state["tracker"])
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+        if state["last_obs"] is None:
+            return []
+        if state["envs"] is None or not isinstance(self.envs, Restorable):
+            return list(range(self.envs.num_envs))  # `_begin` will reset them
+        if self._memory is not None:
+            self._memory = state["memory"].to(self.device)
+        lost = self.envs.load_state_dict(state["envs"], state["last_obs"].numpy())
+        self._last = 0
+        fresh = {index: self.envs.observations[index] for index in lost}
+        self.storage.restore(state["last_obs"], state["start"], fresh)
+        for index in lost:
+            self.tracker.forget(index)
+            if self.reward_normalizer is not None:
+                self.reward_normalizer.running[index] = 0.0
+        return lost
+
+
+def _like(tensor: Tensor) -> Shape:
+    return ArrayOf(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))

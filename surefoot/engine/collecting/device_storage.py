@@ -1,0 +1,238 @@
+"""A rollout on the device, for envs that speak in tensors: nothing is read on the host before it is complete.
+
+A simulator on a GPU and the policy beside it then run ahead of Python; waiting for the device at every step would cost
+more than the step. Episode statistics, faults and the truncations whose final observations are needed are looked for
+afterwards, once per rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.engine.rollouts import normalize_on_device
+from surefoot.engine.torch.modes import own_modes
+from surefoot.errors import EnvError, NonFiniteError, UsageError
+from surefoot.policies.actions.model import torch_dtype
+from surefoot.types import Context, Rollout, Step
+
+if TYPE_CHECKING:
+    from surefoot.engine.contract import Actor
+    from surefoot.engine.episodes import EpisodeTracker
+    from surefoot.envs.rewards import RewardNormalizer
+    from surefoot.envs.tensor_envs import TensorEnvs
+    from surefoot.math.operations import Operations
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.types import Array, TensorStep
+
+LOOK_EVERY = 32  # steps after which whole-episode collection asks whether all envs are done
+
+
+class DeviceStorage:
+    """As `HostStorage`, on the policy's device."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        envs: TensorEnvs,
+        shape: tuple[int, int],
+        device: torch.device,
+        tracker: EpisodeTracker,
+    ) -> None:
+        self.policy, self.envs, self.device, self.tracker = policy, envs, device, tracker
+        self._send = policy.actions.tensor_sender(envs.device)
+        (length, num_envs), actions, layout = shape, policy.actions, envs.layout
+
+        def zeros(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(size, dtype=dtype, device=device)
+
+        kind = torch_dtype(layout.dtype)
+        self.obs = zeros(length + 1, num_envs, *layout.shape, dtype=kind)
+        self.action = zeros(*shape, *actions.shape, dtype=actions.dtype)
+        self.params, self.log_prob = zeros(*shape, actions.num_params), zeros(*shape)
+        exact = torch.float32 if device.type == "mps" else torch.float64
+        self.reward = zeros(*shape, dtype=exact)  # raw
+        flags = (zeros(*shape, dtype=torch.bool) for _ in range(4))
+        self.terminated, self.truncated, self.valid, self._ended = flags  # `_ended`: truly, not by a lost life
+        self.start = ~zeros(length + 1, num_envs, dtype=torch.bool)
+        # Which steps are truncations is not known here, so every step keeps what one would need.
+        separate = envs.separate_final
+        self._final = zeros(*shape, *layout.shape, dtype=kind) if separate else None
+        self._given = np.zeros(length, np.bool_)  # steps whose final observations the env gave
+        remembered = 0 if policy.memory is None else policy.memory.size
+        self._memories = zeros(*shape, remembered) if separate and remembered else None
+        self._info = {key: zeros(*shape, dtype=exact) for key in tracker.info_keys}
+        self._info_given = {key: np.zeros(length, np.bool_) for key in self._info}
+        self._episodes = zeros(num_envs, dtype=torch.int64)
+        self._open: Array = np.zeros(num_envs, np.bool_)
+        self._cut: Array = np.zeros((0, num_envs), np.bool_)  # truncations of the last rollout, as the host knows them
+
+    def clear(self) -> None:
+        """Everything is written anew."""
+
+    def start_with(self, obs: Tensor) -> None:
+        with own_modes(gradients=False):
+            self.obs[0] = obs
+            self.start[0] = True
+
+    def continue_from(self, last: int) -> None:
+        self.obs[0], self.start[0] = self.obs[last].clone(), self.start[last].clone()
+
+    def to_env(self, t: int, own: slice) -> Any:
+        """The actions of a step as the envs take them."""
+        with own_modes(gradients=False):
+            return self._send(self.action[t].to(self.envs.device))
+
+    def store(self, t: int, own: slice, step: TensorStep, memory: Tensor | None) -> None:
+        """What the envs returned in step t, without the gradients that they may have made it with."""
+        with own_modes(gradients=False):
+            self.obs[t + 1], self.reward[t], self.valid[t] = step.obs, step.reward, step.valid
+            self.terminated[t], self.truncated[t] = step.terminated, step.truncated
+            torch.logical_or(self.terminated[t], self.truncated[t], out=self._ended[t])
+            if step.life_lost is not None:
+                self.terminated[t] |= step.life_lost.to(self.device)
+            self.start[t + 1] = step.first
+            if self._final is not None:
+                self._given[t] = step.final_obs is not None
+                if step.final_obs is not None:
+                    self._final[t] = step.final_obs
+            if self._memories is not None and memory is not None:
+                self._memories[t] = memory
+            for key, column in self._info.items():
+                self._info_given[key][t] = key in step.info
+                if key in step.info:
+                    column[t] = step.info[key]
+
+    def count_episodes(self, t: int | None, wanted: int) -> Tensor:
+        """`[N]` bool: the envs that have not ended so many episodes yet, after step t. None: before the first."""
+        with own_modes(gradients=False):
+            if t is None:
+                self._episodes.zero_()
+            else:
+                self._episodes += self._ended[t] & self.valid[t]
+            return (self._episodes < wanted).to(self.envs.device)
+
+    @staticmethod
+    def time_to_look(t: int) -> bool:
+        """Whether to ask after step t if all envs are done: here that is a wait for the device."""
+        return (t + 1) % LOOK_EVERY == 0
+
+    def sort_finals(self) -> None:
+        """They are in order."""
+
+    def read(self, used: int, *, whole_episodes: bool) -> int:
+        """Steps that were used. The only place where the host learns what happened: flags and rewards, at once."""
+        columns = (self.reward, self._ended, self.terminated, self.truncated, self.valid)
+        reward, ended, terminated, truncated, valid = (x[:used].cpu().numpy() for x in columns)
+        if whole_episodes:  # without what came after the last episode that was wanted
+            used = int(np.flatnonzero(valid.any(1))[-1]) + 1
+        self._cut = truncated[:used] & ~terminated[:used]
+        self._open = valid[used - 1] & ~terminated[used - 1] & ~truncated[used - 1]
+        self._require_given(self._cut)
+        self._count(used, reward, ended, valid)
+        return used
+
+    def truncate_open(self, used: int, memory: Tensor | None) -> Array:
+        """End every open episode at the last step; returns which were open, `[N]` bool."""
+        last, here = used - 1, torch.from_numpy(self._open).to(self.device)
+        self.truncated[last] |= here
+        self._cut[last] |= self._open
+        if self._final is not None:
+            wide = here.reshape(-1, *(1,) * (self._final.dim() - 2))
+            self._final[last] = torch.where(wide, self.obs[used], self._final[last])
+        return self._open
+
+    def scaled_rewards(
+        self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
+    ) -> Tensor:
+        """As they are learned from, `[T, N]` float32, computed where they are."""
+        raw = self.reward[:used]
+        scaled = (torch.sign(raw) if sign else raw) * scale
+        if normalizer is not None:
+            done = self.terminated[:used] | self.truncated[:used]
+            scaled = normalize_on_device(scaled, done, self.valid[:used], normalizer)
+        return scaled.to(torch.float32)
+
+    def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
+        """Values are still to be filled in. `memory`: before the first step."""
+        policy, obs, params, action = self.policy, self.obs[: used + 1], self.params[:used], self.action[:used]
+        places = np.flatnonzero(self._cut) if self._final is not None else np.zeros(0, np.int64)
+        final_index = torch.from_numpy(places).to(self.device)
+        final = obs[:0, 0] if self._final is None else self._final.flatten(0, 1)[final_index]
+        context = final_memory = None
+        if memory is not None:
+            context = Context(self.start[: used + 1].clone(), memory)
+            kept = self._memories
+            final_memory = memory[:0] if kept is None else kept.flatten(0, 1)[final_index]
+        log_prob = self.log_prob[:used].clone() if actor.fills_log_prob else actor.log_prob(params, action)
+        return Rollout(
+            obs=obs,
+            inputs=policy.normalize(obs),
+            action=action,
+            dist_params=params,
+            log_prob=log_prob,
+            reward=reward,
+            terminated=self.terminated[:used],
+            truncated=self.truncated[:used],
+            valid=self.valid[:used],
+            value=params.new_empty(0),
+            next_value=params.new_empty(0),
+            final_index=final_index,
+            final_inputs=policy.normalize(final),
+            remaining=remaining,
+            context=context,
+            final_memory=final_memory,
+        )
+
+    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Any]) -> None:
+        """Such envs cannot be brought back: they begin fresh episodes."""
+
+    def _require_given(self, cut: Array) -> None:
+        """`cut` `[T, N]`: truncations."""
+        missing = cut & ~self._given[: len(cut), None]
+        if self._final is not None and missing.any():
+            t, index = np.argwhere(missing)[0]
+            raise UsageError(
+                f"{self.envs.envs} declares SAME_STEP autoreset, but when env {index} was truncated at step {t} of the "
+                "rollout info['final_obs'] was not there; without it the value of the episode's end is unknown"
+            )
+
+    def require_sound(self, used: int, rollout: Rollout) -> None:
+        """What the adapter of NumPy's envs looks for at every step."""
+        self.envs.odd_flags()
+        finals, faults = rollout.final_inputs[None], []
+        for what, values in (
+            ("observation", rollout.obs),
+            ("reward", self.reward[:used]),
+            ("final observation", finals),
+        ):
+            if values.is_floating_point() and not bool(values.isfinite().all()):
+                t, index = (int(x) for x in (~values.isfinite()).reshape(*values.shape[:2], -1).any(2).nonzero()[0])
+                if values is finals:
+                    t, index = divmod(int(rollout.final_index[index]), self.envs.num_envs)
+                faults.append((t, f"{what} of vector env, index {index} is not finite, at step {t} of the rollout"))
+        if faults:  # the first: it has perhaps led to the others
+            raise NonFiniteError(min(faults, key=lambda fault: fault[0])[1])
+        mask = self.envs.layout.mask
+        if mask is not None:
+            for part in torch.split(self.obs[:used, :, mask], list(self.envs.masks.sizes), -1):
+                if not bool((legal := (part > 0.5).any(-1)).all()):
+                    t, index = (int(x) for x in legal.logical_not().nonzero()[0])
+                    raise EnvError(
+                        f"vector env, index {index}: the action mask leaves no legal action at step {t} of the rollout"
+                    )
+
+    def _count(self, used: int, reward: Array, ended: Array, valid: Array) -> None:
+        """Returns and lengths of the episodes that ended."""
+        columns = {key: column[:used].cpu().numpy() for key, column in self._info.items()}
+        nothing = np.zeros(0)
+        for t in range(used):
+            last = {
+                int(index): {key: column[t, index] for key, column in columns.items() if self._info_given[key][t]}
+                for index in np.flatnonzero(ended[t])
+            }
+            self.tracker.add(Step(nothing, reward[t], ended[t], ended[t], valid[t], final_info=last))

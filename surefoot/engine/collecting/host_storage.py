@@ -1,0 +1,168 @@
+"""A rollout in the memory of the host: for envs that speak NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.engine.rollouts import scale_rewards
+from surefoot.types import Context, Rollout
+
+if TYPE_CHECKING:
+    from surefoot.engine.contract import Actor
+    from surefoot.engine.episodes import EpisodeTracker
+    from surefoot.envs.rewards import RewardNormalizer
+    from surefoot.math.operations import Operations
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.types import Array, Envs, Step
+
+
+class HostStorage:
+    """`[T, N]` of everything, filled in place; what is learned from goes to `device` as a whole."""
+
+    def __init__(
+        self, policy: ActorCritic, envs: Envs, shape: tuple[int, int], device: torch.device, tracker: EpisodeTracker
+    ) -> None:
+        self.policy, self.device, self.tracker = policy, device, tracker
+        self.batched_actions, self.num_envs = envs.batched_actions, shape[1]
+        actions, layout, (length, num_envs) = policy.actions, envs.layout, shape
+        self.obs = torch.from_numpy(np.zeros((length + 1, num_envs, *layout.shape), layout.dtype))
+        self.action = torch.zeros((*shape, *actions.shape), dtype=actions.dtype, device="cpu")
+        self.params = torch.zeros((*shape, actions.num_params), dtype=torch.float32, device="cpu")
+        self.log_prob = torch.zeros(shape, dtype=torch.float32, device="cpu")  # where the actor fills it in
+        self.reward = np.zeros(shape)  # raw, float64
+        flags = (torch.zeros(shape, dtype=torch.bool, device="cpu") for _ in range(3))
+        self.terminated, self.truncated, self.valid = flags
+        self.start = torch.ones((length + 1, num_envs), dtype=torch.bool, device="cpu")  # where episodes begin
+        self.final: list[tuple[int, Array]] = []  # (t·N + n, last observation) of truncations
+        self.final_memory: list[Tensor] = []  # what was remembered before those
+        self._episodes = np.zeros(num_envs, np.int64)
+
+    def clear(self) -> None:
+        self.final, self.final_memory = [], []
+
+    def start_with(self, obs: Array) -> None:
+        self.obs.numpy()[0] = obs
+        self.start[0] = True
+
+    def continue_from(self, last: int) -> None:
+        obs = self.obs.numpy()
+        obs[0], self.start[0] = obs[last], self.start[last]
+
+    def to_env(self, t: int, own: slice) -> Any:
+        """The actions of these envs as they take them."""
+        actions = self.policy.actions
+        to_env = actions.to_vector_env if self.batched_actions else actions.to_env
+        return to_env(self.action[t, own].numpy())
+
+    def store(self, t: int, own: slice, step: Step, memory: Tensor | None) -> None:
+        """What envs `own` returned in step t. `memory`: of all envs."""
+        obs, terminated, truncated = self.obs.numpy(), self.terminated.numpy(), self.truncated.numpy()
+        obs[t + 1, own], self.reward[t, own], self.valid.numpy()[t, own] = step.obs, step.reward, step.valid
+        terminated[t, own], truncated[t, own] = step.terminated, step.truncated
+        if step.life_lost is not None:
+            terminated[t, own] |= step.life_lost
+        self.tracker.add(step, own.start)
+        for index, final in step.final_obs.items():
+            env = own.start + index
+            if truncated[t, env] and not terminated[t, env]:
+                self.final.append((t * self.num_envs + env, final))
+                if memory is not None:
+                    self.final_memory.append(memory[env].clone())
+        if memory is not None:
+            self.start[t + 1, own] = torch.from_numpy(step.start)
+        self._ended = (step.terminated | step.truncated) & step.valid
+
+    def count_episodes(self, t: int | None, wanted: int) -> Array:
+        """`[N]` bool: the envs that have not ended so many episodes yet, after step t. None: before the first."""
+        self._episodes = np.zeros(self.num_envs, np.int64) if t is None else self._episodes + self._ended
+        active: Array = self._episodes < wanted
+        return active
+
+    @staticmethod
+    def time_to_look(t: int) -> bool:
+        """Whether to ask after step t if all envs are done: here it costs nothing."""
+        return True
+
+    def sort_finals(self) -> None:
+        """Truncations in the order of their places, where envs went at their own pace."""
+        order = sorted(range(len(self.final)), key=lambda at: self.final[at][0])
+        self.final = [self.final[at] for at in order]
+        self.final_memory = [self.final_memory[at] for at in order] if self.final_memory else []
+
+    def read(self, used: int, *, whole_episodes: bool) -> int:
+        """Steps that were used, once the rollout is over."""
+        return used
+
+    def truncate_open(self, used: int, memory: Tensor | None) -> Array:
+        """End every open episode at the last step; returns which were open, `[N]` bool."""
+        last = used - 1
+        open_: Array = (self.valid[last] & ~self.terminated[last] & ~self.truncated[last]).numpy()
+        for index in map(int, np.flatnonzero(open_)):
+            self.truncated[last, index] = True
+            self.final.append((last * self.num_envs + index, self.obs[used, index].numpy().copy()))
+            if memory is not None:
+                self.final_memory.append(memory[index])
+        return open_
+
+    def scaled_rewards(
+        self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
+    ) -> Tensor:
+        """As they are learned from, `[T, N]` float32 on the device."""
+        ends = (self.terminated[:used].numpy(), self.truncated[:used].numpy())
+        valid = self.valid[:used].numpy()
+        scaled = scale_rewards(self.reward[:used], ends, valid, scale, sign, normalizer, operations)
+        return torch.from_numpy(scaled).to(self.device, torch.float32)
+
+    def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
+        """On the device, values still to be filled in. `memory`: before the first step."""
+        device, policy = self.device, self.policy
+        obs = self.obs[: used + 1].to(device)
+        params, action = self.params[:used].to(device), self.action[:used].to(device)
+        context = final_memory = None
+        if memory is not None:
+            context = Context(self.start[: used + 1].to(device, copy=True), memory)
+            final_memory = torch.stack(self.final_memory) if self.final_memory else memory[:0]
+        inputs = policy.normalize(obs)
+        index, final_inputs = self._finals(inputs)
+        log_prob = self.log_prob[:used].clone() if actor.fills_log_prob else actor.log_prob(params, action)
+        return Rollout(
+            obs=obs,
+            inputs=inputs,
+            action=action,
+            dist_params=params,
+            log_prob=log_prob,
+            reward=reward,
+            terminated=self.terminated[:used].to(device),
+            truncated=self.truncated[:used].to(device),
+            valid=self.valid[:used].to(device),
+            value=params.new_empty(0),
+            next_value=params.new_empty(0),
+            final_index=index,
+            final_inputs=final_inputs,
+            remaining=remaining,
+            context=context,
+            final_memory=final_memory,
+        )
+
+    def _finals(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Where episodes were truncated (t·N + n), and the normalised observation there."""
+        if not self.final:  # most rollouts have none, and short ones are made of such small costs
+            return torch.empty(0, dtype=torch.int64, device=self.device), inputs[0, :0]
+        index, obs = zip(*self.final, strict=True)
+        final = torch.from_numpy(np.stack(obs)).to(self.device, self.obs.dtype)
+        return torch.tensor(index, dtype=torch.int64, device=self.device), self.policy.normalize(final)
+
+    def require_sound(self, used: int, rollout: Rollout) -> None:
+        """The adapters of such envs look at every step."""
+
+    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Any]) -> None:
+        """Stand where a checkpoint says; `fresh`: envs that could not be brought back there, with what they show."""
+        self.obs[0], self.start[0] = obs, start
+        for index, shown in fresh.items():
+            self.obs[0, index] = torch.from_numpy(np.asarray(shown))
+            self.start[0, index] = True

@@ -1,0 +1,82 @@
+"""What holds the rollout that is being collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.contract import Actor
+    from surefoot.envs.rewards import RewardNormalizer
+    from surefoot.math.operations import Operations
+    from surefoot.types import Array, Rollout
+
+
+class Storage(Protocol):
+    """T steps of N envs, allocated once. Steps and observations come as the envs give them: NumPy or tensors."""
+
+    obs: Tensor  # [T+1, N, ...] raw
+    action: Tensor  # [T, N, ...]
+    params: Tensor  # [T, N, A]
+    log_prob: Tensor  # [T, N], where the actor fills it in
+    start: Tensor  # [T+1, N] bool: the first observation of an episode
+
+    def clear(self) -> None:
+        """A new rollout begins."""
+        ...
+
+    def start_with(self, obs: Any) -> None:
+        """It begins with what a reset returned."""
+        ...
+
+    def continue_from(self, last: int) -> None:
+        """It begins where the one before ended."""
+        ...
+
+    def to_env(self, t: int, own: slice) -> Any:
+        """The actions of these envs as they take them."""
+        ...
+
+    def store(self, t: int, own: slice, step: Any, memory: Tensor | None) -> None:
+        """What envs `own` returned in step t. `memory`: of all envs."""
+        ...
+
+    def count_episodes(self, t: int | None, wanted: int) -> Any:
+        """`[N]` bool: the envs that have not ended so many episodes yet, after step t. None: before the first."""
+        ...
+
+    def time_to_look(self, t: int) -> bool:
+        """Whether it is worth asking after step t if all envs are done."""
+        ...
+
+    def sort_finals(self) -> None:
+        """Truncations in the order of their places, where envs went at their own pace."""
+        ...
+
+    def read(self, used: int, *, whole_episodes: bool) -> int:
+        """Steps that were used, once the rollout is over."""
+        ...
+
+    def truncate_open(self, used: int, memory: Tensor | None) -> Array:
+        """End every open episode at the last step; returns which were open, `[N]` bool."""
+        ...
+
+    def scaled_rewards(
+        self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
+    ) -> Tensor:
+        """As they are learned from, `[T, N]` float32 on the policy's device."""
+        ...
+
+    def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
+        """On the policy's device, values still to be filled in. `memory`: before the first step."""
+        ...
+
+    def require_sound(self, used: int, rollout: Rollout) -> None:
+        """Look for faults of the envs that nobody has looked for at every step."""
+        ...
+
+    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Any]) -> None:
+        """Stand where a checkpoint says; `fresh`: envs that could not be brought back there, with what they show."""
+        ...

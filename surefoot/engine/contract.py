@@ -1,0 +1,130 @@
+"""What an engine is: it plays a policy in envs, learns with it, and computes what both need over a rollout.
+
+The trainer asks engines in order whether they serve (`registry.py`) and never names one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
+
+from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.timing import PhaseTimer
+from surefoot.math.operations import OPERATIONS, Operations
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from surefoot.engine.collecting.collector import Collector
+    from surefoot.engine.config import GradientConfig
+    from surefoot.engine.losses import Loss
+    from surefoot.engine.torch.learner import Learner
+    from surefoot.envs.rewards import RewardNormalizer
+    from surefoot.policies.actor_critic import ActorCritic, Noise
+    from surefoot.types import Context, Envs
+
+
+class Learns(Protocol):
+    """What an engine wants to know of an algorithm."""
+
+    train_actor: ClassVar[bool]
+
+    @property
+    def config(self) -> GradientConfig: ...
+
+    @property
+    def episodes_per_env(self) -> int | None: ...
+
+    def terms(self, remaining: float) -> Loss | None: ...
+
+
+class Actor(Protocol):
+    """A policy at work: actions of envs from what they show, and values of states."""
+
+    policy: ActorCritic
+    independent_rows: bool  # what is drawn for an env does not depend, to the bit, on those beside it
+    fills_log_prob: bool  # `act` does; otherwise `log_prob` is asked once for the whole rollout
+
+    def act(
+        self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: tuple[Tensor, Tensor, Tensor]
+    ) -> None:
+        """One step of n envs with raw observations `[n, ...]`.
+
+        `out`: parameters of π, actions and perhaps log π are written there. `memory` `[n, M]` moves on in place.
+        """
+        ...
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """Of the actions of a whole rollout, `[T, N]`."""
+        ...
+
+    def value(self, inputs: Tensor, context: Context | None = None) -> Tensor:
+        """V of `[B, ...]` normalised rows; zeros without a critic."""
+        ...
+
+
+class Threads(NamedTuple):
+    """Of a learner."""
+
+    number: int
+    why: str = ""
+    asked: int = 1
+
+    def __str__(self) -> str:
+        why = self.why if self.number > 1 else ""
+        if self.number < self.asked:
+            why = f"{self.asked} were asked for; the system refused more"
+        return f"{self.number} thread{'s' if self.number > 1 else ''}{f' ({why})' if why else ''}"
+
+
+@dataclass(frozen=True)
+class LearnerOptions:
+    """What a learner is made with, besides policy and algorithm."""
+
+    generator: torch.Generator  # shuffles
+    threads: int | Literal["auto"] = 1
+    samples: int = 256  # of one gradient step, about: for measuring which number of threads is fastest
+
+
+@dataclass(frozen=True)
+class CollectorOptions:
+    """What a collector is made with, besides envs and actor."""
+
+    rollout_length: int  # steps, or the longest of whole episodes
+    generator: torch.Generator  # draws actions
+    episodes_per_env: int | None = None
+    reset_each_rollout: bool = False
+    reward_scale: float = 1.0
+    sign_rewards: bool = False
+    reward_normalizer: RewardNormalizer | None = None
+    log_info: Sequence[str] = ()
+    timer: PhaseTimer = field(default_factory=PhaseTimer)
+
+    def tracker(self, num_envs: int) -> EpisodeTracker:
+        return EpisodeTracker(num_envs, self.log_info)
+
+
+class Engine(ABC):
+    """One way to play and to learn. A subclass registers by name (`registry.py`)."""
+
+    name: ClassVar[str]
+    acts_with: ClassVar[str]  # torch or native: what computes the actions
+    compiled_envs: ClassVar[bool] = False  # envs that kernels step are welcome
+    operations: Operations = OPERATIONS
+
+    @abstractmethod
+    def serves(self, policy: ActorCritic, algorithm: Learns, envs: Envs) -> str | None:
+        """None where it does; otherwise the reason why not."""
+
+    def brings(self, policy: ActorCritic) -> str:
+        """What is good about it for a policy that it serves, in a few words; "": nothing to mention."""
+        return ""
+
+    @abstractmethod
+    def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner: ...
+
+    @abstractmethod
+    def collector(self, envs: Envs, actor: Actor, options: CollectorOptions) -> Collector: ...

@@ -1,0 +1,49 @@
+"""What is computed over a rollout: one object of functions, so that an engine may bring compiled twins of them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surefoot.math.moments import moments
+from surefoot.math.returns import gae, reverse_scan, reward_to_go, running_returns, td_error
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.types import Array, Rollout
+
+
+class Operations:
+    """The readable ones. A subclass computes the same, to rounding."""
+
+    def reverse_scan(self, x: Tensor, decay: Tensor) -> Tensor:
+        """y_t = x_t + decay_t · y_{t+1}, backwards over time with y_T = 0. All `[T, N]`."""
+        return reverse_scan(x, decay)
+
+    def reward_to_go(self, reward: Tensor, done: Tensor, gamma: float) -> Tensor:
+        """R_t = r_t + γ · ¬done_t · R_{t+1}. All `[T, N]`."""
+        return reward_to_go(reward, done, gamma, self.reverse_scan)
+
+    def advantages(
+        self, rollout: Rollout, gamma: float, gae_lambda: float, value_lambda: float, segment_length: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """(GAE(λ), V + GAE(value_lambda): the critic's targets), both `[T, N]`."""
+        delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, gamma)
+        delta = delta.masked_fill(~rollout.valid, 0.0)  # a step that is no transition says nothing to those before it
+        advantage = correction = gae(delta, rollout.done, gamma, gae_lambda, segment_length)
+        if value_lambda != gae_lambda:
+            correction = gae(delta, rollout.done, gamma, value_lambda, segment_length)
+        return advantage, rollout.value + correction
+
+    def running_returns(
+        self, reward: Array, done: Array, valid: Array, gamma: float, running: Array
+    ) -> tuple[Array, Array]:
+        """(G_t = γ·G_{t−1} + r_t of every step `[T, N]`, G after the last `[N]`)."""
+        return running_returns(reward, done, valid, gamma, running)
+
+    def moments(self, rows: Array) -> tuple[Array, Array]:
+        """(mean, population variance) over the first axis, in float64."""
+        return moments(rows)
+
+
+OPERATIONS = Operations()

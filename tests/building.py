@@ -4,7 +4,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from surefoot.algorithms.ppo_clip import Config as PPOConfig
+from surefoot.algorithms.ppo_clip import PPOClip
+from surefoot.engine.contract import CollectorOptions, LearnerOptions
+from surefoot.engine.registry import get_engine
 from surefoot.engine.rollouts import fill_values
+from surefoot.engine.torch.actor import TorchActor
 from surefoot.math.distributions import Categorical
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
@@ -91,4 +96,18 @@ def make_rollout(policy, *, steps=6, num_envs=4, seed=0, done_probability=0.2, r
         context=context,
         final_memory=final_memory,
     )
-    return fill_values(rollout, policy)
+    return fill_values(rollout, TorchActor(policy))
+
+
+def make_learner(name, policy, algorithm=None, *, seed=0, threads=1):
+    """Of the engine of this name. `algorithm`: PPO unless another is given."""
+    algorithm = algorithm or PPOClip(PPOConfig())
+    return get_engine(name).learner(policy, algorithm, LearnerOptions(torch.Generator().manual_seed(seed), threads))
+
+
+def make_collector(envs, policy, length, *, seed=0, engine="torch", learner=None, **options):
+    """What collects with this policy, or with a learner's actor."""
+    actor = TorchActor(policy) if learner is None else learner.actor
+    return get_engine(engine).collector(
+        envs, actor, CollectorOptions(length, torch.Generator().manual_seed(seed), **options)
+    )

@@ -14,7 +14,7 @@ from surefoot.algorithms.vpg import VPG
 from surefoot.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from surefoot.engine.losses import Loss
+    from surefoot.engine.losses import Loss, LossFunction
     from surefoot.engine.torch.learner import Learner
     from surefoot.math.operations import Operations
     from surefoot.types import Batch, Rollout
@@ -36,6 +36,10 @@ class Algorithm(Protocol):
 
     def terms(self, remaining: float) -> Loss | None:
         """The loss, declared, so that compiled kernels may compute it; None: it is learned in PyTorch."""
+        ...
+
+    def current_loss(self, remaining: float) -> LossFunction:
+        """What a learner is handed: those terms, or a function that only PyTorch can differentiate."""
         ...
 
     def estimate(self, rollout: Rollout, operations: Operations = ...) -> Batch: ...

@@ -34,12 +34,6 @@ class Base(Generic[ConfigT]):
         self.config = config
         self.state: dict[str, float] = {}  # whatever changes over the run (β, say); saved with it
 
-    def __init_subclass__(cls) -> None:
-        """A loss of its own is not what inherited `terms` say."""
-        super().__init_subclass__()
-        if "loss" in vars(cls) and "terms" not in vars(cls):
-            cls.terms = Base.terms  # type: ignore[method-assign]
-
     def terms(self, remaining: float) -> Loss | None:
         """The loss, declared: what `loss` computes, in terms that compiled kernels know as well. None: it has others.
 
@@ -54,8 +48,10 @@ class Base(Generic[ConfigT]):
         return terms(outputs, batch)
 
     def current_loss(self, remaining: float) -> LossFunction:
-        """What a learner is handed."""
-        return self.terms(remaining) or self.loss
+        """What a learner is handed: the declared terms, unless a subclass has overridden `loss` since."""
+        lineage = type(self).__mro__
+        loss, terms = (next(at for at, cls in enumerate(lineage) if name in vars(cls)) for name in ("loss", "terms"))
+        return self.loss if loss < terms else self.terms(remaining) or self.loss
 
     @property
     def episodes_per_env(self) -> int | None:

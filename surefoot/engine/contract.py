@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from surefoot.engine.collecting.collector import Collector
     from surefoot.engine.config import GradientConfig
-    from surefoot.engine.losses import Loss
+    from surefoot.engine.losses import Loss, LossFunction
     from surefoot.engine.torch.learner import Learner
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.policies.actor_critic import ActorCritic, Noise
@@ -122,6 +122,10 @@ class Engine(ABC):
     def brings(self, policy: ActorCritic) -> str:
         """What is good about it for a policy that it serves, in a few words; "": nothing to mention."""
         return ""
+
+    def learns(self, loss: LossFunction) -> bool:
+        """Whether its learner computes this loss by itself; otherwise PyTorch does."""
+        return True
 
     @abstractmethod
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner: ...

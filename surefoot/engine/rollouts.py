@@ -76,8 +76,3 @@ def fill_values(rollout: Rollout, actor: Actor) -> Rollout:
         next_value.view(-1)[rollout.final_index] = values[(steps + 1) * num_envs :]
     rollout.value, rollout.next_value = table[:-1], next_value
     return rollout
-
-
-def valid_observations(rollout: Rollout) -> Tensor:
-    """The observations of the rollout's transitions, `[B, ...]`, for the normaliser."""
-    return rollout.obs[:-1][rollout.valid]

@@ -52,6 +52,9 @@ class NoiseRows:
     matrices: Tensor | None = None  # [S, N, F + 1, num_gaussian], one for each stretch of steps
     stretch: int = 1
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
     def __getitem__(self, t: int) -> Noise:
         return Noise(self.rows[t], None if self.matrices is None else self.matrices[t // self.stretch])
 

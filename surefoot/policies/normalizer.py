@@ -46,16 +46,18 @@ class ObservationNormalizer(nn.Module):
         normalized = ((obs - self._shift) * self._scale).clamp_(-CLIP, CLIP)
         return normalized if self._active is None else torch.where(self._active, normalized, obs)
 
-    def merge(self, obs: Tensor, valid: Tensor, operations: Operations = OPERATIONS) -> None:
-        """Take in the observations `[T, N, *shape]` of valid steps, where they are."""
+    def merge(self, obs: Tensor, valid: Tensor | None = None, operations: Operations = OPERATIONS) -> None:
+        """Take in observations `[B, *shape]`, or those of `valid` steps among `[T, N, *shape]`, where they are."""
         if obs.is_cpu:
+            rows = obs if valid is None else obs[valid]
             running = RunningMoments(tuple(self.mean.shape))
             running.load_state_dict({"count": self.count.item(), "mean": self.mean.numpy(), "var": self.var.numpy()})
-            running.merge(obs[valid].numpy(), operations.moments)
+            running.merge(rows.numpy(), operations.moments)
             for name, value in running.state_dict().items():
                 getattr(self, name).copy_(torch.from_numpy(np.asarray(value)))
         else:
-            self._merge_on_device(obs.flatten(0, 1).to(self.mean.dtype), valid.flatten())
+            rows = obs.to(self.mean.dtype).reshape(-1, *self.mean.shape)
+            self._merge_on_device(rows, rows.new_ones(len(rows)) if valid is None else valid.flatten())
         self.refresh()
 
     def _merge_on_device(self, rows: Tensor, valid: Tensor) -> None:

@@ -101,14 +101,18 @@ def test_invalid_samples_carry_no_weight():
 
 
 def test_smooth_l1_is_quadratic_within_one_and_linear_beyond():
-    loss = critic_loss(torch.tensor([0.5, 3.0, -2.0]), make_batch([0.0] * 3), CriticConfig(value_loss="smooth_l1"))
+    loss = critic_loss(CriticConfig(value_loss="smooth_l1")).of_value(
+        torch.tensor([0.5, 3.0, -2.0]), make_batch([0.0] * 3)
+    )
     # 0.125, 2.5, 1.5
     assert loss.item() == pytest.approx(4.125 / 3)
 
 
 def test_smooth_l1_equals_torchs():
     value, target = torch.randn(64) * 3, torch.randn(64)
-    ours = critic_loss(value, make_batch(torch.zeros(64), value_target=target), CriticConfig(value_loss="smooth_l1"))
+    ours = critic_loss(CriticConfig(value_loss="smooth_l1")).of_value(
+        value, make_batch(torch.zeros(64), value_target=target)
+    )
     torch.testing.assert_close(ours, torch.nn.functional.smooth_l1_loss(value, target))
 
 
@@ -116,7 +120,7 @@ def test_value_clip_takes_the_larger_loss():
     # old V 0, target 1. New V 0.5: clipped to 0.2 -> (0.8)² > (0.5)². New V -0.5: clipped -0.2 -> (1.2)² < (1.5)².
     config = CriticConfig(value_clip=0.2)
     batch = make_batch([0.0, 0.0], value=[0.0, 0.0], value_target=[1.0, 1.0])
-    assert critic_loss(torch.tensor([0.5, -0.5]), batch, config).item() == pytest.approx((0.64 + 2.25) / 2)
+    assert critic_loss(config).of_value(torch.tensor([0.5, -0.5]), batch).item() == pytest.approx((0.64 + 2.25) / 2)
 
 
 def test_value_clip_is_off_by_default():

@@ -7,15 +7,13 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from surefoot.engine.collect import Collector
-from surefoot.engine.episodes import EpisodeTracker
-from surefoot.engine.rollouts import valid_observations
 from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import EnvError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
+from tests import building
 
 
 class Counter(gym.Env):
@@ -49,7 +47,7 @@ class Counter(gym.Env):
 def make_collector(envs, length, **kwargs):
     torch.manual_seed(0)
     policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig())
-    return Collector(envs, policy, length, torch.Generator().manual_seed(0), **kwargs)
+    return building.make_collector(envs, policy, length, **kwargs)
 
 
 def counters(num_envs=1, **kwargs):
@@ -128,7 +126,7 @@ def test_fake_steps_enter_neither_the_step_count_nor_the_statistics():
     rollout = collector.collect()
     assert rollout.valid.flatten().tolist() == [True, True, False, True, True, False]
     assert rollout.num_steps == 4
-    assert valid_observations(rollout).flatten().tolist() == [0, 1, 0, 1]
+    assert rollout.obs[:-1][rollout.valid].flatten().tolist() == [0, 1, 0, 1]
     assert [(e.ret, e.length) for e in collector.tracker.take()] == [(3.0, 2), (3.0, 2)]
 
 
@@ -197,7 +195,7 @@ def test_normalised_rewards_are_divided_by_the_spread_of_the_discounted_return()
 
 
 def test_numbers_of_info_are_kept_by_name():
-    collector = make_collector(counters(), 6, tracker=EpisodeTracker(1, ["is_success"]))
+    collector = make_collector(counters(), 6, log_info=["is_success"])
     collector.collect()
     assert [e.info for e in collector.tracker.take()] == [{"is_success": 1.0}] * 2
 
@@ -205,7 +203,7 @@ def test_numbers_of_info_are_kept_by_name():
 def test_the_normaliser_is_frozen_while_collecting():
     envs = counters(2)
     policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig(normalize_observations=True))
-    collector = Collector(envs, policy, 8, torch.Generator().manual_seed(0))
+    collector = building.make_collector(envs, policy, 8)
     collector.collect()
     assert policy.normalizer.count.item() == 0.0
 
@@ -215,7 +213,7 @@ def test_collecting_is_reproducible_and_depends_on_the_seed():
         envs = GymEnvs(lambda: gym.make("CartPole-v1"), 2, seed)
         torch.manual_seed(0)
         policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig())
-        return Collector(envs, policy, 64, torch.Generator().manual_seed(seed)).collect().obs
+        return building.make_collector(envs, policy, 64, seed=seed).collect().obs
 
     assert torch.equal(actions(0), actions(0))
     assert not torch.equal(actions(0), actions(1))

@@ -8,9 +8,6 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from surefoot.engine.collect import Collector
-from surefoot.engine.collect_tensors import TensorCollector
-from surefoot.engine.episodes import EpisodeTracker
 from surefoot.envs.gym_envs import SeededEpisodes
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.tensor_envs import TensorEnvs
@@ -19,6 +16,7 @@ from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actions import build_actions
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
+from tests.building import make_collector
 from tests.helpers import NoiseEnv, ScriptedEnv
 from tests.tensor_vector_envs import AsTensors, Drift, Guard, HostReads
 
@@ -33,21 +31,20 @@ def adapted(envs):
     return TensorEnvs(envs, envs.reset(seed=1))
 
 
-def collector(kind, envs, length, policy=None, info_keys=(), normalize=False, **kwargs):
+def collector(envs, length, policy=None, info_keys=(), normalize=False, **kwargs):
     torch.manual_seed(0)
     masked = bool(envs.layout.mask_size)
     made = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig(**(policy or {})), masked=masked)
-    kwargs["tracker"] = EpisodeTracker(envs.num_envs, info_keys)
     kwargs["reward_normalizer"] = RewardNormalizer(envs.num_envs, 0.9) if normalize else None
-    return kind(envs, made, length, torch.Generator().manual_seed(0), **kwargs)
+    return make_collector(envs, made, length, log_info=info_keys, **kwargs)
 
 
 def both(make, mode, length, **kwargs):
     """The same envs through the ordinary collector and through this one."""
     ordinary = sync(make, mode)
     return (
-        collector(Collector, VectorEnvs(ordinary, 1, ordinary.reset(seed=1)), length, **kwargs),
-        collector(TensorCollector, adapted(AsTensors(sync(make, mode))), length, **kwargs),
+        collector(VectorEnvs(ordinary, 1, ordinary.reset(seed=1)), length, **kwargs),
+        collector(adapted(AsTensors(sync(make, mode))), length, **kwargs),
     )
 
 
@@ -86,9 +83,7 @@ def test_the_rollouts_are_those_of_the_ordinary_collector(mode, policy, how):
 
 
 def test_whole_episodes_go_on_rollout_after_rollout():
-    made = collector(
-        TensorCollector, adapted(AsTensors(sync(NoiseEnv, AutoresetMode.NEXT_STEP))), 40, episodes_per_env=3
-    )
+    made = collector(adapted(AsTensors(sync(NoiseEnv, AutoresetMode.NEXT_STEP))), 40, episodes_per_env=3)
     for _ in range(3):
         rollout = made.collect()
         assert (rollout.done & rollout.valid).sum(0).tolist() == [3, 3, 3]
@@ -99,7 +94,7 @@ def test_whole_episodes_go_on_rollout_after_rollout():
 @MODES
 def test_the_first_reset_is_seeded_once(mode):
     envs = AsTensors(sync(NoiseEnv, mode))
-    made = collector(TensorCollector, adapted(envs), 4)
+    made = collector(adapted(envs), 4)
     made.collect()
     made.collect()
     assert envs.seeds == [1]
@@ -108,7 +103,7 @@ def test_the_first_reset_is_seeded_once(mode):
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
 def test_the_value_of_a_truncation_is_that_of_its_final_observation(mode):
     envs = adapted(Drift(mode, num_envs=2, length=3))
-    made = collector(TensorCollector, envs, 7)
+    made = collector(envs, 7)
     rollout = made.collect()
     cut = rollout.truncated & ~rollout.terminated
     assert cut.sum() == rollout.final_index.numel() >= 4
@@ -128,7 +123,7 @@ def test_the_host_reads_nothing_while_a_rollout_is_collected(mode, memory, norma
     envs = adapted(Drift(mode, guard=guard))
     width = {} if memory == "none" else {"memory_size": 4}
     policy = {"memory": memory, "normalize_observations": normalize, **width}
-    made = collector(TensorCollector, envs, 6, policy=policy, info_keys=("height",))
+    made = collector(envs, 6, policy=policy, info_keys=("height",))
     for _ in range(3):
         made.collect()
     assert guard.rollouts == 3
@@ -147,7 +142,7 @@ def test_the_guard_itself_sees_a_read(read, monkeypatch):
 
     guard = Guard(4, monkeypatch)
     envs = Drift(guard=guard)
-    made = collector(TensorCollector, Careless(envs, envs.reset(seed=0)), 4)
+    made = collector(Careless(envs, envs.reset(seed=0)), 4)
     try:
         with pytest.raises(HostReads):
             made.collect()
@@ -227,7 +222,7 @@ def test_a_value_that_is_not_finite_names_its_env_and_step(fault, what):
                 {"obs": obs, "reward": reward}[fault][2] = torch.nan
             return obs, reward, terminated, truncated, info
 
-    made = collector(TensorCollector, adapted(Broken()), 8)
+    made = collector(adapted(Broken()), 8)
     with pytest.raises(NonFiniteError, match=f"^{what} of vector env, index 2 is not finite, at step [1-6]"):
         made.collect()
 
@@ -238,7 +233,7 @@ def test_same_step_without_a_final_observation_is_refused():
             return (*super().step(action)[:4], {})
 
     with pytest.raises(UsageError, match=r"env 0 was truncated at step 4 .*info\['final_obs'\]"):
-        collector(TensorCollector, adapted(Silent(num_envs=4, length=5)), 8).collect()
+        collector(adapted(Silent(num_envs=4, length=5)), 8).collect()
 
 
 def test_steps_that_end_nothing_need_no_final_observation():
@@ -247,12 +242,12 @@ def test_steps_that_end_nothing_need_no_final_observation():
             *rest, info = super().step(action)
             return (*rest, info if bool(self.ended.any()) else {})
 
-    full = collector(TensorCollector, adapted(Drift()), 8).collect()
-    assert_same(full, collector(TensorCollector, adapted(Sparing()), 8).collect())
+    full = collector(adapted(Drift()), 8).collect()
+    assert_same(full, collector(adapted(Sparing()), 8).collect())
 
 
 def test_an_episode_without_an_end_is_an_error_for_whole_episodes():
-    made = collector(TensorCollector, adapted(Drift(length=50)), 8, episodes_per_env=1)
+    made = collector(adapted(Drift(length=50)), 8, episodes_per_env=1)
     made.policy.actor.head.bias.data.zero_()
     with pytest.raises(EnvError, match="ran past the env's own limit of 8 steps"):
         made.collect()
@@ -292,21 +287,21 @@ class Picky(ScriptedEnv):
 def test_masks_are_kept_to(mode, in_obs):
     envs = adapted(AsTensors(sync(lambda: Picky(in_obs), mode)))
     assert envs.layout.mask_size == 3
-    rollout = collector(TensorCollector, envs, 11).collect()
+    rollout = collector(envs, 11).collect()
     assert rollout.valid.sum() > 20  # the envs assert that every action was legal
 
 
 def test_a_mask_without_a_legal_action_names_env_and_step():
     envs = adapted(AsTensors(sync(lambda: Picky(True, empty=True), AutoresetMode.DISABLED)))
     envs.envs.envs.envs[1].unwrapped.empty = False
-    made = collector(TensorCollector, envs, 2)
+    made = collector(envs, 2)
     made.collect()
     with pytest.raises((EnvError, AssertionError)):
         made.collect()
 
 
 def test_state_goes_through_a_checkpoint():
-    made, other = (collector(TensorCollector, adapted(Drift()), 6, normalize=True) for _ in range(2))
+    made, other = (collector(adapted(Drift()), 6, normalize=True) for _ in range(2))
     assert other.load_state_dict(made.state_dict()) == []
     made.collect()
     assert other.load_state_dict(made.state_dict()) == [0, 1, 2, 3]

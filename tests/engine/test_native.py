@@ -9,15 +9,15 @@ from gymnasium import spaces
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
-from surefoot.engine.native.describe import choose_engine, compile_parts
-from surefoot.engine.native.learner import NativeLearner
+from surefoot.algorithms.ppo_clip import Config, PPOClip
+from surefoot.engine.native.describe import compile_parts
+from surefoot.engine.registry import choose_engine
 from surefoot.engine.torch.flat import FlatParameters
-from surefoot.engine.torch.learner import Learner
 from surefoot.engine.torch.natural import fisher_by_autograd
 from surefoot.envs import native_envs
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.kernels import library
-from tests.building import CONTINUOUS, DISCRETE, make_policy, make_rollout
+from tests.building import CONTINUOUS, DISCRETE, make_learner, make_policy, make_rollout
 from tests.marks import quick
 
 SETTINGS = {
@@ -43,21 +43,11 @@ PAIRS = [(name, key) for name in ALGORITHMS for key, settings in SETTINGS.items(
 def learners(name, space, memory="none", **settings):
     """The same algorithm, policy and optimizer, with either engine."""
     kind = ALGORITHMS[name]
-    for learner in (Learner, NativeLearner):
+    for engine in ("torch", "native"):
         algorithm = kind(kind.config_type(num_envs=8, **settings))
         size = {} if memory == "none" else {"memory_size": 24}
         policy = make_policy(space, critic=kind.uses_critic, memory=memory, **size)
-        yield (
-            algorithm,
-            learner(
-                policy,
-                algorithm.config,
-                torch.Generator().manual_seed(1),
-                train_actor=kind.train_actor,
-                critic_learning_rate=settings.get("critic_learning_rate"),
-                **({"threads": 1} if learner is NativeLearner else {}),
-            ),
-        )
+        yield algorithm, make_learner(engine, policy, algorithm, seed=1)
 
 
 @pytest.mark.sampled(3)
@@ -172,35 +162,50 @@ def test_a_memory_rolls_out_in_one_call_as_it_does_step_by_step(settings, tmp_pa
     assert together.metrics[0]["ratio_error"] == 0.0
 
 
+def choose(wanted, policy):
+    """(the name of the engine that is chosen, why)."""
+    engine, reason = choose_engine(wanted, policy, PPOClip(Config()), None)
+    return engine.name, reason
+
+
 class TestChoice:
     def test_a_plain_policy_is_served(self):
         for memory in ("none", "gru", "lstm"):
-            assert choose_engine("auto", make_policy(memory=memory)) == (True, "the kernels serve this policy")
-        assert choose_engine("torch", make_policy()) == (False, "as asked")
+            assert choose("auto", make_policy(memory=memory)) == ("native", "the kernels serve this policy")
+        assert choose("torch", make_policy()) == ("torch", "as asked")
 
     @pytest.mark.parametrize(
-        ("config", "why"),
+        ("config", "name", "why"),
         [
-            ({"memory": "gru", "std": "gsde", "action_space": CONTINUOUS}, "depends on the state"),
-            ({"std": "gsde", "action_space": CONTINUOUS}, "depends on the state"),
-            ({"observation_space": spaces.Discrete(500)}, "an encoder that learns"),
+            ({"memory": "gru", "std": "gsde", "action_space": CONTINUOUS}, "torch", "depends on the state"),
+            ({"std": "gsde", "action_space": CONTINUOUS}, "torch", "depends on the state"),
+            (
+                {"observation_space": spaces.Discrete(500), "shared_trunk": True},
+                "hybrid",
+                "an encoder that learns; its MLPs are compiled",
+            ),
+            ({"observation_space": spaces.Discrete(500)}, "torch", "an encoder that learns"),
         ],
     )
-    def test_what_is_not_served_is_said(self, config, why):
+    def test_what_is_not_served_is_said(self, config, name, why):
         policy = make_policy(**config)
-        native, reason = choose_engine("auto", policy)
-        assert not native
-        assert why in reason
+        chosen, reason = choose("auto", policy)
+        assert chosen == name
+        assert reason.endswith(why)
         with pytest.raises(UsageError, match="--engine torch"):
-            choose_engine("native", policy)
+            choose("native", policy)
 
     def test_without_kernels_it_is_torch(self, monkeypatch):
         monkeypatch.setattr(library, "find", lambda name: (_ for _ in ()).throw(library.NotBuilt("not built")))
         library.load.cache_clear()
         try:
-            assert choose_engine("auto", make_policy()) == (False, "not built")
+            assert choose("auto", make_policy()) == ("torch", "not built")
         finally:
             library.load.cache_clear()
+
+    def test_a_name_that_nobody_has_is_an_error(self):
+        with pytest.raises(UsageError, match="unknown engine 'naitve'; did you mean 'native'"):
+            choose("naitve", make_policy())
 
 
 @pytest.mark.parametrize("config", [{"memory": "lstm"}, {"observation_space": spaces.Discrete(500)}, {}], ids=str)
@@ -223,7 +228,7 @@ def test_compiled_parts_change_nothing_but_rounding(config):
         return outputs.log_prob.detach(), outputs.value.detach(), flat.gradient.clone()
 
     plain = look()
-    assert "compiled" in compile_parts(policy, flat, 1)
+    compile_parts(policy, flat, 1)
     compiled = look()
     with policy.uncompiled():
         again = look()
@@ -241,7 +246,7 @@ def test_fisher_products_know_nothing_of_compiled_parts():
     batch = ALGORITHMS["npg"](ALGORITHMS["npg"].config_type()).estimate(rollout)
     direction = torch.randn(flat.actor_size)
     plain = fisher_by_autograd(policy, flat.actor_list, batch, 0.1)(direction)
-    assert compile_parts(policy, flat, 1)
+    compile_parts(policy, flat, 1)
     assert torch.equal(fisher_by_autograd(policy, flat.actor_list, batch, 0.1)(direction), plain)
 
 

@@ -9,11 +9,9 @@ import torch
 from surefoot.algorithms import trpo
 from surefoot.algorithms.parts import estimate
 from surefoot.engine.native import learner as native
-from surefoot.engine.native.learner import NativeLearner
 from surefoot.engine.torch import learner as optimize
-from surefoot.engine.torch.learner import Learner
 from surefoot.engine.torch.natural import fisher_samples, spread
-from tests.building import make_batch, make_policy, make_rollout
+from tests.building import make_batch, make_learner, make_policy, make_rollout
 
 FRACTIONS = [0.01, 0.1, 0.125, 0.25, 0.3, 0.5, 0.7, 0.9, 0.99]
 
@@ -68,7 +66,7 @@ def test_with_a_memory_whole_envs(fraction, envs):
     assert sample.context.start.shape == (6, envs)
 
 
-@pytest.mark.parametrize("kind", [Learner, NativeLearner])
+@pytest.mark.parametrize("kind", ["torch", "native"])
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_both_engines_look_at_the_same_share(kind, memory, monkeypatch):
     seen = []
@@ -81,8 +79,7 @@ def test_both_engines_look_at_the_same_share(kind, memory, monkeypatch):
         monkeypatch.setattr(module, "fisher_samples", spying)
     config = trpo.Config(fisher_fraction=0.75, num_envs=8, value_minibatches=1)
     policy = make_policy(memory=memory, **({} if memory == "none" else {"memory_size": 8}))
-    threads = {"threads": 1} if kind is NativeLearner else {}
-    learner = kind(policy, config, torch.Generator().manual_seed(0), train_actor=False, **threads)
+    learner = make_learner(kind, policy, trpo.TRPO(config))
     metrics = trpo.TRPO(config).update(learner, make_rollout(policy, steps=10, num_envs=8))
     assert [len(sample) for sample in seen] == [60]
     assert metrics["surrogate_gain"] > 0.0

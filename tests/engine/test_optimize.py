@@ -218,8 +218,8 @@ def test_recompute_advantage_uses_the_new_critic_in_every_epoch():
     targets = []
 
     class Spy(ppo_clip.PPOClip):
-        def estimate(self, rollout):
-            batch = super().estimate(rollout)
+        def estimate(self, rollout, operations):
+            batch = super().estimate(rollout, operations)
             targets.append(batch.value_target.clone())
             return batch
 

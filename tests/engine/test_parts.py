@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.engine.collect import Collector
-from surefoot.engine.config import GradientConfig
-from surefoot.engine.episodes import EpisodeTracker
-from surefoot.engine.native.learner import NativeCollector, NativeLearner
+from surefoot.engine.torch.actor import TorchActor
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
@@ -19,6 +16,7 @@ from surefoot.errors import EnvError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
 from surefoot.types import Parted, Rollout
+from tests.building import make_collector, make_learner
 
 
 class Parts(GymEnvs):
@@ -49,14 +47,12 @@ class Parts(GymEnvs):
             self.envs, self._obs, self.num_envs = whole
 
 
-def collector(envs, length=40, kind=NativeCollector, memory="none", **settings):
+def collector(envs, length=40, engine="native", memory="none", **settings):
     torch.manual_seed(0)
     config = PolicyConfig(normalize_observations=True, memory=memory)
     policy = ActorCritic(envs.observation_space, envs.action_space, config)
-    learner = NativeLearner(policy, GradientConfig(), torch.Generator(), threads=1)
-    more = {"learner": learner} if kind is NativeCollector else {}
-    tracker = EpisodeTracker(envs.num_envs, ["number"])
-    return kind(envs, policy, length, torch.Generator().manual_seed(2), tracker=tracker, **more, **settings)
+    learner = make_learner(engine, policy)
+    return make_collector(envs, policy, length, seed=2, engine=engine, learner=learner, log_info=["number"], **settings)
 
 
 def same(one, other):
@@ -100,8 +96,8 @@ def test_only_rows_that_stand_alone_are_acted_on_apart(monkeypatch):
     def make():
         return make_env(EnvConfig(env="CartPole-v1"))
 
-    assert not Collector.rows_alone
-    collector(Parts(make, 7, 5), kind=Collector).collect()
+    assert not TorchActor.independent_rows
+    collector(Parts(make, 7, 5), engine="torch").collect()
     with pytest.raises(AssertionError, match="apart"):
         collector(Parts(make, 7, 5)).collect()
 

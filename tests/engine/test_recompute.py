@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from surefoot.algorithms import ppo_clip
-from surefoot.engine.native.learner import NativeLearner
 from surefoot.engine.rollouts import fill_values
-from surefoot.engine.torch.learner import Learner
-from tests.building import make_policy, make_rollout
+from tests.building import make_learner, make_policy, make_rollout
 
 
 def value_after(kind, epochs, **settings):
@@ -23,16 +21,15 @@ def value_after(kind, epochs, **settings):
     rollout = make_rollout(policy, steps=2, num_envs=2)
     rollout.obs.zero_()
     rollout.inputs.zero_()
-    threads = {"threads": 1} if kind is NativeLearner else {}
-    learner = kind(policy, config, torch.Generator().manual_seed(0), **threads)
+    learner = make_learner(kind, policy, ppo_clip.PPOClip(config))
     rollout.terminated[:], rollout.truncated[:], rollout.reward[:] = True, False, 10.0
     rollout.final_index, rollout.final_inputs = rollout.final_index[:0], rollout.final_inputs[:0]
-    fill_values(rollout, policy)
+    fill_values(rollout, learner.actor)
     ppo_clip.PPOClip(config).update(learner, rollout)
     return policy.critic.head.bias.item()
 
 
-@pytest.mark.parametrize("kind", [Learner, NativeLearner])
+@pytest.mark.parametrize("kind", ["torch", "native"])
 def test_value_clip_holds_to_the_critic_that_collected(kind):
     """The gradient of (V − 10)² is 2(V − 10), and RMSprop's step is α·g / √v with v ← 0.99v + 0.01g².
 
@@ -46,7 +43,7 @@ def test_value_clip_holds_to_the_critic_that_collected(kind):
     assert value_after(kind, 8, value_clip=0.1) == pytest.approx(0.1024, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", [Learner, NativeLearner])
+@pytest.mark.parametrize("kind", ["torch", "native"])
 def test_without_it_v_goes_on(kind):
     assert value_after(kind, 2) == pytest.approx(0.1024, abs=1e-5)
     assert value_after(kind, 3) > 0.13

@@ -83,14 +83,14 @@ def test_masks_images_and_any_space_can_be_measured():
 
 
 def test_a_run_keeps_what_was_measured(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("surefoot.training.build.parts.fastest_torch", lambda *_: (2, "2.0 times as fast as one"))
+    monkeypatch.setattr("surefoot.engine.torch.engine.fastest_torch", lambda *_: (2, "2.0 times as fast as one"))
     words = ["train", "CartPole-v1", "--seed", "0", "--engine", "torch", "--total-steps", "128", "--eval-episodes", "0"]
     words += ["--num-envs", "2", "--rollout-length", "32", "--num-epochs", "2", "--log-every", "1", "--run-dir"]
     assert main([*words, str(tmp_path / "run")]) == 0
     assert "2 threads (2.0 times as fast as one)" in capsys.readouterr().out
     run = opened(tmp_path / "run")
     assert re.search(r"^threads = 2$", run.directory.config.read_text(), re.MULTILINE)
-    monkeypatch.setattr("surefoot.training.build.parts.fastest_torch", None)  # nobody measures again
+    monkeypatch.setattr("surefoot.engine.torch.engine.fastest_torch", None)  # nobody measures again
     first = run.metrics
     assert main(["resume", str(tmp_path / "run"), "--total-steps", "256"]) == 0
     assert main([*words, str(tmp_path / "asked"), "--threads", "2"]) == 0

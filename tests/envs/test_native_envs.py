@@ -13,7 +13,6 @@ import pytest
 import torch
 from gymnasium.envs.classic_control import AcrobotEnv, CartPoleEnv
 
-from surefoot.engine.collect import Collector
 from surefoot.envs import gym_envs, native_envs
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
@@ -31,7 +30,7 @@ from surefoot.envs.seeds import episode_seed
 from surefoot.errors import EnvError, NonFiniteError
 from surefoot.kernels.classic import KINDS
 from surefoot.types import Restorable
-from tests.building import make_policy
+from tests.building import make_collector, make_policy
 from tests.native import classic_library, has_avx2
 
 ENVS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
@@ -250,7 +249,7 @@ def test_a_rollout_has_the_same_bits(env, settings, episodes_per_env):
     rollouts = []
     for envs in both(env, max_episode_steps=30):
         policy = make_policy(envs.action_space, observation_space=envs.observation_space, **settings)
-        collector = Collector(envs, policy, 30, torch.Generator().manual_seed(0), episodes_per_env=episodes_per_env)
+        collector = make_collector(envs, policy, 30, episodes_per_env=episodes_per_env)
         rollouts.append([collector.collect() for _ in range(3)])
     for theirs, ours in zip(*rollouts, strict=True):
         for name in ("obs", "action", "reward", "terminated", "truncated", "valid", "next_value", "final_inputs"):

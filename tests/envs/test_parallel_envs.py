@@ -11,7 +11,6 @@ from gymnasium import spaces
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
-from surefoot.engine.collect import Collector
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import make_env
 from surefoot.envs.parallel_copy import ParallelMaker
@@ -23,6 +22,7 @@ from surefoot.policies.config import PolicyConfig
 from surefoot.training.config.resolve import resolve
 from surefoot.training.life.trust import foreign_code
 from tests import parallel_worlds
+from tests.building import make_collector
 from tests.contracts.test_exact_resume import Die, same
 from tests.parallel_worlds import Hybrid, Latecomer, MaskedInObs, MaskedWorld, RandomWorld, World
 
@@ -114,7 +114,7 @@ def test_masks_come_from_info_or_from_the_observation(world):
     assert envs.layout.mask_size == 2
     torch.manual_seed(0)
     policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig(), masked=True)
-    rollout = Collector(envs, policy, 9, torch.Generator().manual_seed(0)).collect()
+    rollout = make_collector(envs, policy, 9).collect()
     assert rollout.valid.sum() > 30  # the envs assert that every action was legal
     assert [len(copy.env.seeds) for copy in envs.copies] == [3, 3]  # the first was not asked twice
 
@@ -123,7 +123,7 @@ def test_rollouts_count_steps_and_episodes_per_agent():
     envs = ParallelEnvs(World, 2, 0)
     torch.manual_seed(0)
     policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig(memory="gru", memory_size=4))
-    collector = Collector(envs, policy, 8, torch.Generator().manual_seed(0))
+    collector = make_collector(envs, policy, 8)
     rollout = collector.collect()
     assert rollout.num_steps == 2 * 2 * (2 + 4 + 3)
     found = {(episode.env % 3, episode.ret, episode.length) for episode in collector.tracker.take()}
@@ -137,7 +137,7 @@ def test_whole_episodes_of_every_agent_and_then_idle_copies():
     envs = ParallelEnvs(RandomWorld, 2, 0)
     torch.manual_seed(0)
     policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig())
-    collector = Collector(envs, policy, 8, torch.Generator().manual_seed(0), episodes_per_env=2)
+    collector = make_collector(envs, policy, 8, episodes_per_env=2)
     for _ in range(3):
         rollout = collector.collect()
         assert (rollout.done & rollout.valid).sum(0).tolist() == [2] * 6
@@ -254,7 +254,7 @@ def test_nested_actions_go_through_a_checkpoint():
     envs, again = (ParallelEnvs(Hybrid, 2, 5) for _ in range(2))
     torch.manual_seed(0)
     policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig())
-    collector = Collector(envs, policy, 5, torch.Generator().manual_seed(0))
+    collector = make_collector(envs, policy, 5)
     collector.collect()
     state = collector.state_dict()
     assert again.load_state_dict(state["envs"], state["last_obs"].numpy()) == []

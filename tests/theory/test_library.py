@@ -49,7 +49,8 @@ def make(name, **settings):
 def scalar_of(algorithm, policy, batch):
     """What the algorithm climbs: minus its loss, or its objective."""
     outputs = policy.evaluate(batch.obs, batch.action)
-    return -algorithm.loss(outputs, batch)[0] if hasattr(algorithm, "loss") else algorithm.objective(outputs, batch)
+    terms = algorithm.terms(1.0)
+    return -terms(outputs, batch)[0] if algorithm.train_actor else terms.objective(outputs, batch)
 
 
 def actor_gradient(algorithm, policy, batch):
@@ -67,7 +68,7 @@ def learner_for(policy, algorithm):
 def with_exact_estimate(algorithm, mdp, policy):
     """The algorithm, learning from the exact batch in the place of a rollout."""
     batch = exact_batch(mdp, policy)
-    algorithm.estimate = lambda rollout: batch
+    algorithm.estimate = lambda rollout, operations: batch
     return algorithm
 
 
@@ -131,7 +132,7 @@ def test_the_librarys_natural_step_spends_exactly_its_kl(mdp):
     policy = linear_policy(mdp, theta)
     algorithm = make("npg", max_kl=0.02, cg_damping=0.0, cg_iterations=300)
     learner, batch = learner_for(policy, algorithm), exact_batch(mdp, policy)
-    step, predicted = learner.natural_step(algorithm.objective, batch, algorithm.config)
+    step, predicted = learner.natural_step(algorithm.terms(1.0), batch, algorithm.config)
     actions, flat = mdp.num_actions, step.numpy()
     move = np.vstack([flat[:-actions].reshape(actions, -1).T, flat[-actions:]])
     assert 0.5 * move.ravel() @ gradients.fisher(mdp, theta) @ move.ravel() == pytest.approx(0.02, rel=1e-9)
@@ -250,7 +251,7 @@ def test_the_bound_from_the_librarys_own_pieces():
         set_parameters(policy, np.vstack([np.log(best), np.zeros(mdp.num_actions)]))
         with torch.no_grad():
             outputs = policy.evaluate(batch.obs, batch.action)
-            gain = float(make("trpo").objective(outputs, batch)) * exact.visitation(mdp, old).sum()
+            gain = float(make("trpo").terms(1.0).objective(outputs, batch)) * exact.visitation(mdp, old).sum()
             far = float(outputs.distribution.with_params(batch.dist_params).kl_to(outputs.distribution).max())
         bound = exact.expected_return(mdp, old) + gain - divergence.bound_constant(mdp, old) * far
         assert bound == pytest.approx(divergence.lower_bound(mdp, old, best), rel=1e-10)

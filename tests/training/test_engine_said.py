@@ -9,6 +9,7 @@ from surefoot.algorithms import ALGORITHMS, npg, ppo_clip, vpg
 from surefoot.algorithms.parts import Base, estimate
 from surefoot.algorithms.reinforce import ONE_PASS
 from surefoot.cli.main import main
+from surefoot.engine.losses import RATIO, Loss, Surrogate
 
 QUIET = {"preset": "none", "seed": 0, "num_envs": 2, "rollout_length": 16, "total_steps": 64, "eval_episodes": 2}
 
@@ -18,8 +19,8 @@ class NoSpec(Base[vpg.Config]):
 
     config_type = vpg.Config
 
-    def estimate(self, rollout):
-        return estimate(rollout, self.config)
+    def estimate(self, rollout, operations):
+        return estimate(rollout, self.config, operations)
 
     def loss(self, outputs, batch):
         loss = -batch.mean(outputs.log_prob * batch.advantage) + batch.mean((outputs.value - batch.value_target) ** 2)
@@ -50,8 +51,8 @@ class Forgetful(ppo_clip.PPOClip):
 class Half(npg.NPG):
     """An objective of its own; the critic's loss is the usual one."""
 
-    def objective(self, outputs, batch):
-        return 2.0 * super().objective(outputs, batch)
+    def terms(self, remaining):
+        return Loss(Surrogate(lambda outputs, batch: 2.0 * RATIO.formula(outputs, batch)))
 
 
 class Plain:
@@ -63,6 +64,9 @@ class Plain:
         self.config, self.state = config, {}
 
     estimate, loss, update = NoSpec.estimate, NoSpec.loss, NoSpec.update
+
+    def current_loss(self, remaining):
+        return self.loss
 
 
 MINE = {"nospec": NoSpec, "careful": Careful, "forgetful": Forgetful, "half": Half, "plain": Plain}

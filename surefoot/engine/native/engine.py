@@ -8,7 +8,7 @@ from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.stepping import step_all, step_parts
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.native.describe import NotServed, compile_parts, describe, parts_to_compile
-from surefoot.engine.native.learner import NativeLearner
+from surefoot.engine.native.learner import NativeLearner, known
 from surefoot.engine.native.operations import CompiledOperations
 from surefoot.engine.native.stepping import NativeStepping
 from surefoot.engine.torch.engine import TorchEngine, make_learner, torch_threads_for
@@ -21,6 +21,7 @@ from surefoot.types import Parted
 if TYPE_CHECKING:
     from surefoot.engine.collecting.collector import Stepping
     from surefoot.engine.contract import Actor, CollectorOptions, LearnerOptions, Learns
+    from surefoot.engine.losses import LossFunction
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Envs
 
@@ -44,6 +45,9 @@ class NativeEngine(Engine):
 
     def brings(self, policy: ActorCritic) -> str:
         return "the kernels serve this policy"
+
+    def learns(self, loss: LossFunction) -> bool:
+        return known(loss)
 
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
         learner = make_learner(NativeLearner, policy, algorithm, options)

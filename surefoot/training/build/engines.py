@@ -23,7 +23,7 @@ class Engines:
         """What has computed gradients so far or, before the first update, what the algorithm's spec lets expect."""
         if self._learner.used:
             return "+".join(sorted(self._learner.used))
-        return self.acting if self._algorithm.terms(1.0) is not None else "torch"
+        return self.acting if self.engine.learns(self._algorithm.current_loss(1.0)) else "torch"
 
     @property
     def name(self) -> str:

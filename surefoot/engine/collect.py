@@ -16,7 +16,7 @@ from surefoot.engine.rollouts import fill_values, scale_rewards
 from surefoot.engine.timing import PhaseTimer
 from surefoot.engine.torch.modes import own_modes
 from surefoot.errors import EnvError
-from surefoot.types import Context, Parted, Restorable, Rollout
+from surefoot.types import Context, Restorable, Rollout, SteppedInParts
 
 if TYPE_CHECKING:
     from surefoot.envs.rewards import RewardNormalizer
@@ -88,7 +88,7 @@ class Collector:
         with own_modes(gradients=False):
             memory = None if self._memory is None else self._memory.clone()
             noise = self.policy.noise(self.length, self.envs.num_envs, self.generator)
-        if self.rows_alone and self.episodes_per_env is None and isinstance(self.envs, Parted):
+        if self.rows_alone and self.episodes_per_env is None and isinstance(self.envs, SteppedInParts):
             used = self._step_parts(self.envs, noise, memory)
         else:
             used = self._step_all(noise, memory)
@@ -122,7 +122,7 @@ class Collector:
             raise EnvError(past_limit(self.rollout_length))
         return self.length
 
-    def _step_parts(self, envs: Parted, noise: Sequence[Noise], memory: Tensor | None) -> int:
+    def _step_parts(self, envs: SteppedInParts, noise: Sequence[Noise], memory: Tensor | None) -> int:
         """As `_step_all`, but every part goes on as soon as it has stepped: it does not wait for slower ones, and
         acting for it costs nothing while they step. The same bytes, in another order of time.
         """

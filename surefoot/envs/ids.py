@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from surefoot.envs.own_envs import OWN
+from surefoot.envs.shipped_ids import SHIPPED
 
 HIDDEN = ("phys2d/", "tabular/", "GymV")  # Gymnasium's internal variants
 SEVERAL_PLAYERS = ("combat", "joust", "maze_craze", "warlords")  # games that need more than one: not registered
@@ -17,7 +17,7 @@ SEVERAL_PLAYERS = ("combat", "joust", "maze_craze", "warlords")  # games that ne
 def registered_ids() -> list[str]:
     """Gymnasium's and ours, unsorted; those of other packages exist only once these are imported."""
     found = re.findall(r"register\(\s*id=\"([^\"]+)\"", _read("gymnasium", "envs/__init__.py"))
-    return [*(name for name in found if not name.startswith(HIDDEN)), *OWN]
+    return [*(name for name in found if not name.startswith(HIDDEN)), *SHIPPED]
 
 
 def atari_ids() -> list[str]:

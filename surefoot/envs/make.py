@@ -21,8 +21,8 @@ from surefoot.envs.atari import is_atari, make_kwargs, preprocess
 from surefoot.envs.envpool_envs import PoolEnv, is_envpool
 from surefoot.envs.forks import Original
 from surefoot.envs.ids import HIDDEN
-from surefoot.envs.own_envs import register_own
 from surefoot.envs.seeds import derive_seed
+from surefoot.envs.shipped_ids import register_shipped
 from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ PARALLEL = "pettingzoo:"  # ids of envs of several agents, which are no `gymnasi
 # Where an env comes from -> the extra that installs it.
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
 
-register_own()
+register_shipped()
 
 
 def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:

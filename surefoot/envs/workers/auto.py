@@ -50,9 +50,9 @@ def _fastest(config: EnvConfig, num_envs: int) -> tuple[int, str]:
         with closing(WorkerEnvs(config, num_envs, SEED, most, timeout=config.env_timeout)) as envs:
             apart = Player(envs, SEED).rate(SECONDS)
         with closing(WorkerEnvs(config, num_envs, SEED, 1, timeout=config.env_timeout)) as envs:
-            ((together,), lost) = envs.crew.ask_all({"do": "play", "seed": SEED, "seconds": SECONDS})
+            ((together,), lost) = envs.supervisor.ask_all({"do": "play", "seed": SEED, "seconds": SECONDS})
             for worker, error in lost.items():
-                envs.crew.spend(worker, error, "between two steps")
+                envs.supervisor.spend(worker, error, "between two steps")
     except UsageError as error:
         return 0, f"workers cannot be used: {error}"
     except SurefootError as error:  # in a worker, whatever it does is only an error

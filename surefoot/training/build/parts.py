@@ -26,8 +26,8 @@ from surefoot.envs.envpool_envs import PoolEnvs, is_envpool
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.native_envs import NativeEnvs, serves_natively
-from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
-from surefoot.envs.parallel_envs import ParallelEnvs
+from surefoot.envs.pettingzoo_copy import ParallelMaker, is_parallel
+from surefoot.envs.pettingzoo_envs import ParallelEnvs
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors

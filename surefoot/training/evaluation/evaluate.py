@@ -15,7 +15,7 @@ from surefoot.envs.forks import Original
 from surefoot.envs.gym_envs import SeededEpisodes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.native_envs import NativeEpisodes, native_kind, serves_natively
-from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
+from surefoot.envs.pettingzoo_copy import ParallelMaker, is_parallel
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import USER_ERRORS, EnvError, SurefootError
 from surefoot.kernels.classic import classic_library

@@ -14,12 +14,12 @@ import numpy as np
 
 from surefoot.envs.checks import as_number, require_sound
 from surefoot.envs.open_episodes import close_all
-from surefoot.envs.parallel_copy import AgentOfCopy, EvaluationCopy
-from surefoot.envs.parallel_envs import agent_row
+from surefoot.envs.pettingzoo_copy import AgentOfCopy, EvaluationCopy
+from surefoot.envs.pettingzoo_envs import agent_row
 from surefoot.spaces.masks import ActionMasks
 
 if TYPE_CHECKING:
-    from surefoot.envs.parallel_copy import ParallelMaker
+    from surefoot.envs.pettingzoo_copy import ParallelMaker
     from surefoot.training.evaluation.agent import Agent
     from surefoot.types import Array
 

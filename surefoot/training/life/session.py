@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from surefoot.envs.checks import blamed
-from surefoot.envs.parallel_copy import ParallelMaker
+from surefoot.envs.pettingzoo_copy import ParallelMaker
 from surefoot.errors import GoneError, SurefootError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import locks

@@ -20,7 +20,7 @@ from surefoot.envs.checks import (
     supported_spaces,
 )
 from surefoot.envs.open_episodes import OpenEpisodes, close_all
-from surefoot.envs.parallel_copy import AgentOfCopy, Copy
+from surefoot.envs.pettingzoo_copy import AgentOfCopy, Copy
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.spaces.masks import ActionMasks

@@ -41,9 +41,9 @@ def _algos() -> list[dict[str, Any]]:
 
 
 def _envs() -> list[dict[str, Any]]:
-    from surefoot.envs.make import known_envs
+    from surefoot.envs.backends import all_backends
 
-    return [{"env": name} for name in known_envs()]
+    return [{"env": name} for backend in all_backends() for name in backend.ids()]
 
 
 def _presets() -> list[dict[str, Any]]:

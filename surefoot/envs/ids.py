@@ -10,7 +10,9 @@ from pathlib import Path
 
 from surefoot.envs.shipped_ids import SHIPPED
 
-HIDDEN = ("phys2d/", "tabular/", "GymV")  # Gymnasium's internal variants
+HIDDEN_ADAPTERS = "GymV"  # around envs of Gym's old API
+HIDDEN = ("phys2d/", "tabular/", HIDDEN_ADAPTERS)  # Gymnasium's internal variants
+ATARI = "ALE/"  # what the ids of its games begin with
 SEVERAL_PLAYERS = ("combat", "joust", "maze_craze", "warlords")  # games that need more than one: not registered
 
 
@@ -26,7 +28,17 @@ def atari_ids() -> list[str]:
     if folder is None:
         return []
     games = sorted(file.stem for file in (folder / "roms").glob("*.bin") if file.stem not in SEVERAL_PLAYERS)
-    return [f"ALE/{game.title().replace('_', '')}-v5" for game in games]
+    return [f"{ATARI}{game.title().replace('_', '')}-v5" for game in games]
+
+
+def objects_in(source: str) -> list[str]:
+    """`file.py:Name` for the classes and functions that a file defines. It is read, never executed."""
+    try:
+        tree = ast.parse(Path(source).expanduser().read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    defined = (node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)))
+    return [f"{source}:{node.name}" for node in defined if not node.name.startswith("_")]
 
 
 def wrapper_names() -> list[str]:

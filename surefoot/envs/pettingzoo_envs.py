@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.envs.backends import Backend
 from surefoot.envs.checks import (
     as_number,
     check_first_observation,
@@ -18,14 +19,18 @@ from surefoot.envs.checks import (
     require_finite,
     supported_spaces,
 )
+from surefoot.envs.ids import objects_in
 from surefoot.envs.masks import MaskReader
 from surefoot.envs.open_episodes import OpenEpisodes, close_all
-from surefoot.envs.pettingzoo_copy import AgentOfCopy, Copy
+from surefoot.envs.pettingzoo_copy import ONE_PROCESS, PREFIX, AgentOfCopy, Copy, ParallelMaker
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from surefoot.envs.config import EnvConfig
     from surefoot.schema import Shape
     from surefoot.types import Array
 
@@ -191,3 +196,31 @@ def agent_row(name: AgentOfCopy, obs: Any, infos: dict[str, Any], layout: Layout
         except (ValueError, KeyError, TypeError) as error:
             raise EnvError(f"{name}: {error}") from error
     return pack_row(name, obs, layout, mask)
+
+
+class PettingZoo(Backend):
+    """`pettingzoo:module` or `pettingzoo:file.py:factory`: a parallel env, of which every agent is a row."""
+
+    name = "pettingzoo"
+    no_workers = ONE_PROCESS
+    no_film = "has several agents; it can be trained on and evaluated in, but not filmed or examined"
+    one_row_each = False
+
+    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
+        raise UsageError(f"{config.env} {self.no_film}")
+
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> ParallelEnvs:
+        return ParallelEnvs(ParallelMaker(config), num_envs, seed, config.max_episode_steps)
+
+    def spaces(self, config: EnvConfig) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return ParallelMaker(config).spaces()
+
+    def copy_maker(self, config: EnvConfig) -> ParallelMaker:
+        return ParallelMaker(config)
+
+    def code(self, env_id: str) -> str:
+        return env_id.removeprefix(PREFIX)
+
+    def candidates(self, typed: str) -> list[str]:
+        source, colon, _ = typed.removeprefix(PREFIX).partition(":")
+        return [f"{PREFIX}{found}" for found in objects_in(source)] if colon else []

@@ -24,8 +24,9 @@ from surefoot.runs.directory import LOGS
 from surefoot.schema import Number, Optional, Record, Shape, Whole
 from surefoot.training.build.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
 from surefoot.training.build.engines import Engines
+from surefoot.training.build.envs import build_envs
 from surefoot.training.build.footprint import num_parameters
-from surefoot.training.build.parts import build_collector, build_envs, build_learner, choose_device, initial_policy
+from surefoot.training.build.parts import build_collector, build_learner, choose_device, initial_policy
 from surefoot.training.config.resolve import with_minibatches
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.loop.due import evaluate_log_save

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surefoot.envs.backends import no_workers
 from surefoot.envs.random_play import Player
 from surefoot.envs.workers.envs import WorkerEnvs
 from surefoot.errors import SurefootError, UsageError
@@ -44,6 +45,8 @@ def _fastest(config: EnvConfig, num_envs: int) -> tuple[int, str]:
     most = min(usable_cores(), num_envs)
     if config.restart_workers:
         return most, "as many as there are cores or envs, for restart_workers needs them"
+    if why := no_workers(config.env):
+        return 0, f"workers cannot be used: {why}"
     if most < 2:
         return 0, "one env" if num_envs == 1 else "one core"
     try:

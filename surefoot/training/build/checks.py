@@ -11,9 +11,9 @@ from gymnasium import spaces
 from surefoot.engine.native.threads import most_threads
 from surefoot.errors import UsageError
 from surefoot.settings import options
-from surefoot.training.reports.advice import Facts
 from surefoot.training.build.available import available_bytes
 from surefoot.training.build.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
+from surefoot.training.reports.advice import Facts
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm

@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from surefoot.envs.checks import blamed
-from surefoot.envs.pettingzoo_copy import ParallelMaker
+from surefoot.envs.backends import backend_of
 from surefoot.errors import GoneError, SurefootError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import locks
@@ -270,18 +269,11 @@ def evaluation_factory(
     if config.run.eval_env is None:
         return env_maker(config.env, factory, render_mode, native=native)
     other = replace(config.env, env=config.run.eval_env, env_kwargs=config.run.eval_env_kwargs)
-    make = env_maker(other)
-    found = make.spaces() if isinstance(make, ParallelMaker) else _spaces(make())
+    found = backend_of(other.env).spaces(other)
     for mine, theirs in zip(spaces or found, found, strict=True):
         if mine.shape != theirs.shape or type(mine) is not type(theirs):
             raise UsageError(f"eval_env={config.run.eval_env} has {theirs}; the policy is trained on {mine}")
     return env_maker(other, render_mode=render_mode, native=native)
-
-
-def _spaces(probe: gym.Env[Any, Any]) -> tuple[Any, Any]:
-    with blamed("close", probe):
-        probe.close()
-    return probe.observation_space, probe.action_space
 
 
 def no_way_out(left: SystemExit) -> SurefootError:

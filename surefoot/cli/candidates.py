@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 
 from surefoot.cli.flags import Described, Parser
 from surefoot.cli.main import COMMANDS
-from surefoot.errors import SurefootError
+from surefoot.errors import USER_ERRORS, SurefootError
 
 COMMON = {"--help": "show what surefoot can do", "--version": "show the version"}
 
@@ -141,7 +142,9 @@ def _runs(current: str) -> Candidates:
 def _envs(current: str) -> Candidates:
     from surefoot.envs.backends import backend_of, known_names
 
-    words = list(backend_of(current).candidates(current))
+    words: list[str] = []
+    with suppress(*USER_ERRORS):  # of somebody's package: nothing to offer, and no place to complain
+        words += backend_of(current).candidates(current)
     if ":" in current:
         return Candidates(dict.fromkeys(words, ""))
     prefixes = [f"{name}:" for name in known_names()] if current else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -133,16 +133,8 @@ def no_workers(env_id: str) -> str:
     return backend.no_workers
 
 
-def all_backends() -> Iterator[Backend]:
-    """Gymnasium's, ours, those of installed packages and those registered here."""
-    yield _ours(GYMNASIUM.path)
-    for name in known_names():
-        if (found := _named(name)) is not None:
-            yield found
-
-
 def known_names() -> list[str]:
-    """What an id may begin with, before its colon."""
+    """What an id may begin with, before its colon: ours, those registered here and those of installed packages."""
     return list(dict.fromkeys([*BUILT_IN, *_registered, *_entry_points()]))
 
 

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import surefoot
 from surefoot.cli.candidates import propose, typed_words
 from surefoot.cli.main import main
-from surefoot.envs.backends import Backend, all_backends, backend_of, register, unregister
+from surefoot.envs.backends import Backend, backend_of, known_names, register, unregister
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import make_env
 from surefoot.envs.vector_envs import VectorEnvs
@@ -207,10 +207,11 @@ def test_workers_are_refused_where_they_could_not_step_it(here):
 
 
 def test_every_backend_keeps_the_contract(toy):
-    found = list(all_backends())
-    assert {backend.name for backend in found} >= {"", "envpool", "pettingzoo", "toy"}
-    for backend in found:
-        env_id = f"{backend.name}:x" if backend.name else "x"
+    assert {*known_names()} >= {"envpool", "pettingzoo", "toy"}
+    for name in ("", *known_names()):
+        env_id = f"{name}:x" if name else "x"
+        backend = backend_of(env_id)
+        assert backend.name == name
         assert backend_of(env_id) is backend
         assert all(backend_of(name) is backend for name in backend.ids())
         assert isinstance(backend.preset_ids(env_id), tuple)
@@ -225,7 +226,7 @@ def test_names_that_cannot_be_registered(name):
         register(backend)
 
 
-def test_a_package_that_offers_no_backend(tmp_path, monkeypatch):
+def test_a_package_that_offers_no_backend(tmp_path, monkeypatch, capsys):
     install(
         tmp_path / "site",
         monkeypatch,
@@ -239,6 +240,11 @@ def test_a_package_that_offers_no_backend(tmp_path, monkeypatch):
         surefoot.train("two:x")
     with pytest.raises(UsageError, match="the entry point other"):
         backend_of("other:x")
+    assert main(["list", "envs"]) == 0
+    said = capsys.readouterr()
+    assert "CartPole-v1" in said.out
+    assert "two: cannot be listed: the env backend two" in said.err
+    assert not propose(*typed_words("train two:")).words
 
 
 def test_what_a_backend_makes_is_looked_at(here, monkeypatch):

@@ -36,7 +36,7 @@ class Backend(ABC):
     Reasons are phrases for messages; an empty one means that there is none.
     """
 
-    name: str  # its ids are `name:…`
+    name: str = ""  # its ids are `name:…`
     no_workers: str = ""  # why worker processes cannot step its envs
     no_film: str = ""  # why its envs cannot be drawn; follows the id in a sentence
     fresh_episodes: str = ""  # why a resumed run begins fresh episodes instead of replaying the open ones
@@ -170,7 +170,7 @@ def _installed(entry: EntryPoint) -> Backend:
         raise
     except USER_ERRORS as error:
         raise UsageError(f"the env backend {entry.name} ({entry.value}) could not be loaded: {error!r}") from error
-    if not isinstance(backend, Backend) or getattr(backend, "name", None) != entry.name:
+    if not isinstance(backend, Backend) or backend.name != entry.name:
         raise UsageError(
             f"the entry point {entry.name} = {entry.value} is no surefoot.envs.backends.Backend of that name"
         )

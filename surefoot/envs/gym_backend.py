@@ -20,9 +20,7 @@ FILE = re.compile(r"\.py:")  # of an id
 
 
 class Gymnasium(Backend):
-    """Ids without the name of another backend."""
-
-    name = ""
+    """Ids without the name of another backend; it has none itself."""
 
     def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
         from surefoot.envs.make import from_factory, load_object, registered_env

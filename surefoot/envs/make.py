@@ -64,7 +64,7 @@ def made(config: EnvConfig) -> Iterator[None]:
     """What making an env raises, as an error that says whether the user or the env is to be changed."""
     try:
         yield
-    except SurefootError:
+    except (SurefootError, MemoryError):  # the latter is the machine's, and the command line has advice for it
         raise
     except ImportError as error:
         raise UsageError(f"{config.env} could not be made: {error}") from None

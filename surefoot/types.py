@@ -79,7 +79,7 @@ class Envs(Protocol):
 
 
 @runtime_checkable
-class Parted(Protocol):
+class SteppedInParts(Protocol):
     """Envs in parts that may each go at their own pace: while some step, the policy acts for others."""
 
     parts: list[slice]  # of the envs

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,16 @@ def test_a_module_imports_only_lower_layers_or_its_own(path):
         if other is None or other == own or other.startswith("__"):
             continue
         assert LAYERS[other] < LAYERS[own], f"{own} (layer {LAYERS[own]}) imports {other} (layer {LAYERS[other]})"
+
+
+def test_every_folder_of_modules_is_a_package_that_git_and_the_build_see():
+    """setuptools leaves out a folder without `__init__.py`, and an ignored folder loses its next new file."""
+    assert not [folder for folder in {path.parent for path in MODULES} if not (folder / "__init__.py").is_file()]
+    if shutil.which("git") is None:
+        return
+    words = ["git", "check-ignore", "--no-index", *map(str, MODULES)]
+    ignored = subprocess.run(words, cwd=PACKAGE, capture_output=True, text=True)
+    assert ignored.returncode == 128 or not ignored.stdout  # 128: no repository
 
 
 def test_the_two_folders_of_layer_two_do_not_see_each_other():

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 
 from surefoot.cli.flags import Described, Parser
 from surefoot.cli.main import COMMANDS
-from surefoot.errors import SurefootError
+from surefoot.errors import USER_ERRORS, SurefootError
 
 COMMON = {"--help": "show what surefoot can do", "--version": "show the version"}
 
@@ -141,25 +140,23 @@ def _runs(current: str) -> Candidates:
 
 
 def _envs(current: str) -> Candidates:
-    from surefoot.envs.ids import atari_ids, registered_ids
+    from surefoot.envs.backends import backend_of, known_names
 
+    words: list[str] = []
+    with suppress(*USER_ERRORS):  # of somebody's package: nothing to offer, and no place to complain
+        words += backend_of(current).candidates(current)
     if ":" in current:
-        return _objects(current)
-    games = atari_ids() if current.startswith("ALE/") else ["ALE/"] if atari_ids() else []
-    return Candidates(dict.fromkeys([*registered_ids(), *games], ""), ".py" if current else "none")
+        return Candidates(dict.fromkeys(words, ""))
+    prefixes = [f"{name}:" for name in known_names()] if current else []
+    return Candidates(dict.fromkeys([*words, *prefixes], ""), ".py" if current else "none")
 
 
 def _objects(current: str) -> Candidates:
     """`file.py:` → the classes and functions that the file defines. It is read, never executed."""
+    from surefoot.envs.ids import objects_in
+
     source, colon, _ = current.partition(":")
-    if not colon:
-        return Candidates({}, ".py")
-    try:
-        tree = ast.parse(Path(source).expanduser().read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return Candidates()
-    defined = (node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)))
-    return Candidates({f"{source}:{node.name}": "" for node in defined if not node.name.startswith("_")})
+    return Candidates(dict.fromkeys(objects_in(source), "")) if colon else Candidates({}, ".py")
 
 
 def _wrappers(current: str) -> Candidates:

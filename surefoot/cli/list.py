@@ -9,7 +9,7 @@ from typing import Any
 
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser
-from surefoot.errors import UsageError, did_you_mean
+from surefoot.errors import USER_ERRORS, UsageError, did_you_mean
 from surefoot.text import one_line, print
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import table
@@ -41,9 +41,15 @@ def _algos() -> list[dict[str, Any]]:
 
 
 def _envs() -> list[dict[str, Any]]:
-    from surefoot.envs.make import known_envs
+    from surefoot.envs.backends import backend_of, known_names
 
-    return [{"env": name} for name in known_envs()]
+    found: list[str] = []
+    for prefix in ("", *(f"{name}:" for name in known_names())):
+        try:
+            found += backend_of(prefix).ids()
+        except USER_ERRORS as error:  # of somebody's package; the others are still worth listing
+            print(f"{prefix} cannot be listed: {error}", file=sys.stderr)
+    return [{"env": name} for name in found]
 
 
 def _presets() -> list[dict[str, Any]]:

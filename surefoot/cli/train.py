@@ -14,6 +14,7 @@ from typing import Any
 from surefoot.algorithms import ALGORITHMS, get_algorithm
 from surefoot.cli.eval import describe as describe_evaluation
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
+from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
 from surefoot.runs.directory import ROOT, shell_path
@@ -140,7 +141,7 @@ def _parser(algo: str) -> Parser:
         description=f"Train a policy. The flags below are those of {algo}; --algo changes them.\n\n{EXAMPLES}",
     )
     parser.add_argument(
-        "env", nargs="?", metavar="ENV", help="registered id, module:Id, file.py:Factory, envpool:ID, pettingzoo:MODULE"
+        "env", nargs="?", metavar="ENV", help=", ".join(("registered id, module:Id, file.py:Factory", *FORMS))
     )
     add_algo(parser)
     parser.add_argument("--config", metavar="FILE.toml", help="read settings from a file, such as a run's config.toml")

@@ -11,11 +11,11 @@ import numpy as np
 from gymnasium import spaces
 
 from surefoot.doctor.report import Finding, Level, Report, typed_flags
-from surefoot.envs.gym_envs import read_mask, time_limit
+from surefoot.envs.gym_envs import time_limit
 from surefoot.envs.make import make_env
+from surefoot.envs.masks import MaskReader, method_of
 from surefoot.envs.random_play import legal_action
 from surefoot.errors import EnvError
-from surefoot.spaces.masks import ActionMasks
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
@@ -35,12 +35,11 @@ class Case:
         self.report = Report(config.env, config.env, typed=typed_flags(config))
         self.seen: dict[str, tuple[Finding, int]] = {}  # faults of single steps: the first of its kind, and how many
         self.wanted: dict[str, str] = {}  # flag -> value
-        self.mask_source: str | None = None
 
     def look(self) -> None:
         with closing(self.make()) as env:
             self.observation_space, self.action_space = env.observation_space, env.action_space
-            self.masks = ActionMasks(self.action_space)
+            self.masks = MaskReader(self.action_space, None)  # until the first reset tells
             self.limit, self.metadata = time_limit(env), dict(env.metadata or {})
             inner = env.unwrapped
             limit = "no time limit" if self.limit is None else f"at most {self.limit:,} steps an episode"
@@ -63,10 +62,10 @@ class Case:
     def action(self, env: Env, obs: Any, info: dict[str, Any], rng: np.random.Generator) -> Any:
         """A random action, legal where there is a mask."""
         space = env.action_space
-        if self.mask_source is None:
+        if self.masks.source is None:
             return space.sample()
         try:
-            row = self.masks.flat(read_mask(env, obs, info, self.mask_source))
+            row = self.masks.row(obs, info, method_of(env))
         except (ValueError, TypeError, KeyError) as error:
             self.once("mask", "error", f"the action mask is not valid: {error}", f"the action space is {space}")
             return space.sample()

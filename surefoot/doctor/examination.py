@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from surefoot.doctor.case import SEED, Case, reset, step
@@ -22,6 +21,7 @@ from surefoot.doctor.report import LEVELS, Level, Report
 from surefoot.doctor.speed import measure_speed
 from surefoot.envs.checks import check_action_space
 from surefoot.envs.forks import Original
+from surefoot.envs.masks import MaskReader, has_method, mask_source
 from surefoot.envs.seeds import episode_seed
 from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
 from surefoot.spaces.layout import MASK, Layout
@@ -100,30 +100,24 @@ def _add_warnings(case: Case, warned: list[str]) -> None:
 def _contract(case: Case) -> None:
     with closing(case.make()) as env:
         obs, info = reset(env, episode_seed(SEED, 0, 0))
-        case.mask_source = _find_masks(case, env, info)
+        case.masks = _find_masks(case, env, info)
         env.action_space.seed(SEED)
         step(env, case.action(env, obs, info, np.random.default_rng(SEED)))
 
 
-def _find_masks(case: Case, env: Env, info: dict[str, Any]) -> str | None:
-    source = None
-    if isinstance(case.observation_space, spaces.Dict) and MASK in case.observation_space.spaces:
-        source = "observation"
-    elif env.has_wrapper_attr("action_masks"):
-        source = "method"
-    elif MASK in info:
-        source = "info"
-    if source is not None and not case.masks.size:
+def _find_masks(case: Case, env: Env, info: dict[str, Any]) -> MaskReader:
+    source = mask_source(case.observation_space, method=lambda: has_method(env), in_info=lambda: MASK in info)
+    masks = MaskReader(case.action_space, source)
+    if source is not None and masks.source is None:
         case.find("warning", f"an action mask ({source}), but {case.action_space} has nothing to mask")
-        return None
-    if source is not None:
+    elif source is not None:
         place = {
             "observation": f"the observation's '{MASK}'",
             "method": "action_masks()",
             "info": f"info['{MASK}']",
         }
-        case.find("note", f"action masks: from {place[source]}, {case.masks.size} entries")
-    return source
+        case.find("note", f"action masks: from {place[source]}, {masks.size} entries")
+    return masks
 
 
 def _spaces(case: Case) -> None:
@@ -134,7 +128,7 @@ def _spaces(case: Case) -> None:
         try:
             if what == "action":
                 check_action_space(space)
-            masked = case.masks.size if what == "observation" and case.mask_source else 0
+            masked = case.masks.size if what == "observation" else 0
             layout = Layout(space, masked)
         except UsageError as error:
             lines.append(str(space))
@@ -148,7 +142,7 @@ def _spaces(case: Case) -> None:
 
 
 def _gymnasium(case: Case) -> None:
-    if case.mask_source is not None:
+    if case.masks.source is not None:
         return  # it knows no masks, and would blame the env for what it does with illegal actions
     with closing(case.make()) as env:
         try:

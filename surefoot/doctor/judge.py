@@ -23,7 +23,7 @@ SHORTEST_LIMIT = 10  # steps; shorter episodes of one length are the task's own:
 def judge_observations(case: Case, tally: Tally) -> None:
     table = case.report.numbers.setdefault("observation", {})
     for path, seen in tally.leaves.items():
-        if path == MASK and case.mask_source == "observation":
+        if path == MASK and case.masks.source == "observation":
             continue
         name = f"observation '{path}'" if path else "the observation"
         low, high = _bounds(seen.space)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.doctor.case import SEED, reset, step, walk
-from surefoot.envs.envpool_envs import is_envpool
+from surefoot.envs.backends import backend_of
 from surefoot.envs.seeds import episode_seed
 from surefoot.errors import UsageError
 from surefoot.spaces.supported import require_supported
@@ -35,8 +35,9 @@ def replay(case: Case) -> None:
         _trace(case, first, episode_seed(SEED, 1, 1), [], record=True)
         replayed = _trace(case, first, seed, actions)
     apart, unlike = _first_difference(original, again), _first_difference(original, replayed)
-    same, pool = apart is None and unlike is None, case.factory is None and is_envpool(case.config.env)
-    exact = same and not pool
+    same = apart is None and unlike is None
+    begins = "" if case.factory is not None else backend_of(case.config.env).fresh_episodes
+    exact = same and not begins
     case.report.numbers["deterministic"], case.report.numbers["exact_resume"] = apart is None, exact
     if apart is not None:
         what = f"not deterministic: two fresh envs with one seed and the same actions part {apart}"
@@ -44,7 +45,7 @@ def replay(case: Case) -> None:
     if exact:
         case.find("note", "exact resume: yes (the same seed and actions bring an episode back)")
     elif same:
-        case.find("note", "exact resume: no (EnvPool seeds its episodes itself; a resumed run begins fresh ones)")
+        case.find("note", f"exact resume: no ({begins})")
     else:
         what = f"exact resume: no (reset again with the same seed, an episode parts {unlike or apart})"
         case.find("warning", what, "a resumed run starts its open episodes afresh; reset everything in reset()")

@@ -112,7 +112,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     acts_with: ClassVar[str]  # torch or native: what computes the actions
-    compiled_envs: ClassVar[bool] = False  # envs that kernels step are welcome
+    may_use_kernels: ClassVar[bool] = False  # so that envs which kernels step are welcome, too
     operations: Operations = OPERATIONS
 
     @abstractmethod

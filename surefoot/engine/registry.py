@@ -49,6 +49,6 @@ def choose_engine(wanted: str, policy: ActorCritic, algorithm: Learns, envs: Env
     raise UsageError(f"no engine serves this policy: {'; '.join(reasons)}")
 
 
-def takes_compiled_envs(wanted: str) -> bool:
-    """Whether envs that kernels step are welcome, before there is a policy to ask about."""
-    return wanted == AUTO or get_engine(wanted).compiled_envs
+def uses_kernels(wanted: str) -> bool:
+    """Whether compiled kernels may have a part in it, before there is a policy to ask about."""
+    return wanted == AUTO or get_engine(wanted).may_use_kernels

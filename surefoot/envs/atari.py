@@ -13,13 +13,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from surefoot.envs.ids import ATARI
 from surefoot.errors import UsageError
 
 LIFE_LOST = "life_lost"  # in info: learn as if the episode had ended here, though it goes on
 
 
 def is_atari(env_id: str) -> bool:
-    return env_id.startswith("ALE/")
+    return env_id.startswith(ATARI)
 
 
 def make_kwargs(env_id: str, kwargs: dict[str, Any]) -> dict[str, Any]:

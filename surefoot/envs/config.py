@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
 from surefoot.settings import Settings, setting
 
@@ -15,8 +16,7 @@ class EnvConfig(Settings):
 
     env: str = setting(
         "",
-        "Registered id, `module:Id`, `path/to/file.py:Factory`, `envpool:ID`, or `pettingzoo:` and a module or "
-        "`file.py:factory`.",
+        f"Registered id, `module:Id`, `path/to/file.py:Factory`, or an id of a backend: {', '.join(FORMS)}.",
         flag=False,
     )
     env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of the environment, as JSON.")

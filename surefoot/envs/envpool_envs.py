@@ -8,6 +8,7 @@ made, and it seeds its episodes itself.
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from surefoot.envs.atari import LIFE_LOST
+from surefoot.envs.backends import Backend
+from surefoot.envs.ids import ATARI
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 PREFIX = "envpool:"
 ENDLESS = 2**31 - 1  # how a pool says that its episodes have no time limit
+THREADS = "EnvPool has threads of its own"
+FRESH = "EnvPool seeds its episodes itself; a resumed run begins fresh ones"
 OURS = {  # arguments of `envpool.make` that are not the user's to set, and what to do instead
     "num_envs": "set --num-envs",
     "batch_size": "all envs are stepped together",
@@ -43,10 +48,6 @@ OURS = {  # arguments of `envpool.make` that are not the user's to set, and what
     "episodic_life": "a lost life ends what is learned from as it is, and the scores stay those of whole games",
     "reward_clip": "set --sign-rewards, which leaves the reported scores as they are",
 }
-
-
-def is_envpool(env_id: str) -> bool:
-    return env_id.startswith(PREFIX)
 
 
 def known_pools() -> list[str]:
@@ -100,7 +101,7 @@ def _check_settings(config: EnvConfig) -> None:
     if config.frame_stack > 1:
         raise UsageError("frame_stack cannot be put into a pool; tasks that can stack take env_kwargs stack_num")
     if config.workers:
-        raise UsageError("EnvPool has threads of its own; drop --workers, and set env_kwargs num_threads if need be")
+        raise UsageError(f"{THREADS}; drop --workers, and set env_kwargs num_threads if need be")
 
 
 class Pool(VectorEnv[Any, Any, Any]):
@@ -170,7 +171,7 @@ def told_apart(terminated: Array, truncated: Array, info: dict[str, Any], limit:
 class PoolEnvs(VectorEnvs):
     """N envs of one pool to train on. It cannot be brought back: a resumed run begins fresh episodes."""
 
-    notes = ("note: EnvPool seeds its episodes itself; a resumed run begins fresh ones, so it is not exact",)
+    notes = (f"note: {FRESH}, so it is not exact",)
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int) -> None:
         self._config, self._run_seed, self._starts = config, run_seed, 0
@@ -256,3 +257,26 @@ def _only(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_only(inner) for inner in value)
     return np.array(value[0]) if np.ndim(value) > 1 else value[0]
+
+
+class EnvPool(Backend):
+    """`envpool:ID`: a task of the installed EnvPool, looked up by name."""
+
+    name = "envpool"
+    no_workers = THREADS
+    fresh_episodes = FRESH
+    own_time_limit = True
+
+    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> PoolEnv:
+        return PoolEnv(config, render_mode)
+
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> PoolEnvs:
+        return PoolEnvs(config, num_envs, seed)
+
+    def code(self, env_id: str) -> str:
+        return ""
+
+    def preset_ids(self, env_id: str) -> tuple[str, ...]:
+        """Gymnasium's ids of the same task. EnvPool's Atari games are all of version 5, as are some of MuJoCo's."""
+        task = env_id.removeprefix(PREFIX)
+        return (task, f"{ATARI}{task}") if re.fullmatch(r"\w+-v5", task) else (task,)

@@ -22,11 +22,11 @@ from surefoot.envs.checks import (
     supported_spaces,
 )
 from surefoot.envs.forks import Original
+from surefoot.envs.masks import MaskReader, has_method, method_of
 from surefoot.envs.open_episodes import LONGEST_REPLAY, OpenEpisodes, close_all, kept
 from surefoot.envs.seeds import episode_seed
 from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
 from surefoot.spaces.layout import MASK, Layout
-from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
 
 if TYPE_CHECKING:
@@ -109,17 +109,6 @@ def render_modes(env: gym.Env[Any, Any]) -> tuple[str, ...]:
     return tuple(map(str, (env.metadata or {}).get("render_modes") or ()))
 
 
-def read_mask(env: gym.Env[Any, Any], obs: Any, info: dict[str, Any], source: str | None) -> Any:
-    """An env's action mask: of a Dict observation, of its info, or of its `action_masks()` method."""
-    if source == "observation":
-        return obs[MASK]
-    if source == "method":
-        return env.get_wrapper_attr("action_masks")()
-    if MASK not in info:
-        raise ValueError(f"its info has no '{MASK}', though it had one at first")
-    return info[MASK]
-
-
 class GymEnvs:
     """The envs, their observations in one array, resets within the step (so every step is a transition)."""
 
@@ -150,22 +139,21 @@ class GymEnvs:
         self.time_limit = time_limit(first)
         self.render_modes = render_modes(first)
         self._checked, self._open = False, OpenEpisodes(self.action_space)
-        self.masks = ActionMasks(self.action_space)
-        self._mask_source, self._begun = self._find_masks(first)
-        self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+        self._begun: tuple[Any, dict[str, Any]] | None = None  # the first env's first reset, if it had to be asked
+        self.masks = MaskReader.find(
+            self.observation_space,
+            self.action_space,
+            method=lambda: has_method(first),
+            in_info=lambda: self._asked(first),
+        )
+        self.layout = Layout(self.observation_space, self.masks.size)
         kind = self.observation_space.dtype if self.layout.plain else self.layout.dtype
         self._obs = np.zeros((self.num_envs, *self.layout.shape), kind)
 
-    def _find_masks(self, first: SeededEpisodes) -> tuple[str | None, tuple[Any, dict[str, Any]] | None]:
-        """(where action masks come from, if there are any; the first env's first reset, if it had to be asked)."""
-        if not self.masks.size:
-            return None, None
-        if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
-            return "observation", None
-        if first.has_wrapper_attr("action_masks"):
-            return "method", None
-        begun = self._reset(first)
-        return ("info" if MASK in begun[1] else None), begun
+    def _asked(self, first: SeededEpisodes) -> bool:
+        """Whether the first reset's info has a mask."""
+        self._begun = self._reset(first)
+        return MASK in self._begun[1]
 
     def reset(self) -> Array:
         for index, env in enumerate(self.envs):
@@ -225,18 +213,16 @@ class GymEnvs:
         return obs, info
 
     def _final_row(self, env: SeededEpisodes, obs: Any) -> Array:
-        """Nobody acts there, so a mask does not matter."""
-        free = np.ones(self.masks.size, np.bool_) if self._mask_source else None
-        return pack_row(env, obs, self.layout, free).copy()
+        return pack_row(env, obs, self.layout, self.masks.free).copy()
 
     def _store(self, index: int, obs: Any, info: dict[str, Any]) -> None:
         env = self.envs[index]
-        mask = self._mask(env, obs, info) if self._mask_source else None
+        mask = self._mask(env, obs, info) if self.masks.source else None
         self._obs[index] = pack_row(env, obs, self.layout, mask)
 
     def _mask(self, env: SeededEpisodes, obs: Any, info: dict[str, Any]) -> Array:
         try:
-            return self.masks.flat(read_mask(env, obs, info, self._mask_source))
+            return self.masks.row(obs, info, method_of(env))
         except USER_ERRORS as error:
             raise EnvError(f"{env}: {error}") from error
 

@@ -8,16 +8,18 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from surefoot.envs.own_envs import OWN
+from surefoot.envs.shipped_ids import SHIPPED
 
-HIDDEN = ("phys2d/", "tabular/", "GymV")  # Gymnasium's internal variants
+HIDDEN_ADAPTERS = "GymV"  # around envs of Gym's old API
+HIDDEN = ("phys2d/", "tabular/", HIDDEN_ADAPTERS)  # Gymnasium's internal variants
+ATARI = "ALE/"  # what the ids of its games begin with
 SEVERAL_PLAYERS = ("combat", "joust", "maze_craze", "warlords")  # games that need more than one: not registered
 
 
 def registered_ids() -> list[str]:
     """Gymnasium's and ours, unsorted; those of other packages exist only once these are imported."""
     found = re.findall(r"register\(\s*id=\"([^\"]+)\"", _read("gymnasium", "envs/__init__.py"))
-    return [*(name for name in found if not name.startswith(HIDDEN)), *OWN]
+    return [*(name for name in found if not name.startswith(HIDDEN)), *SHIPPED]
 
 
 def atari_ids() -> list[str]:
@@ -26,7 +28,17 @@ def atari_ids() -> list[str]:
     if folder is None:
         return []
     games = sorted(file.stem for file in (folder / "roms").glob("*.bin") if file.stem not in SEVERAL_PLAYERS)
-    return [f"ALE/{game.title().replace('_', '')}-v5" for game in games]
+    return [f"{ATARI}{game.title().replace('_', '')}-v5" for game in games]
+
+
+def objects_in(source: str) -> list[str]:
+    """`file.py:Name` for the classes and functions that a file defines. It is read, never executed."""
+    try:
+        tree = ast.parse(Path(source).expanduser().read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    defined = (node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)))
+    return [f"{source}:{node.name}" for node in defined if not node.name.startswith("_")]
 
 
 def wrapper_names() -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import json
 import os
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,90 +17,115 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFound, VersionNotFound
 
 from surefoot.envs.atari import is_atari, make_kwargs, preprocess
-from surefoot.envs.envpool_envs import PoolEnv, is_envpool
+from surefoot.envs.backends import SEVERAL_AGENTS, backend_of
+from surefoot.envs.checks import blamed
 from surefoot.envs.forks import Original
 from surefoot.envs.ids import HIDDEN
-from surefoot.envs.own_envs import register_own
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
+from surefoot.envs.shipped_ids import register_shipped
+from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
 
 Factory = Callable[..., "gym.Env[Any, Any]"]
 
-PARALLEL = "pettingzoo:"  # ids of envs of several agents, which are no `gymnasium.Env`
 # Where an env comes from -> the extra that installs it.
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
 
-register_own()
+register_shipped()
 
 
 def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:
     """The environment of a config (or of `factory`, which Python callers may pass), with its wrappers."""
-    if factory is None and config.env.startswith(PARALLEL):
-        raise UsageError(
-            f"{config.env} has several agents; it can be trained on and evaluated in, but not filmed or examined"
-        )
-    if factory is None and is_envpool(config.env):
-        return PoolEnv(config, render_mode)
     with Original():
-        return _wrapped(config, factory, render_mode)
+        if factory is not None:
+            return _wrapped(from_factory(config, factory, render_mode), config)
+        backend = backend_of(config.env)
+        if render_mode is not None and backend.no_film:
+            raise UsageError(f"{config.env} {backend.no_film}")
+        with made(config):
+            env = backend.make_one(config, render_mode)
+        if not isinstance(env, gym.Env):
+            raise UsageError(f"the backend of {config.env} made a {type(env).__name__}; it must make a gymnasium.Env")
+        return _wrapped(env, config, limited=backend.own_time_limit)
 
 
-def _wrapped(config: EnvConfig, factory: Factory | None, render_mode: str | None) -> gym.Env[Any, Any]:
-    kwargs = dict(config.env_kwargs) | ({"render_mode": render_mode} if render_mode else {})
-    if factory is None and re.search(r"\.py:", config.env):
-        factory = load_object(config.env, "env")
-    env = _construct(config, factory, kwargs)
-    if factory is None and is_atari(config.env):
-        env = preprocess(env, config.env_kwargs)
+def spaces_of(config: EnvConfig) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """(observation, action) space of the env of a config."""
+    probe = make_env(config)
+    with blamed("close", probe):
+        probe.close()
+    return probe.observation_space, probe.action_space
+
+
+@contextmanager
+def made(config: EnvConfig) -> Iterator[None]:
+    """What making an env raises, as an error that says whether the user or the env is to be changed."""
+    try:
+        yield
+    except (SurefootError, MemoryError):  # the latter is the machine's, and the command line has advice for it
+        raise
+    except ImportError as error:
+        raise UsageError(f"{config.env} could not be made: {error}") from None
+    except TypeError as error:
+        if "unexpected keyword" in str(error):
+            raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {error}") from None
+        raise EnvError(f"{config.env} raised while it was made: {error}") from error
+    except USER_ERRORS as error:
+        raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
+
+
+def _wrapped(env: gym.Env[Any, Any], config: EnvConfig, *, limited: bool = False) -> gym.Env[Any, Any]:
+    """With what the settings put around it. `limited`: to max_episode_steps already."""
     if config.frame_stack > 1:
         env = gym.wrappers.FrameStackObservation(env, config.frame_stack)
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper)
-    if config.max_episode_steps is not None and factory is not None:
+    if config.max_episode_steps is not None and not limited and not _has_limit(env, config.max_episode_steps):
         env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
     return env
 
 
-def takes_render_mode(env_id: str) -> bool:
-    """Whether what makes an env of this name can be told to draw it."""
-    creator: Any
-    if re.search(r"\.py:", env_id):
-        creator = load_object(env_id, "env")
-    else:
-        spec = gym.envs.registration.registry.get(env_id.split(":")[-1])
-        if spec is None or spec.entry_point is None:
-            return is_envpool(env_id)
-        creator = spec.entry_point
-        creator = gym.envs.registration.load_env_creator(creator) if isinstance(creator, str) else creator
+def _has_limit(env: gym.Env[Any, Any], steps: int) -> bool:
+    """Whether this very limit is around it already, as `gym.make` puts it."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit) and env._max_episode_steps == steps:
+            return True
+        env = env.env
+    return False
+
+
+def creator_of(env_id: str) -> Callable[..., Any] | None:
+    """What makes envs of a registered id, if there is such an id."""
+    spec = gym.envs.registration.registry.get(env_id.split(":")[-1])
+    creator: Any = None if spec is None else spec.entry_point
+    return gym.envs.registration.load_env_creator(creator) if isinstance(creator, str) else creator
+
+
+def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -> gym.Env[Any, Any]:
+    """What a function of the user's makes."""
     try:
-        parameters = inspect.signature(creator).parameters.values()
-    except (TypeError, ValueError):  # of C code, say
-        return True
-    return any(one.name == "render_mode" or one.kind is one.VAR_KEYWORD for one in parameters)
-
-
-def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    if factory is not None:
-        try:
-            env = factory(**kwargs)
-        except USER_ERRORS as error:
-            if isinstance(error, TypeError) and "render_mode" in str(error):
-                raise UsageError(
-                    "to be filmed, the environment's factory must take render_mode and hand it on to the env"
-                ) from None
-            name = f" {config.env}" if config.env else ""
-            raise EnvError(f"the environment's factory{name} raised {type(error).__name__}: {error}") from error
-        if hasattr(env, "possible_agents"):
+        env = factory(**_kwargs(config, render_mode))
+    except USER_ERRORS as error:
+        if isinstance(error, TypeError) and "render_mode" in str(error):
             raise UsageError(
-                f"the environment's factory returned {type(env).__name__}, an env of several agents; "
-                f"write it into a file and name it as {PARALLEL}file.py:factory"
-            )
-        if not isinstance(env, gym.Env):
-            raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")
-        return env
+                "to be filmed, the environment's factory must take render_mode and hand it on to the env"
+            ) from None
+        name = f" {config.env}" if config.env else ""
+        raise EnvError(f"the environment's factory{name} raised {type(error).__name__}: {error}") from error
+    if hasattr(env, "possible_agents"):
+        raise UsageError(
+            f"the environment's factory returned {type(env).__name__}, an env of several agents; "
+            f"write it into a file and name it as {SEVERAL_AGENTS}"
+        )
+    if not isinstance(env, gym.Env):
+        raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")
+    return env
+
+
+def registered_env(config: EnvConfig, render_mode: str | None) -> gym.Env[Any, Any]:
+    """The env of an id that Gymnasium knows, or learns from the module before the colon."""
     if config.env.count(":") > 1:
         raise UsageError(f"'{config.env}' is not an environment; write an id, module:Id or file.py:Factory")
     if not config.env:
@@ -109,33 +133,28 @@ def _construct(config: EnvConfig, factory: Factory | None, kwargs: dict[str, Any
     _import_plugins(config.env)
     if _versions(config.env):  # Gymnasium would take the newest, which is another one some day, and has other presets
         raise UsageError(_unknown_env(config.env))
+    kwargs = make_kwargs(config.env, _kwargs(config, render_mode))
     try:
         # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.
-        kwargs = make_kwargs(config.env, kwargs)
-        return gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
-    except UsageError:  # of an env of our own: a wrong env_kwargs
-        raise
+        env = gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
     except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv):
         raise UsageError(_unknown_env(config.env)) from None
     except DependencyNotInstalled as error:
         raise UsageError(
             f"{config.env} needs a package that is not installed: {_install_hint(config.env, error)}"
         ) from None
-    except ImportError as error:
-        raise UsageError(f"{config.env} could not be made: {error}") from None
-    except TypeError as error:
-        if "unexpected keyword" in str(error):
-            raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {error}") from None
-        raise EnvError(f"{config.env} raised while it was made: {error}") from error
     except gym.error.Error as error:
         raise UsageError(f"{config.env!r} is not a valid environment id: {error}") from None
-    except USER_ERRORS as error:
-        raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
+    return preprocess(env, config.env_kwargs) if is_atari(config.env) else env
+
+
+def _kwargs(config: EnvConfig, render_mode: str | None) -> dict[str, Any]:
+    return dict(config.env_kwargs) | ({"render_mode": render_mode} if render_mode else {})
 
 
 def _import_plugins(env_id: str) -> None:
     """Atari ids exist only after their package is imported."""
-    if env_id.startswith("ALE/"):
+    if is_atari(env_id):
         if importlib.util.find_spec("ale_py") is None:
             raise UsageError(f'{env_id} needs a package that is not installed: pip install "surefoot[atari]"')
         gym.register_envs(importlib.import_module("ale_py"))

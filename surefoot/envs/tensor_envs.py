@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import gymnasium as gym
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from surefoot.envs.atari import LIFE_LOST
 from surefoot.envs.checks import blamed, reset_result, step_result, supported_spaces
+from surefoot.envs.masks import MaskReader
 from surefoot.envs.vector_envs import declared_mode
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
-from surefoot.spaces.masks import ActionMasks
 from surefoot.types import TensorStep
 
 FINAL = ("final_obs", "final_observation")  # Gymnasium's name since 1.0, and before
@@ -54,9 +53,8 @@ class TensorEnvs:
         self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
         self.observation_space, self.action_space = supported_spaces(envs, "single_")
         self.time_limit = envs.spec.max_episode_steps if envs.spec else None
-        self.masks = ActionMasks(self.action_space)
-        self._mask_source = self._find_masks(begun[1])
-        self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+        self.masks = MaskReader.find(self.observation_space, self.action_space, in_info=lambda: MASK in begun[1])
+        self.layout = Layout(self.observation_space, self.masks.size)
         self._begun: tuple[Any, dict[str, Any]] | None = begun
         self._steps = 0
         self.device = self._device(begun[0])
@@ -79,13 +77,6 @@ class TensorEnvs:
     def separate_final(self) -> bool:
         """Final observations stand apart; else they are among the observations (NEXT_STEP)."""
         return self.mode is not AutoresetMode.NEXT_STEP
-
-    def _find_masks(self, info: dict[str, Any]) -> str | None:
-        if not self.masks.size:
-            return None
-        if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
-            return "observation"
-        return "info" if MASK in info else None
 
     def _device(self, obs: Any) -> torch.device:
         found = list(_values(obs))
@@ -155,8 +146,8 @@ class TensorEnvs:
                 value = value[int(key)] if isinstance(value, (tuple, list)) else value[key]
             what = f"'{leaf.path}' of the observations" if leaf.path else "observations"
             parts.append((self._shaped(value, leaf.shape, what).reshape(self.num_envs, -1) - start).float())
-        if self._mask_source:
-            mask = obs[MASK] if self._mask_source == "observation" else info.get(MASK)
+        if self.masks.source:
+            mask = self.masks.given(obs, info, always=False)
             if mask is None:  # everything is legal
                 mask = ~self._none[:, None].expand(-1, self.masks.size)
             mask = self._shaped(mask, (self.masks.size,), "action masks").bool()

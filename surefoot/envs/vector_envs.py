@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
@@ -18,10 +17,10 @@ from surefoot.envs.checks import (
     step_result,
     supported_spaces,
 )
+from surefoot.envs.masks import MaskReader, vector_method
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
-from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
 
 if TYPE_CHECKING:
@@ -41,19 +40,6 @@ def declared_mode(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
 def vector_seed(run_seed: int) -> int:
     """Of a vector env's first reset."""
     return derive_seed(run_seed, "vector")
-
-
-def mask_method(envs: VectorEnv[Any, Any, Any]) -> Callable[[], Any] | None:
-    """The `action_masks()` of a vector env, or of the envs that one in this process is made of.
-
-    Envs in processes of their own (AsyncVectorEnv) are not asked: one that has no such method would die of it.
-    """
-    inner = envs.unwrapped
-    if callable(own := getattr(inner, "action_masks", None)):
-        return own  # type: ignore[no-any-return]
-    if isinstance(inner, gym.vector.SyncVectorEnv) and inner.envs[0].has_wrapper_attr("action_masks"):
-        return lambda: [env.get_wrapper_attr("action_masks")() for env in inner.envs]
-    return None
 
 
 class VectorEnvs:
@@ -81,24 +67,19 @@ class VectorEnvs:
         self._fresh, self._steps = begun is not None, 0
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._names = [f"vector env, index {i}" for i in range(self.num_envs)]
-        self.masks = ActionMasks(self.action_space)
-        self._method = mask_method(envs)
-        self._mask_source = self._find_masks()
-        self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+        self._method = vector_method(envs)
+        self.masks = MaskReader.find(
+            self.observation_space, self.action_space, method=lambda: self._method is not None, in_info=self._asked
+        )
+        self.layout = Layout(self.observation_space, self.masks.size)
 
     def __str__(self) -> str:
         return f"{self.envs} (seed {self._seed}, step {self._steps})"
 
-    def _find_masks(self) -> str | None:
-        """As for envs of our own: a Dict observation, an `action_masks()` method, else the first reset's info."""
-        if not self.masks.size:
-            return None
-        if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
-            return "observation"
-        if self._method is not None:
-            return "method"
+    def _asked(self) -> bool:
+        """Whether the first reset's info has masks."""
         self._begun = self._begun or self._reset()
-        return "info" if MASK in self._begun[1] else None
+        return MASK in self._begun[1]
 
     def _reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         with blamed("reset", self):
@@ -117,8 +98,9 @@ class VectorEnvs:
     def _rows(self, obs: Any, info: dict[str, Any], ended: Array) -> Array:
         """`[N, ...]`; where an episode `ended` the mask does not matter."""
         mask = None
-        if self._mask_source is not None:
-            given = self._given_masks(obs, info)
+        if self.masks.source is not None:
+            with blamed("action_masks", self) if self.masks.source == "method" else nullcontext():
+                given = self.masks.given(obs, info, self._method, always=False)
             mask = np.ones((self.num_envs, self.masks.size), np.bool_)
             for index in np.flatnonzero(~ended):
                 try:
@@ -133,13 +115,6 @@ class VectorEnvs:
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise EnvError(f"{self} returned observations that are not in its space: {error}") from error
         return rows
-
-    def _given_masks(self, obs: Any, info: dict[str, Any]) -> Any:
-        if self._mask_source == "method":
-            assert self._method is not None
-            with blamed("action_masks", self):
-                return self._method()
-        return obs[MASK] if self._mask_source == "observation" else info.get(MASK)
 
     def step(self, action: Any, active: Array | None = None) -> Step:
         """A vector env steps all or none: inactive envs are stepped too and their step is marked invalid."""
@@ -195,8 +170,7 @@ class VectorEnvs:
             return np.array(obs[index])
         if "final_obs" not in info:
             raise UsageError(f"{self.envs} declares SAME_STEP autoreset but gives no info['final_obs']")
-        free = np.ones(self.masks.size, np.bool_) if self._mask_source else None
-        return np.array(self.layout.pack(info["final_obs"][index], free))
+        return np.array(self.layout.pack(info["final_obs"][index], self.masks.free))
 
     def _final_info(self, info: dict[str, Any], index: int) -> dict[str, Any]:
         """The last step's info of one env, out of Gymnasium's column layout."""

@@ -11,14 +11,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.envs.own_envs import register_own
+from surefoot.envs.shipped_ids import register_shipped
 from surefoot.theory import worlds
 from surefoot.theory.mdp import MDP
 
 if TYPE_CHECKING:
     from surefoot.types import Array
 
-register_own()
+register_shipped()
 
 CELL = 32  # pixels
 COLOURS = {"floor": (235, 235, 235), "good": (0, 158, 115), "bad": (213, 94, 0), "agent": (0, 114, 178)}

@@ -23,14 +23,9 @@ from surefoot.runs.directory import LOGS
 from surefoot.schema import Number, Optional, Record, Shape, Whole
 from surefoot.training.build.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
 from surefoot.training.build.engines import Engines
+from surefoot.training.build.envs import build_envs
 from surefoot.training.build.footprint import num_parameters
-from surefoot.training.build.parts import (
-    build_envs,
-    choose_device,
-    collector_options,
-    initial_policy,
-    learner_options,
-)
+from surefoot.training.build.parts import choose_device, collector_options, initial_policy, learner_options
 from surefoot.training.config.resolve import with_minibatches
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.loop.due import evaluate_log_save

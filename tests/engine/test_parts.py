@@ -15,7 +15,7 @@ from surefoot.envs.make import make_env
 from surefoot.errors import EnvError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
-from surefoot.types import Parted, Rollout
+from surefoot.types import Rollout, SteppedInParts
 from tests.building import make_collector, make_learner
 
 
@@ -75,8 +75,8 @@ def test_their_rollouts_are_the_same(env, limit, hurry, settings):
         return make_env(EnvConfig(env=env, max_episode_steps=limit))
 
     together, apart = GymEnvs(make, 7, 5), Parts(make, 7, 5, hurry)
-    assert isinstance(apart, Parted)
-    assert not isinstance(together, Parted)
+    assert isinstance(apart, SteppedInParts)
+    assert not isinstance(together, SteppedInParts)
     first, second = collector(together, **settings), collector(apart, **settings)
     for _ in range(3):
         same(first.collect(), second.collect())

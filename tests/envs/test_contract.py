@@ -12,10 +12,10 @@ import surefoot
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
-from surefoot.envs.parallel_envs import ParallelEnvs
+from surefoot.envs.pettingzoo_envs import ParallelEnvs
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.errors import EnvError, UsageError
-from surefoot.training.build.parts import ready_envs
+from surefoot.training.build.envs import ready_envs
 from tests.odd_envs import RESETS, SAID, SPACES, STEPS, OddSpaces, Returns, VectorReturns, WorldReturns, odd_space
 
 FILE = str(Path(__file__).parents[1] / "odd_envs.py")

@@ -11,7 +11,8 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import EnvError, UsageError
-from surefoot.training.build.parts import choose_device, ready_envs
+from surefoot.training.build.envs import ready_envs
+from surefoot.training.build.parts import choose_device
 from tests.helpers import ScriptedEnv
 from tests.tensor_vector_envs import AsTensors, Drift
 

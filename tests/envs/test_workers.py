@@ -25,7 +25,7 @@ from surefoot.envs.workers.auto import choose_workers, usable_cores
 from surefoot.envs.workers.messages import decode, encode
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.spaces.as_json import space_to_json
-from surefoot.types import Parted, Restorable, Step
+from surefoot.types import Restorable, Step, SteppedInParts
 
 FILE = str(Path(__file__).parents[1] / "worker_envs.py")
 
@@ -161,7 +161,7 @@ def test_every_byte_is_that_of_the_envs_in_one_process(start, config, steps):
 @pytest.mark.parametrize("workers", [1, 9])
 def test_the_number_of_workers_does_not_matter(start, workers):
     one, many = pair(start, own("Noise"), num_envs=3, workers=workers)
-    assert len(many.crew.workers) == min(workers, 3)
+    assert len(many.supervisor.workers) == min(workers, 3)
     same(one.reset(), many.reset())
     for _ in range(20):
         same_step(one.step(zeros(one)), many.step(zeros(many)))
@@ -171,14 +171,14 @@ def test_the_number_of_workers_does_not_matter(start, workers):
 @pytest.mark.parametrize("name", ["Nested", "Lives", "Image"])
 def test_every_part_goes_at_its_own_pace(start, name):
     one, many = pair(start, own(name), num_envs=5)
-    assert isinstance(many, Parted)
+    assert isinstance(many, SteppedInParts)
     same(one.reset(), many.reset())
     one.action_space.seed(0)
     actions = [draw(one.action_space, 5) for _ in range(30)]
     steps, times = [one.step(action) for action in actions], [0, 0]
     for part, step_at in enumerate(many.parts):
         many.send(part, actions[0][step_at])
-    while many.crew.workers[0].awaited or many.crew.workers[1].awaited:
+    while many.supervisor.workers[0].awaited or many.supervisor.workers[1].awaited:
         for part in many.answered():
             step_at, whole = many.parts[part], steps[times[part]]
             step = many.take(part)
@@ -297,7 +297,7 @@ def test_workers_import_no_torch_and_what_they_are_stays_with_them(start):
     assert "torch" in sys.modules
     envs = start(fatal("none"))
     assert envs.reset().tolist() == [[0.0, 0.0]] * 3
-    pids = {envs.step(zeros(envs)) and w.process.pid for w in envs.crew.workers}
+    pids = {envs.step(zeros(envs)) and w.process.pid for w in envs.supervisor.workers}
     assert len(pids) == 2
     assert set(children()) >= pids
     envs.close()
@@ -365,7 +365,7 @@ def test_a_worker_that_is_lost_is_named_with_its_envs(start, how, words, trace, 
     envs = start(fatal(how, mark=str(tmp_path / "mark")), num_envs=3, workers=1, timeout=0.5)
     envs.reset()
     envs.step(zeros(envs))
-    pids = [worker.process.pid for worker in envs.crew.workers]
+    pids = [worker.process.pid for worker in envs.supervisor.workers]
     began = time.monotonic()
     with pytest.raises(EnvError, match=rf"env worker 0 of .*Fatal {words}.* in step of env 0; it had ") as caught:
         envs.step(zeros(envs))
@@ -424,7 +424,7 @@ def test_a_restart_cuts_the_open_episodes_and_goes_on(start, how, tmp_path):
     envs.step(zeros(envs))
     last = envs.step(zeros(envs))
     step = envs.step(zeros(envs))
-    (cut,) = [w for w in envs.crew.workers if w.envs.start in step.final_obs]  # one or the other came first
+    (cut,) = [w for w in envs.supervisor.workers if w.envs.start in step.final_obs]  # one or the other came first
     lost = [index in cut.envs for index in range(4)]
     assert step.truncated.tolist() == lost
     assert step.valid.tolist() == [not x for x in lost]
@@ -441,7 +441,7 @@ def test_a_restart_cuts_the_open_episodes_and_goes_on(start, how, tmp_path):
         step = envs.step(zeros(envs))
         assert step.valid.all()
     assert step.terminated.tolist() == [not x for x in lost]
-    assert envs.crew.restarted == 1
+    assert envs.supervisor.restarted == 1
 
 
 def test_the_budget_of_restarts_holds(start):
@@ -456,7 +456,7 @@ def test_a_worker_that_dies_while_starting_again_spends_the_budget(start):
     envs = start(fatal("exit", at=0, always=True), num_envs=1, workers=1, restarts=2)
     with pytest.raises(EnvError, match="exit code 7"):
         envs.reset()
-    assert envs.crew.restarted == 2
+    assert envs.supervisor.restarted == 2
 
 
 def test_an_idle_env_keeps_its_fresh_episode_through_a_restart(start, tmp_path):
@@ -479,7 +479,7 @@ def test_a_worker_lost_between_steps_is_noticed_when_it_is_asked(start):
     envs = start(own("Noise"), restarts=2)
     envs.reset()
     last = envs.step(zeros(envs)).obs
-    os.kill(envs.crew.workers[1].process.pid, signal.SIGKILL)
+    os.kill(envs.supervisor.workers[1].process.pid, signal.SIGKILL)
     state = envs.state_dict()  # env 0 is saved; those of worker 1 cannot come back, and the state says so
     assert state["actions"][0] is not None
     assert state["actions"][1:] == [None, None]
@@ -487,15 +487,15 @@ def test_a_worker_lost_between_steps_is_noticed_when_it_is_asked(start):
     assert step.truncated[1:].all()
     same(step.final_obs[2], last[2])
     same(start(own("Noise")).load_state_dict(state, last), [1, 2])
-    os.kill(envs.crew.workers[0].process.pid, signal.SIGSEGV)
+    os.kill(envs.supervisor.workers[0].process.pid, signal.SIGSEGV)
     assert 0 in envs.load_state_dict(state, last)
-    assert envs.crew.restarted == 2
+    assert envs.supervisor.restarted == 2
 
 
 def test_interrupts_are_for_the_parent_to_decide_on(start, capfd):
     envs = start(fatal("signals", at=1))
     envs.reset()
-    for worker in envs.crew.workers:
+    for worker in envs.supervisor.workers:
         os.kill(worker.process.pid, signal.SIGINT)
     for _ in range(4):
         envs.step(zeros(envs))
@@ -508,7 +508,7 @@ def test_a_reply_that_somebody_did_not_wait_for_is_not_taken_for_the_next(start,
     same(one.reset(), many.reset())
     one.step(zeros(one))
     with monkeypatch.context() as patch:
-        patch.setattr(many.crew, "_reply", lambda worker: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(many.supervisor, "_reply", lambda worker: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             many.step(zeros(many))
     for _ in range(10):
@@ -518,11 +518,11 @@ def test_a_reply_that_somebody_did_not_wait_for_is_not_taken_for_the_next(start,
 
 def test_errors_of_closing_come_when_all_are_closed_and_who_will_not_close_is_killed(monkeypatch):
     envs = WorkerEnvs(fatal("close"), 2, 0, 2)
-    pids = [w.process.pid for w in envs.crew.workers]
+    pids = [w.process.pid for w in envs.supervisor.workers]
     with pytest.raises(EnvError, match=r"close of Fatal .* could not be closed"):
         envs.close()
     assert not any(map(alive, pids))
-    monkeypatch.setattr("surefoot.envs.workers.crew.CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr("surefoot.envs.workers.supervisor.CLOSE_TIMEOUT", 0.5)
     envs = WorkerEnvs(fatal("hang_close"), 2, 0, 2)
     began = time.monotonic()
     envs.close()
@@ -567,7 +567,7 @@ from surefoot.envs.workers import WorkerEnvs
 def main():
     envs = WorkerEnvs(EnvConfig(env=sys.argv[1], env_kwargs={"how": sys.argv[2], "at": 1}), 2, 0, 1)
     envs.reset()
-    print(*[w.process.pid for w in envs.crew.workers], flush=True)
+    print(*[w.process.pid for w in envs.supervisor.workers], flush=True)
     envs.step(np.zeros(2, np.int64))
     time.sleep(100)
 threading.Thread(target=main).start() if sys.argv[3] == "thread" else main()

@@ -16,8 +16,8 @@ import pytest
 from surefoot.cli.main import main
 from surefoot.envs.native_envs import NativeEpisodes
 from surefoot.envs.workers import WorkerEnvs
-from surefoot.envs.workers.crew import Crew
 from surefoot.envs.workers.process import Worker
+from surefoot.envs.workers.supervisor import Supervisor
 from surefoot.training.loop.selection import Selection
 from surefoot.training.trainer import Trainer
 from tests import worker_envs
@@ -105,7 +105,7 @@ def kill_in(phase, number, words, mark):
 
     Worker.start, Selection.run = start, evaluate
     owner, name, when = {
-        "start": (Crew, "_meet", lambda *_: True),
+        "start": (Supervisor, "_meet", lambda *_: True),
         "reset": (WorkerEnvs, "reset", lambda *_: True),
         "step": (WorkerEnvs, "send", late),
         "evaluation": (NativeEpisodes, "step", lambda *_: inside and late()),

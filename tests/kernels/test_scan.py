@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.algorithms.parts import AdvantageConfig, advantages
-from surefoot.envs.rewards import running_returns
+from surefoot.algorithms.parts import AdvantageConfig, estimate
+from surefoot.engine.native.operations import CompiledOperations
 from surefoot.kernels import library, scan
 from surefoot.math import returns, statistics
 from surefoot.math.moments import moments
+from surefoot.math.operations import Operations
+from surefoot.math.returns import running_returns
 from tests.building import make_policy, make_rollout
 
 
@@ -40,11 +42,11 @@ def test_explained_variance(weighted):
 def test_advantages_and_targets(config):
     rollout = make_rollout(make_policy(), steps=20, num_envs=7, done_probability=0.3)
     rollout.valid[torch.rand(20, 7) < 0.1] = False
-    exact = advantages(rollout, AdvantageConfig(**config))
-    rollout.compiled = scan
-    found = advantages(rollout, AdvantageConfig(**config))
-    for ours, theirs in zip(found, exact, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    exact, found = (
+        estimate(rollout, AdvantageConfig(**config), operations) for operations in (Operations(), CompiledOperations())
+    )
+    torch.testing.assert_close(found.advantage, exact.advantage, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.value_target, exact.value_target, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (1000, 17), (4096, 1), (50, 4, 5)])

@@ -8,14 +8,14 @@ from gymnasium.utils.env_checker import check_env
 import surefoot
 from surefoot.cli.main import main
 from surefoot.envs.make import known_envs
-from surefoot.envs.own_envs import OWN
+from surefoot.envs.shipped_ids import SHIPPED
 from surefoot.theory import exact
 from surefoot.theory.bridge import exact_batch, table_of
 
 QUICK = {"preset": "none", "progress": False, "eval_episodes": 0, "hidden_sizes": ()}
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_each_is_registered_and_keeps_gymnasiums_contract(name):
     assert name in known_envs()
     env = gym.make(name)
@@ -23,7 +23,7 @@ def test_each_is_registered_and_keeps_gymnasiums_contract(name):
     assert env.spec.max_episode_steps == 100
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_pictures(name):
     env = gym.make(name, render_mode="rgb_array")
     env.reset(seed=0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
-from surefoot.types import Parted
+from surefoot.types import SteppedInParts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ def step_parts(collector: Collector, noise: NoiseRows, memory: Tensor | None) ->
     it costs nothing while they step. The same bytes, in another order of time: for an actor with `independent_rows`.
     """
     envs, storage, timer = collector.envs, collector.storage, collector.timer
-    assert isinstance(envs, Parted)
+    assert isinstance(envs, SteppedInParts)
     times, ended = [0] * len(envs.parts), list[tuple[int, int]]()
 
     def send(part: int) -> None:

@@ -16,7 +16,7 @@ from surefoot.engine.torch.learner import Learner
 from surefoot.envs.native_envs import NativeEnvs
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.kernels.library import NotBuilt, load
-from surefoot.types import Parted
+from surefoot.types import SteppedInParts
 
 if TYPE_CHECKING:
     from surefoot.engine.collecting.collector import Stepping
@@ -30,7 +30,7 @@ class NativeEngine(Engine):
     """Acts, learns and steps classic control in compiled code, on the CPU."""
 
     name = acts_with = "native"
-    compiled_envs = True
+    may_use_kernels = True
     operations = CompiledOperations()
 
     def serves(self, policy: ActorCritic, algorithm: Learns, envs: Envs) -> str | None:
@@ -60,7 +60,7 @@ class NativeEngine(Engine):
         stepping: Stepping = step_all
         if isinstance(envs, NativeEnvs):
             stepping = NativeStepping()
-        elif isinstance(envs, Parted) and options.episodes_per_env is None:
+        elif isinstance(envs, SteppedInParts) and options.episodes_per_env is None:
             stepping = step_parts
         return Collector(envs, actor, options, self.operations, stepping)
 
@@ -69,7 +69,7 @@ class HybridEngine(TorchEngine):
     """PyTorch, with a policy's MLPs and memory compiled: for heads and encoders that the kernels do not know."""
 
     name = "hybrid"
-    compiled_envs = True
+    may_use_kernels = True
 
     def serves(self, policy: ActorCritic, algorithm: Learns, envs: Envs) -> str | None:
         try:

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surefoot.envs.backends import no_workers
 from surefoot.envs.random_play import Player
 from surefoot.envs.workers.envs import WorkerEnvs
 from surefoot.errors import SurefootError, UsageError
@@ -44,15 +45,17 @@ def _fastest(config: EnvConfig, num_envs: int) -> tuple[int, str]:
     most = min(usable_cores(), num_envs)
     if config.restart_workers:
         return most, "as many as there are cores or envs, for restart_workers needs them"
+    if why := no_workers(config.env):
+        return 0, f"workers cannot be used: {why}"
     if most < 2:
         return 0, "one env" if num_envs == 1 else "one core"
     try:
         with closing(WorkerEnvs(config, num_envs, SEED, most, timeout=config.env_timeout)) as envs:
             apart = Player(envs, SEED).rate(SECONDS)
         with closing(WorkerEnvs(config, num_envs, SEED, 1, timeout=config.env_timeout)) as envs:
-            ((together,), lost) = envs.crew.ask_all({"do": "play", "seed": SEED, "seconds": SECONDS})
+            ((together,), lost) = envs.supervisor.ask_all({"do": "play", "seed": SEED, "seconds": SECONDS})
             for worker, error in lost.items():
-                envs.crew.spend(worker, error, "between two steps")
+                envs.supervisor.spend(worker, error, "between two steps")
     except UsageError as error:
         return 0, f"workers cannot be used: {error}"
     except SurefootError as error:  # in a worker, whatever it does is only an error

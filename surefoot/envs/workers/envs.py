@@ -1,4 +1,4 @@
-"""`WorkerEnvs`: a crew of workers behind the protocols of `Envs`, `Parted` and `Restorable`."""
+"""`WorkerEnvs`: supervised workers behind the protocols of `Envs`, `SteppedInParts` and `Restorable`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.envs.open_episodes import episodes_shape
-from surefoot.envs.workers.crew import Crew
 from surefoot.envs.workers.memory import action_parts, all_fields, map_fields, write_actions
 from surefoot.envs.workers.messages import frame
+from surefoot.envs.workers.supervisor import Supervisor
 from surefoot.errors import UsageError
 from surefoot.spaces.as_json import space_from_json
 from surefoot.spaces.layout import Layout
@@ -49,11 +49,13 @@ class WorkerEnvs:
         if factory is not None or not config.env:
             raise UsageError("workers need an env by id or file.py:Factory: another process cannot be given a function")
         self.num_envs, count = num_envs, max(1, min(workers, num_envs))
-        self.crew = Crew(config, num_envs, run_seed, count, timeout=timeout, restarts=restarts, notice=notice)
+        self.supervisor = Supervisor(
+            config, num_envs, run_seed, count, timeout=timeout, restarts=restarts, notice=notice
+        )
         try:
-            self._prepare(self.crew.described)
+            self._prepare(self.supervisor.described)
         except BaseException:
-            self.crew.kill()
+            self.supervisor.kill()
             raise
 
     def _prepare(self, described: dict[str, Any]) -> None:
@@ -63,22 +65,22 @@ class WorkerEnvs:
         self.render_modes = tuple(described["render_modes"])
         self.layout = Layout(self.observation_space, described["mask_size"])
         fields = all_fields(self.layout, self.action_space, self.num_envs)
-        self._block = map_fields(self.crew.memory, fields, create=True)
+        self._block = map_fields(self.supervisor.memory, fields, create=True)
         self._actions = [
             (path, self._block[f"action{k}"]) for k, (path, _) in enumerate(action_parts(self.action_space))
         ]
         self._seen = self._block["obs"].copy()  # what was last handed out
-        self.parts = [slice(worker.envs.start, worker.envs.stop) for worker in self.crew.workers]
-        self.crew.attach(fields)
+        self.parts = [slice(worker.envs.start, worker.envs.stop) for worker in self.supervisor.workers]
+        self.supervisor.attach(fields)
 
     def close(self) -> None:
         """Every env; the first error of theirs comes when all are closed."""
-        self.crew.close()
+        self.supervisor.close()
 
     def reset(self) -> Array:
-        _, lost = self.crew.ask_all({"do": "reset"})
+        _, lost = self.supervisor.ask_all({"do": "reset"})
         for worker, error in lost.items():
-            self.crew.revive(worker, error, "before its reset")
+            self.supervisor.revive(worker, error, "before its reset")
         return self._handed_out()
 
     def step(self, action: Any, active: Array | None = None) -> Step:
@@ -86,7 +88,7 @@ class WorkerEnvs:
         write_actions(self._actions, action)
         if active is not None:
             block["active"][:] = active
-        replies, lost = self.crew.ask([b"s" if active is None else b"m"] * len(self.crew.workers))
+        replies, lost = self.supervisor.ask([b"s" if active is None else b"m"] * len(self.supervisor.workers))
         valid = np.ones(self.num_envs, np.bool_) if active is None else active.copy()
         for worker, error in lost.items():
             self._cut(worker, error, active)
@@ -96,14 +98,14 @@ class WorkerEnvs:
     def send(self, part: int, action: Any) -> None:
         own = self.parts[part]
         write_actions([(path, array[own]) for path, array in self._actions], action)
-        self.crew.send(self.crew.workers[part], b"s")
+        self.supervisor.send(self.supervisor.workers[part], b"s")
 
     def answered(self) -> list[int]:
-        return [worker.number for worker in self.crew.answered()]
+        return [worker.number for worker in self.supervisor.answered()]
 
     def take(self, part: int) -> Step:
-        worker = self.crew.workers[part]
-        reply, lost = self.crew.take(worker)
+        worker = self.supervisor.workers[part]
+        reply, lost = self.supervisor.take(worker)
         if lost is not None:
             self._cut(worker, lost, None)
         return self._step(self.parts[part], np.full(len(worker.envs), lost is None), [reply])
@@ -127,14 +129,14 @@ class WorkerEnvs:
         block, own = self._block, slice(worker.envs.start, worker.envs.stop)
         fresh = worker.counts[:, 1] == 0
         idle = np.zeros(len(worker.envs), np.bool_) if active is None else ~active[own] & fresh
-        self.crew.revive(worker, error, "between two steps", idle.tolist())
+        self.supervisor.revive(worker, error, "between two steps", idle.tolist())
         block["reward"][own] = block["terminated"][own] = block["life_lost"][own] = 0
         block["truncated"][own] = block["has_final"][own] = ~idle
         block["final"][own] = self._seen[own]
 
     def _handed_out(self, own: slice = slice(None)) -> Array:
         obs: Array = self._block["obs"][own].copy()
-        if self.crew.restarts:
+        if self.supervisor.restarts:
             self._seen[own] = obs
         return obs
 
@@ -145,10 +147,10 @@ class WorkerEnvs:
 
     def state_dict(self) -> dict[str, Any]:
         """As that of `GymEnvs`. The open episodes of a worker that is lost now cannot come back, and it says so."""
-        replies, lost = self.crew.ask_all({"do": "save"})
+        replies, lost = self.supervisor.ask_all({"do": "save"})
         for worker, error in lost.items():
-            if not self.crew.may_restart:
-                self.crew.spend(worker, error, "between two steps")
+            if not self.supervisor.may_restart:
+                self.supervisor.spend(worker, error, "between two steps")
             # The next step will cut its episodes. One action too few: these cannot be replayed.
             episodes, steps, _ = worker.counts.T.tolist()
             actions = [None] * len(episodes)
@@ -161,16 +163,16 @@ class WorkerEnvs:
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """As that of `GymEnvs`."""
         messages = []
-        for worker in self.crew.workers:
+        for worker in self.supervisor.workers:
             own = slice(worker.envs.start, worker.envs.stop)
             actions = [None if rows is None else np.asarray(rows) for rows in state["actions"][own]]
             part = {name: [int(x) for x in state[name][own]] for name in ("episode", "steps")} | {"actions": actions}
             messages.append(frame(b"x", {"do": "load", "state": part, "last_obs": np.asarray(last_obs[own])}))
-        replies, lost = self.crew.ask(messages)
+        replies, lost = self.supervisor.ask(messages)
         missing: list[int] = []
-        for worker, reply in zip(self.crew.workers, replies, strict=True):
+        for worker, reply in zip(self.supervisor.workers, replies, strict=True):
             if worker in lost:
-                self.crew.revive(worker, lost[worker], "while its episodes were restored")
+                self.supervisor.revive(worker, lost[worker], "while its episodes were restored")
                 missing += worker.envs
             else:
                 missing += [worker.envs.start + index for index in reply["lost"]]

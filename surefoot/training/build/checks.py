@@ -9,11 +9,13 @@ import torch
 from gymnasium import spaces
 
 from surefoot.engine.native.threads import most_threads
+from surefoot.engine.registry import uses_kernels
+from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.errors import UsageError
 from surefoot.settings import options
-from surefoot.training.reports.advice import Facts
 from surefoot.training.build.available import available_bytes
 from surefoot.training.build.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
+from surefoot.training.reports.advice import Facts
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
@@ -105,7 +107,7 @@ def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) 
         minibatches=minibatches,
         shuffled=epochs,
         twice=not algorithm.train_actor,
-        native=config.run.engine != "torch" and not hasattr(envs, "device"),
+        native=uses_kernels(config.run.engine) and not isinstance(envs, TensorEnvs),
         threads=min(most_threads(), MOST_TASKS) if threads == "auto" else threads,
         measured=threads == "auto",
     )

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from surefoot.algorithms import ALGORITHMS, get_algorithm
 from surefoot.engine.config import check_minibatches, count_minibatches, nearest_divisor
+from surefoot.envs.backends import backend_of
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
@@ -223,7 +224,7 @@ def _build(
         preset_env=preset_env,
     )
     check_inert(config, get_algorithm(algo)(config.algorithm))
-    if not config.env.env.startswith("pettingzoo:"):  # how many agents there are is not known before it is made
+    if backend_of(config.env.env).one_row_each:
         check_together(config)
     return config
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from surefoot.envs.backends import backend_of
 from surefoot.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def check_timeout(config: TrainConfig) -> None:
 
 def no_workers(config: TrainConfig) -> str:
     """Why a time limit has no effect without workers, and what to do."""
-    alone = config.env.env.startswith(("envpool:", "pettingzoo:"))
+    alone = backend_of(config.env.env).no_workers
     advice = "drop it, as no worker can step this env" if alone else "set --workers 1 (or more) as well, or drop it"
     return f"without workers (an env that hangs in this process cannot be stopped); {advice}"
 

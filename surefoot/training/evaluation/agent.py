@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from surefoot.engine.torch.modes import own_modes
-from surefoot.envs.gym_envs import read_mask
+from surefoot.envs.masks import MaskReader, Source, has_method, method_of
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.spaces.masks import ActionMasks
 
@@ -28,6 +28,7 @@ class Agent:
         self.policy = policy.eval()
         self.generator = torch.Generator("cpu").manual_seed(seed)
         self._masks = ActionMasks(policy.action_space)
+        self._readers: dict[Source, MaskReader] = {}
         self._matrix: Tensor | None = None  # of state-dependent exploration, while it is held
         self._held = 0  # for so many steps
 
@@ -63,9 +64,11 @@ class Agent:
         layout = self.policy.layout
         if not layout.mask_size:
             return layout.pack(obs)
-        method = "method" if env.has_wrapper_attr("action_masks") else "info"
-        source = "observation" if layout.mask_in_obs else method
-        return layout.pack(obs, self._masks.flat(read_mask(env, obs, info, source)))
+        method: Source = "method" if has_method(env) else "info"
+        source: Source = "observation" if layout.mask_in_obs else method
+        if source not in self._readers:
+            self._readers[source] = MaskReader(self.policy.action_space, source)
+        return layout.pack(obs, self._readers[source].row(obs, info, method_of(env)))
 
     def act(
         self, rows: Array, memory: Array | None, deterministic: bool, begins: Array | None = None

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.engine.torch.threads import torch_threads
+from surefoot.envs.backends import backend_of
 from surefoot.envs.checks import as_flag, as_number, blame, require_sound
 from surefoot.envs.forks import Original
 from surefoot.envs.gym_envs import SeededEpisodes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.native_envs import NativeEpisodes, native_kind, serves_natively
-from surefoot.envs.parallel_copy import ParallelMaker, is_parallel
+from surefoot.envs.pettingzoo_copy import ParallelMaker
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import USER_ERRORS, EnvError, SurefootError
 from surefoot.kernels.classic import classic_library
@@ -150,8 +151,8 @@ def env_maker(
     config: EnvConfig, factory: Any = None, render_mode: str | None = None, *, native: bool = True
 ) -> Callable[[], Any]:
     """Makes the env of a config to play in: a `gymnasium.Env`, or a parallel env of several agents."""
-    if factory is None and render_mode is None and is_parallel(config.env):
-        return ParallelMaker(config)
+    if factory is None and render_mode is None and (make := backend_of(config.env).copy_maker(config)) is not None:
+        return make
     return EnvMaker(config, factory, render_mode, native)
 
 

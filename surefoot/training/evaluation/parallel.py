@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.envs.checks import as_number, require_sound
+from surefoot.envs.masks import MaskReader, Source
 from surefoot.envs.open_episodes import close_all
-from surefoot.envs.parallel_copy import AgentOfCopy, EvaluationCopy
-from surefoot.envs.parallel_envs import agent_row
-from surefoot.spaces.masks import ActionMasks
+from surefoot.envs.pettingzoo_copy import AgentOfCopy, EvaluationCopy
+from surefoot.envs.pettingzoo_envs import agent_row
 
 if TYPE_CHECKING:
-    from surefoot.envs.parallel_copy import ParallelMaker
+    from surefoot.envs.pettingzoo_copy import ParallelMaker
     from surefoot.training.evaluation.agent import Agent
     from surefoot.types import Array
 
@@ -30,7 +30,9 @@ class Table:
     def __init__(self, agent: Agent, copy: EvaluationCopy, episode: int) -> None:
         self.agent, self.copy = agent, copy
         self.names = [AgentOfCopy(copy, name) for name in copy.agents]
-        self._masks = ActionMasks(agent.policy.action_space)
+        layout = agent.policy.layout
+        source: Source = "observation" if layout.mask_in_obs else "info"
+        self._masks = MaskReader(agent.policy.action_space, source if layout.mask_size else None)
         copy.episode = episode - 1
         copy.reset()
         self.memory = _fresh(agent, len(self.names))

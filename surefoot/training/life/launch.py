@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import torch
 
+from surefoot.engine.registry import uses_kernels
+from surefoot.envs.backends import backend_of
 from surefoot.envs.checks import blamed
-from surefoot.envs.make import load_object, takes_render_mode
+from surefoot.envs.make import load_object
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import RunDirectory
@@ -21,8 +23,8 @@ from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints
 from surefoot.runs.files import read_json, write_atomic, write_json
 from surefoot.runs.manifest import build_manifest, different_machine, different_versions
 from surefoot.settings import coerce
+from surefoot.training.build.envs import settle_workers
 from surefoot.training.build.own_encoders import load_encoder
-from surefoot.training.build.parts import settle_workers
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import TrainConfig, locate_checkpoint, resolve, to_toml
 from surefoot.training.config.unused import check_timeout
@@ -150,7 +152,8 @@ def resume_flags(directory: RunDirectory, config: TrainConfig) -> str:
 def can_be_filmed(trainer: Trainer) -> bool:
     """Whether `surefoot video` works on the run's env."""
     run, modes = trainer.config.run, getattr(trainer.envs, "render_modes", ())
-    return run.eval_env is None and "rgb_array" in modes and takes_render_mode(trainer.config.env.env)
+    name = trainer.config.env.env
+    return run.eval_env is None and "rgb_array" in modes and backend_of(name).takes_render_mode(name)
 
 
 def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
@@ -232,8 +235,8 @@ def _resumed(
             notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
         notes += set_horizon(trainer, directory)
         notes += different_versions(directory) + _different_engine(trainer, directory)
-        uses_kernels = config.run.engine != "torch"
-        notes += different_machine(directory, _computed_with(trainer), kernels=uses_kernels)
+        kernels = uses_kernels(config.run.engine)
+        notes += different_machine(directory, _computed_with(trainer), kernels=kernels)
     except BaseException:
         trainer.envs.close()
         raise

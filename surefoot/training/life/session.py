@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from surefoot.envs.checks import blamed
-from surefoot.envs.parallel_copy import ParallelMaker
+from surefoot.engine.registry import uses_kernels
+from surefoot.envs.backends import backend_of
 from surefoot.errors import GoneError, SurefootError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import locks
@@ -228,7 +228,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
 
 def _complaints(trainer: Trainer) -> list[str]:
     """What is wrong with the installation, as far as this run is concerned."""
-    return locks.complaints() + (library.complaints() if trainer.config.run.engine != "torch" else [])
+    return locks.complaints() + (library.complaints() if uses_kernels(trainer.config.run.engine) else [])
 
 
 def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation | None) -> dict[str, Any]:
@@ -266,22 +266,15 @@ def evaluation_factory(
 
     A wrong name, or spaces other than the policy's, is an error now rather than after the training.
     """
-    native = config.run.engine != "torch"
+    native = uses_kernels(config.run.engine)
     if config.run.eval_env is None:
         return env_maker(config.env, factory, render_mode, native=native)
     other = replace(config.env, env=config.run.eval_env, env_kwargs=config.run.eval_env_kwargs)
-    make = env_maker(other)
-    found = make.spaces() if isinstance(make, ParallelMaker) else _spaces(make())
+    found = backend_of(other.env).spaces(other)
     for mine, theirs in zip(spaces or found, found, strict=True):
         if mine.shape != theirs.shape or type(mine) is not type(theirs):
             raise UsageError(f"eval_env={config.run.eval_env} has {theirs}; the policy is trained on {mine}")
     return env_maker(other, render_mode=render_mode, native=native)
-
-
-def _spaces(probe: gym.Env[Any, Any]) -> tuple[Any, Any]:
-    with blamed("close", probe):
-        probe.close()
-    return probe.observation_space, probe.action_space
 
 
 def no_way_out(left: SystemExit) -> SurefootError:

@@ -39,9 +39,8 @@ def signature_of(config: TrainConfig, code: Iterable[str], *, new: bool = False)
 
 
 def _place(name: str) -> str:
-    """Where `file.py:Name` or `module:Name` leads from here; nothing is imported for it."""
-    source = name.removeprefix("pettingzoo:")
-    source = source.rpartition(":")[0] if ":" in source else source
+    """Where `file.py:Name`, `module:Name` or a module leads from here; nothing is imported for it."""
+    source = name.rpartition(":")[0] if ":" in name else name
     if source.endswith(".py"):
         return str(Path(source).resolve())
     with suppress(ImportError, ValueError, AttributeError):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hmac import compare_digest
 from pathlib import Path
+from typing import NamedTuple
 
+from surefoot.envs.backends import backend_of
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.files import read_json
 from surefoot.text import one_line
@@ -32,30 +34,34 @@ HARMLESS = {
 }  # fmt: skip
 
 
-def named_code(config: TrainConfig) -> list[tuple[str, str]]:
-    """(setting, name) of everything that the settings would import or execute, or that writes files of its own."""
+class Code(NamedTuple):
+    """What a setting names, and what is executed for it: `file.py:Name`, `module:Name` or a module."""
+
+    setting: str
+    name: str
+    source: str
+
+
+def named_code(config: TrainConfig) -> list[Code]:
+    """Everything that the settings would import or execute, or that writes files of its own."""
     wrappers = [wrapper.partition("{")[0].strip() for wrapper in config.env.wrappers]
     envs = [("env", config.env.env), ("eval_env", config.run.eval_env or "")]
-    # GymV21Environment and GymV26Environment make any env that their env_kwargs name.
-    found = [(setting, name) for setting, name in envs if _is_code(name) or name.startswith("GymV")]
-    found += [("wrappers", name) for name in wrappers if _is_code(name) or name not in HARMLESS]
-    found += [("callbacks", name) for name in config.run.callbacks]
-    return found + ([("encoder", config.policy.encoder)] if _is_code(config.policy.encoder) else [])
-
-
-def _is_code(name: str) -> bool:
-    return ":" in name and not name.startswith("envpool:")  # a task of an installed package, looked up by name
+    found = [Code(setting, name, source) for setting, name in envs if (source := backend_of(name).code(name))]
+    found += [Code("wrappers", name, name) for name in wrappers if name not in HARMLESS]
+    found += [Code("callbacks", name, name) for name in config.run.callbacks]
+    encoder = config.policy.encoder
+    return found + ([Code("encoder", encoder, encoder)] if ":" in encoder else [])
 
 
 def foreign_code(config: TrainConfig) -> list[str]:
     """The part of it that nobody typed and that no run of this user's names."""
     origins = config.origins
-    code = [pair for pair in named_code(config) if origins.get(pair[0], "default") not in ("given", "default")]
-    own = {origin: vouched(config.sources.get(origin)) for origin in {origins[setting] for setting, _ in code}}
-    return [_line(*pair) for pair in code if pair not in own[origins[pair[0]]]]
+    code = [one for one in named_code(config) if origins.get(one.setting, "default") not in ("given", "default")]
+    own = {origin: vouched(config.sources.get(origin)) for origin in {origins[one.setting] for one in code}}
+    return [_line(one.setting, one.name) for one in code if one not in own[origins[one.setting]]]
 
 
-def vouched(config_file: Path | None) -> list[tuple[str, str]]:
+def vouched(config_file: Path | None) -> list[Code]:
     """The code that a run's `config.toml` names, if this user has made the run; nothing for any other file."""
     if config_file is None or config_file.name != "config.toml":
         return []
@@ -65,7 +71,7 @@ def vouched(config_file: Path | None) -> list[tuple[str, str]]:
     except SurefootError:
         return []
     code = named_code(config)
-    made = signature_of(config, [name for _, name in code])
+    made = signature_of(config, [one.source for one in code])
     if not isinstance(said, str) or made is None:
         return []
     return code if compare_digest(said.encode(errors="replace"), made.encode()) else []
@@ -74,7 +80,7 @@ def vouched(config_file: Path | None) -> list[tuple[str, str]]:
 def sign(config: TrainConfig) -> str | None:
     """What tells later that this user has had the code of these settings executed; None if there is none to name."""
     code = named_code(config)
-    return signature_of(config, [name for _, name in code], new=True) if code else None
+    return signature_of(config, [one.source for one in code], new=True) if code else None
 
 
 def needs_trust(config: TrainConfig, config_file: Path) -> bool:
@@ -90,7 +96,7 @@ def require_trust(config: TrainConfig, trust: Trust, source: str | Path) -> None
 
 def require_trusted_encoder(encoder: str, trust: Trust, checkpoint: Path) -> None:
     """The same for what the description of a policy names."""
-    own = ("encoder", encoder) in vouched(checkpoint.absolute().parent.parent / "config.toml")
+    own = Code("encoder", encoder, encoder) in vouched(checkpoint.absolute().parent.parent / "config.toml")
     require_word([] if own else [_line("encoder", encoder)], trust, checkpoint)
 
 

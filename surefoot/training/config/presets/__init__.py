@@ -11,13 +11,11 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from surefoot.envs.backends import backend_of
 from surefoot.errors import UsageError, did_you_mean
 
 MUJOCO = "Ant|HalfCheetah|Hopper|Humanoid(Standup)?|Inverted(Double)?Pendulum|Pusher|Reacher|Swimmer|Walker2d"
-FAMILIES = {  # EnvPool's Atari games are all of version 5
-    "atari": re.compile(rf"ALE/.+|envpool:(?!({MUJOCO})-)\w+-v5"),
-    "mujoco": re.compile(rf"(envpool:)?({MUJOCO})-v\d+"),
-}
+FAMILIES = {"mujoco": re.compile(rf"({MUJOCO})-v\d+"), "atari": re.compile(r"ALE/.+")}
 
 
 def list_presets() -> list[str]:
@@ -41,10 +39,9 @@ def load_preset(name: str) -> dict[str, Any]:
 
 def automatic_preset(env: str, algo: str) -> str | None:
     """The tuned preset of this env and algorithm, else the defaults of its family, if there are any."""
-    names = [
-        f"{env.removeprefix('envpool:')}/{algo}",
-        *(f"family/{kind}-{algo}" for kind, pattern in FAMILIES.items() if pattern.fullmatch(env)),
-    ]
+    ids = backend_of(env).preset_ids(env)
+    family = next((kind for kind, pattern in FAMILIES.items() if any(map(pattern.fullmatch, ids))), None)
+    names = [*(f"{one}/{algo}" for one in ids), *([f"family/{family}-{algo}"] if family else [])]
     return next((name for name in names if _file(name) is not None), None)
 
 

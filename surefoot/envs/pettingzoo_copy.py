@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.checks import as_flag, blamed, reset_result, step_result
-from surefoot.envs.make import PARALLEL, load_object
+from surefoot.envs.make import load_object, made
 from surefoot.envs.open_episodes import LONGEST_REPLAY, close_all, kept
 from surefoot.envs.seeds import derive_seed, episode_seed
-from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
+from surefoot.errors import EnvError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
 
+PREFIX = "pettingzoo:"
+ONE_PROCESS = "all copies are stepped in this process"
 NEEDED = ("reset", "step", "observation_space", "action_space", "possible_agents")
-
-
-def is_parallel(env_id: str) -> bool:
-    return env_id.startswith(PARALLEL)
 
 
 class ParallelMaker:
@@ -31,7 +29,7 @@ class ParallelMaker:
         for name, given, advice in (
             ("wrappers", config.wrappers, "wrap it in a factory of your own (pettingzoo:file.py:factory)"),
             ("frame_stack", config.frame_stack > 1, "stack in a factory of your own (pettingzoo:file.py:factory)"),
-            ("workers", config.workers, "all copies are stepped in this process"),
+            ("workers", config.workers, ONE_PROCESS),
         ):
             if given:
                 raise UsageError(f"{name} cannot be used with a parallel env: {advice}")
@@ -40,16 +38,8 @@ class ParallelMaker:
 
     def __call__(self) -> Any:
         config = self.config
-        try:
+        with made(config):
             env = self._factory(**config.env_kwargs)
-        except TypeError as error:
-            if "unexpected keyword" in str(error):
-                raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {error}") from None
-            raise EnvError(f"{config.env} raised while it was made: {error}") from error
-        except ImportError as error:
-            raise UsageError(f"{config.env} could not be made: {error}") from None
-        except USER_ERRORS as error:
-            raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
         missing = [name for name in NEEDED if not hasattr(env, name)]
         if missing or not callable(env.observation_space):
             raise UsageError(
@@ -69,9 +59,9 @@ class ParallelMaker:
 
 def _find(env_id: str) -> Callable[..., Any]:
     """The function that makes the env."""
-    name = env_id.removeprefix(PARALLEL)
+    name = env_id.removeprefix(PREFIX)
     if not name:
-        raise UsageError(f"name a module or file.py:factory after {PARALLEL}")
+        raise UsageError(f"name a module or file.py:factory after {PREFIX}")
     if ":" in name:
         factory = load_object(name, "env")
     else:
@@ -80,7 +70,7 @@ def _find(env_id: str) -> Callable[..., Any]:
         if factory is None:
             raise UsageError(
                 f"{name} has no parallel_env: only envs in which all agents act at once are supported; "
-                f"for one of your own write {PARALLEL}{name}:factory"
+                f"for one of your own write {PREFIX}{name}:factory"
             )
     if not callable(factory):
         raise UsageError(f"{env_id} is no function that makes an env, but {type(factory).__name__}")
@@ -96,11 +86,11 @@ def _module(name: str) -> Any:
             raise UsageError('PettingZoo is not installed: pip install "surefoot[pettingzoo]"') from None
         parent, _, last = name.rpartition(".")
         if error.name != name or not parent:
-            raise UsageError(f"{PARALLEL}{name}: {error}") from None
+            raise UsageError(f"{PREFIX}{name}: {error}") from None
         siblings = [module.name for module in pkgutil.iter_modules(importlib.import_module(parent).__path__)]
         raise UsageError(f"there is no {last} in {parent}{did_you_mean(last, siblings)}") from None
     except ImportError as error:
-        raise UsageError(f"{PARALLEL}{name} could not be imported: {error}") from None
+        raise UsageError(f"{PREFIX}{name} could not be imported: {error}") from None
 
 
 class Copy:

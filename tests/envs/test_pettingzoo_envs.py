@@ -13,8 +13,8 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import make_env
-from surefoot.envs.parallel_copy import ParallelMaker
-from surefoot.envs.parallel_envs import ParallelEnvs
+from surefoot.envs.pettingzoo_copy import ParallelMaker
+from surefoot.envs.pettingzoo_envs import ParallelEnvs
 from surefoot.envs.seeds import derive_seed, episode_seed
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actor_critic import ActorCritic

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 
+from surefoot.envs.backends import Backend
 from surefoot.envs.checks import (
     as_number,
     check_first_observation,
@@ -19,14 +19,18 @@ from surefoot.envs.checks import (
     require_finite,
     supported_spaces,
 )
+from surefoot.envs.ids import objects_in
+from surefoot.envs.masks import MaskReader
 from surefoot.envs.open_episodes import OpenEpisodes, close_all
-from surefoot.envs.parallel_copy import AgentOfCopy, Copy
+from surefoot.envs.pettingzoo_copy import ONE_PROCESS, PREFIX, AgentOfCopy, Copy, ParallelMaker
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
-from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from surefoot.envs.config import EnvConfig
     from surefoot.schema import Shape
     from surefoot.types import Array
 
@@ -60,11 +64,10 @@ class ParallelEnvs:
         self.num_envs = len(self.copies) * self.num_agents
         self.observation_space, self.action_space = supported_spaces(first)
         self._names = [AgentOfCopy(copy, agent) for copy in self.copies for agent in self.agents]
-        self.masks = ActionMasks(self.action_space)
         self._checked, self._open = False, OpenEpisodes(self.action_space, agents=True)
         self._begun = False  # the first copy has been reset already, to be asked for masks
-        self._mask_source = self._find_masks(first)
-        self.layout = Layout(self.observation_space, self.masks.size if self._mask_source else 0)
+        self.masks = MaskReader.find(self.observation_space, self.action_space, in_info=lambda: self._asked(first))
+        self.layout = Layout(self.observation_space, self.masks.size)
         kind = self.observation_space.dtype if self.layout.plain else self.layout.dtype
         self._obs = np.zeros((self.num_envs, *self.layout.shape), kind)
         self.notes = (
@@ -72,15 +75,11 @@ class ParallelEnvs:
             "steps, episodes and returns are counted per agent",
         )
 
-    def _find_masks(self, first: Copy) -> str | None:
-        """As for Gymnasium's envs: a Dict observation, else the first reset's info."""
-        if not self.masks.size:
-            return None
-        if isinstance(self.observation_space, gym.spaces.Dict) and MASK in self.observation_space.spaces:
-            return "observation"
+    def _asked(self, first: Copy) -> bool:
+        """Whether an agent's info has a mask after the first reset."""
         first.reset()
         self._begun = True
-        return "info" if any(MASK in info for info in first.infos.values()) else None
+        return any(MASK in info for info in first.infos.values())
 
     def reset(self) -> Array:
         for index, copy in enumerate(self.copies):
@@ -150,9 +149,7 @@ class ParallelEnvs:
                 self._obs[row] = agent_row(self._names[row], obs, copy.infos, self.layout, self.masks)
 
     def _final_row(self, row: int, obs: Any) -> Array:
-        """Nobody acts there, so a mask does not matter."""
-        free = np.ones(self.masks.size, np.bool_) if self._mask_source else None
-        return pack_row(self._names[row], obs, self.layout, free).copy()
+        return pack_row(self._names[row], obs, self.layout, self.masks.free).copy()
 
     def state_dict(self) -> dict[str, Any]:
         return self._open.state_dict(self.copies)
@@ -190,15 +187,40 @@ class ParallelEnvs:
         close_all(self.copies)
 
 
-def agent_row(name: AgentOfCopy, obs: Any, infos: dict[str, Any], layout: Layout, masks: ActionMasks) -> Array:
-    """What an agent sees as a row of the layout, with its mask where the layout has one."""
+def agent_row(name: AgentOfCopy, obs: Any, infos: dict[str, Any], layout: Layout, masks: MaskReader) -> Array:
+    """What an agent sees as a row of the layout, with its mask where there is one."""
     mask = None
-    if layout.mask_size:
-        info = infos.get(name.agent, {})
+    if masks.source:
         try:
-            if not layout.mask_in_obs and MASK not in info:
-                raise ValueError(f"its info has no '{MASK}', though there was one at first")
-            mask = masks.flat(obs[MASK] if layout.mask_in_obs else info[MASK])
+            mask = masks.row(obs, infos.get(name.agent, {}))
         except (ValueError, KeyError, TypeError) as error:
             raise EnvError(f"{name}: {error}") from error
     return pack_row(name, obs, layout, mask)
+
+
+class PettingZoo(Backend):
+    """`pettingzoo:module` or `pettingzoo:file.py:factory`: a parallel env, of which every agent is a row."""
+
+    name = "pettingzoo"
+    no_workers = ONE_PROCESS
+    no_film = "has several agents; it can be trained on and evaluated in, but not filmed or examined"
+    one_row_each = False
+
+    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
+        raise UsageError(f"{config.env} {self.no_film}")
+
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> ParallelEnvs:
+        return ParallelEnvs(ParallelMaker(config), num_envs, seed, config.max_episode_steps)
+
+    def spaces(self, config: EnvConfig) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return ParallelMaker(config).spaces()
+
+    def copy_maker(self, config: EnvConfig) -> ParallelMaker:
+        return ParallelMaker(config)
+
+    def code(self, env_id: str) -> str:
+        return env_id.removeprefix(PREFIX)
+
+    def candidates(self, typed: str) -> list[str]:
+        source, colon, _ = typed.removeprefix(PREFIX).partition(":")
+        return [f"{PREFIX}{found}" for found in objects_in(source)] if colon else []

@@ -28,7 +28,7 @@ CLOSE_TIMEOUT = 2.0  # for all of them to close their envs; then they are killed
 MOST_NAMED = 16  # envs that an error lists
 
 
-class Crew:
+class Supervisor:
     """`count` workers with a slice of the envs each, which they have made. `described`: what those are like.
 
     `timeout`: seconds that a step, a reset or a start may go without progress. `restarts`: how many dead or hung

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OWN = {  # id -> (where its factory is, time limit)
+SHIPPED = {  # id -> (where its factory is, time limit)
     "surefoot/Chain-v0": ("surefoot.theory.envs:chain", 100),
     "surefoot/Grid-v0": ("surefoot.theory.envs:grid", 100),
     "surefoot/Cliff-v0": ("surefoot.theory.envs:cliff", 100),
@@ -10,10 +10,10 @@ OWN = {  # id -> (where its factory is, time limit)
 }
 
 
-def register_own() -> None:
+def register_shipped() -> None:
     """Make them known to `gymnasium.make`; once or often."""
     import gymnasium as gym  # not above: the command line reads the ids without it
 
-    for name, (entry_point, limit) in OWN.items():
+    for name, (entry_point, limit) in SHIPPED.items():
         if name not in gym.envs.registration.registry:
             gym.register(name, entry_point=entry_point, max_episode_steps=limit)

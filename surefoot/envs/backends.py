@@ -1,0 +1,177 @@
+"""Env backends: what an id means, how its envs are made, and what can be done with them.
+
+A backend is one class in one file. `toy:Walk` belongs to the backend named `toy`, and an id without such a name to
+Gymnasium's. Everything that depends on the kind of env asks `backend_of`; no other file looks at how an id begins.
+An installed package adds a backend through the entry point `surefoot.backends`, a script through `register`. No heavy
+import: the command line reads this file, and a backend is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from surefoot.errors import USER_ERRORS, SurefootError, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    import gymnasium as gym
+
+    from surefoot.envs.config import EnvConfig
+    from surefoot.envs.pettingzoo_copy import ParallelMaker
+    from surefoot.types import Envs
+
+GROUP = "surefoot.backends"
+NAME = re.compile(r"[A-Za-z][\w-]*")
+
+
+class Backend(ABC):
+    """A kind of env. Only `name` and `make_one` are needed; the rest says where it differs from Gymnasium's envs.
+
+    Reasons are phrases for messages; an empty one means that there is none.
+    """
+
+    name: str = ""  # its ids are `name:…`
+    no_workers: str = ""  # why worker processes cannot step its envs
+    no_film: str = ""  # why its envs cannot be drawn; follows the id in a sentence
+    fresh_episodes: str = ""  # why a resumed run begins fresh episodes instead of replaying the open ones
+    own_time_limit: bool = False  # `make_one` applies max_episode_steps itself
+    one_row_each: bool = True  # the policy sees one row per env; else their number is known once they are made
+
+    @abstractmethod
+    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
+        """One env; `config.env` is the whole id. Wrappers, frame_stack and the time limit are put around it."""
+
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> Envs | None:
+        """All envs of a run, stepped together. None: made one by one, and stepped in turn or by workers.
+
+        `native`: compiled twins, which change no bit, may take the envs' place. Settings that cannot be applied are
+        refused here.
+        """
+        return None
+
+    def spaces(self, config: EnvConfig) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        """(observation, action) space of one row."""
+        from surefoot.envs.make import spaces_of
+
+        return spaces_of(config)
+
+    def copy_maker(self, config: EnvConfig) -> ParallelMaker | None:
+        """What makes an env of several agents to evaluate in; None: an env has one agent, and `make_one` makes it."""
+        return None
+
+    def code(self, env_id: str) -> str:
+        """What this id has imported or executed: `file.py:Name`, `module:Name` or a module. A run of somebody else's
+        that names it needs `--trust`. Empty where the id only chooses among envs that the user has installed."""
+        return env_id
+
+    def takes_render_mode(self, env_id: str) -> bool:
+        """Whether what makes this env can be told to draw it."""
+        return not self.no_film
+
+    def preset_ids(self, env_id: str) -> tuple[str, ...]:
+        """The ids whose presets suit this env."""
+        return (env_id,)
+
+    def ids(self) -> Iterable[str]:
+        """What `surefoot list envs` shows; nothing where there is no such list."""
+        return ()
+
+    def candidates(self, typed: str) -> Iterable[str]:
+        """Ids that `typed` may become in the shell. It must be quick."""
+        return self.ids()
+
+
+class BuiltIn(NamedTuple):
+    """Where a backend of ours is, and what follows its name in an id."""
+
+    path: str
+    form: str = ""
+
+
+GYMNASIUM = BuiltIn("surefoot.envs.gym_backend:Gymnasium")
+BUILT_IN = {
+    "envpool": BuiltIn("surefoot.envs.envpool_envs:EnvPool", "ID"),
+    "pettingzoo": BuiltIn("surefoot.envs.pettingzoo_envs:PettingZoo", "MODULE"),
+}
+SEVERAL_AGENTS = "pettingzoo:file.py:factory"  # how to name an env of several agents
+FORMS = tuple(f"{name}:{found.form}" for name, found in BUILT_IN.items())  # for help texts
+_registered: dict[str, Backend] = {}
+
+
+def register(backend: Backend) -> None:
+    """Add a backend in this process. A name that is taken by ours is refused; one registered before is replaced."""
+    if not NAME.fullmatch(backend.name):
+        raise UsageError(f"{backend.name!r} cannot name an env backend; use letters, digits, - and _")
+    if backend.name in BUILT_IN:
+        raise UsageError(f"there is an env backend {backend.name!r} already; choose another name")
+    _registered[backend.name] = backend
+
+
+def unregister(name: str) -> None:
+    """Forget what `register` added."""
+    _registered.pop(name, None)
+
+
+def backend_of(env_id: str) -> Backend:
+    """The backend that an id belongs to."""
+    name, colon, _ = env_id.partition(":")
+    found = _named(name) if colon and NAME.fullmatch(name) else None
+    return found or _ours(GYMNASIUM.path)
+
+
+def no_workers(env_id: str) -> str:
+    """Why worker processes cannot step envs of this id; empty: they can."""
+    backend = backend_of(env_id)
+    if not backend.no_workers and backend in _registered.values():
+        return f"the backend {backend.name} was registered in this process only; install it as a package"
+    return backend.no_workers
+
+
+def known_names() -> list[str]:
+    """What an id may begin with, before its colon: ours, those registered here and those of installed packages."""
+    return list(dict.fromkeys([*BUILT_IN, *_registered, *_entry_points()]))
+
+
+def _named(name: str) -> Backend | None:
+    if name in BUILT_IN:
+        return _ours(BUILT_IN[name].path)
+    if name in _registered:
+        return _registered[name]
+    entry = _entry_points().get(name)
+    return None if entry is None else _installed(entry)
+
+
+@cache
+def _ours(path: str) -> Backend:
+    module, _, name = path.partition(":")
+    found: Backend = getattr(import_module(module), name)()
+    return found
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # not above: it costs a tenth of every start of the command line
+
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+@cache
+def _installed(entry: EntryPoint) -> Backend:
+    """An instance of the class that a package offers."""
+    try:
+        made = entry.load()
+        backend = made() if isinstance(made, type) else made
+    except SurefootError:
+        raise
+    except USER_ERRORS as error:
+        raise UsageError(f"the env backend {entry.name} ({entry.value}) could not be loaded: {error!r}") from error
+    if not isinstance(backend, Backend) or backend.name != entry.name:
+        raise UsageError(
+            f"the entry point {entry.name} = {entry.value} is no surefoot.envs.backends.Backend of that name"
+        )
+    return backend

@@ -1,0 +1,68 @@
+"""Gymnasium's envs: registered ids, `module:Id`, and `file.py:Factory` for envs of the user's own. No heavy import."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from surefoot.envs.backends import Backend
+from surefoot.envs.ids import ATARI, HIDDEN_ADAPTERS, atari_ids, objects_in, registered_ids
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from surefoot.envs.config import EnvConfig
+    from surefoot.types import Envs
+
+FILE = re.compile(r"\.py:")  # of an id
+
+
+class Gymnasium(Backend):
+    """Ids without the name of another backend; it has none itself."""
+
+    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
+        from surefoot.envs.make import from_factory, load_object, registered_env
+
+        if FILE.search(config.env):
+            return from_factory(config, load_object(config.env, "env"), render_mode)
+        return registered_env(config, render_mode)
+
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> Envs | None:
+        """Classic control in C++, where it equals Gymnasium's to the last bit."""
+        from surefoot.envs.native_envs import NativeEnvs, serves_natively
+        from surefoot.kernels.classic import classic_library
+
+        if native and serves_natively(config):
+            return NativeEnvs(config, num_envs, seed, classic_library())
+        return None
+
+    def code(self, env_id: str) -> str:
+        # Those of Gym's old API make any env that their env_kwargs name.
+        return env_id if ":" in env_id or env_id.startswith(HIDDEN_ADAPTERS) else ""
+
+    def takes_render_mode(self, env_id: str) -> bool:
+        from surefoot.envs.make import creator_of, load_object
+
+        creator = load_object(env_id, "env") if FILE.search(env_id) else creator_of(env_id)
+        if creator is None:
+            return False
+        try:
+            parameters = inspect.signature(creator).parameters.values()
+        except (TypeError, ValueError):  # of C code, say
+            return True
+        return any(one.name == "render_mode" or one.kind is one.VAR_KEYWORD for one in parameters)
+
+    def ids(self) -> Iterable[str]:
+        from surefoot.envs.make import known_envs
+
+        return known_envs()
+
+    def candidates(self, typed: str) -> Iterable[str]:
+        """Names are read from Gymnasium's files, and objects from the user's, which is not executed."""
+        source, colon, _ = typed.partition(":")
+        if colon:
+            return objects_in(source)
+        games = atari_ids()
+        return [*registered_ids(), *(games if typed.startswith(ATARI) else [ATARI] if games else [])]

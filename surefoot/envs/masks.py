@@ -1,0 +1,98 @@
+"""Action masks: where an env's come from, and how they are read. Every adapter, the doctor and evaluation ask here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from surefoot.spaces.layout import MASK
+from surefoot.spaces.masks import ActionMasks
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+    from surefoot.types import Array
+
+Source = Literal["observation", "method", "info"]
+Method: TypeAlias = Callable[[], Any]  # an `action_masks()`
+
+
+def mask_source(space: spaces.Space[Any], *, method: Callable[[], bool], in_info: Callable[[], bool]) -> Source | None:
+    """A Dict observation has masks, else there is a `method`, else the first info has one; asked in this order."""
+    if isinstance(space, spaces.Dict) and MASK in space.spaces:
+        return "observation"
+    if method():
+        return "method"
+    return "info" if in_info() else None
+
+
+def has_method(env: gym.Env[Any, Any]) -> bool:
+    return env.has_wrapper_attr("action_masks")
+
+
+def method_of(env: gym.Env[Any, Any]) -> Method:
+    return lambda: env.get_wrapper_attr("action_masks")()
+
+
+def vector_method(envs: VectorEnv[Any, Any, Any]) -> Method | None:
+    """The `action_masks()` of a vector env, or of the envs that one in this process is made of.
+
+    Envs in processes of their own (AsyncVectorEnv) are not asked: one that has no such method would die of it.
+    """
+    inner = envs.unwrapped
+    if callable(own := getattr(inner, "action_masks", None)):
+        return own  # type: ignore[no-any-return]
+    if isinstance(inner, gym.vector.SyncVectorEnv) and has_method(inner.envs[0]):
+        return lambda: [method_of(env)() for env in inner.envs]
+    return None
+
+
+class MaskReader:
+    """Reads the masks of envs of one action space from one source; None: there are none."""
+
+    def __init__(self, action_space: spaces.Space[Any], source: Source | None) -> None:
+        self._masks = ActionMasks(action_space)
+        self.source = source if self._masks.size else None
+        self.size = self._masks.size if self.source else 0  # booleans of a row
+        self.sizes = self._masks.sizes  # of the components that can be masked
+
+    @classmethod
+    def find(
+        cls,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        method: Callable[[], bool] = lambda: False,
+        in_info: Callable[[], bool],
+    ) -> MaskReader:
+        """The reader of envs with these spaces. An env without anything to mask is asked nothing."""
+        maskable = ActionMasks(action_space).size
+        return cls(action_space, mask_source(observation_space, method=method, in_info=in_info) if maskable else None)
+
+    def given(self, obs: Any, info: dict[str, Any], method: Method | None = None, *, always: bool = True) -> Any:
+        """A mask as the env hands it out. Not `always`: an info without one means that everything is legal."""
+        if self.source == "observation":
+            return obs[MASK]
+        if self.source == "method":
+            assert method is not None
+            return method()
+        if always and MASK not in info:
+            raise ValueError(f"its info has no '{MASK}', though there was one at first")
+        return info.get(MASK)
+
+    def row(self, obs: Any, info: dict[str, Any], method: Method | None = None) -> Array:
+        """`[size]` booleans of one env; ValueError where the mask does not fit, or leaves no legal action."""
+        return self.flat(self.given(obs, info, method))
+
+    def flat(self, mask: Any) -> Array:
+        """`[size]` booleans of what one env handed out; None: everything is legal."""
+        return self._masks.flat(mask)
+
+    @property
+    def free(self) -> Array | None:
+        """The row of a final observation: nobody acts there, so its mask does not matter. None without masks."""
+        return np.ones(self.size, np.bool_) if self.source else None

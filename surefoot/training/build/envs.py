@@ -1,0 +1,108 @@
+"""The envs of a run: of the backend that its id names, made by a function, or ready-made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from surefoot.engine.registry import uses_kernels
+from surefoot.envs.backends import backend_of, no_workers
+from surefoot.envs.checks import blamed, reset_result, supported_spaces
+from surefoot.envs.gym_envs import GymEnvs
+from surefoot.envs.make import made, make_env
+from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
+from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
+from surefoot.envs.workers import WorkerEnvs
+from surefoot.envs.workers.auto import choose_workers
+from surefoot.errors import UsageError
+from surefoot.training.build.checks import check_rollout
+from surefoot.training.config.resolve import check_together
+from surefoot.training.config.unused import check_ready
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+    from surefoot.algorithms import Algorithm
+    from surefoot.training.config.resolve import TrainConfig
+    from surefoot.types import Envs
+
+
+def build_envs(
+    config: TrainConfig,
+    seed: int,
+    algorithm: Algorithm,
+    ready: VectorEnv[Any, Any, Any] | None,
+    factory: Callable[..., gym.Env[Any, Any]] | None,
+    notice: Callable[[str], None],
+) -> Envs:
+    """`ready`: a vector env that somebody made. `factory`: makes one env; none: the config's. `notice`: of workers."""
+    if ready is not None:
+        check_together(config, ready.num_envs)
+        check_ready(config, algorithm)
+        return ready_envs(ready, seed)
+    env, num_envs = config.env, config.algorithm.num_envs
+    check_rollout(config.algorithm.rollout_length, num_envs)
+    if factory is None and (envs := _together(config, seed)) is not None:
+        return envs
+    if not env.num_workers:
+        return GymEnvs(lambda: make_env(env, factory), num_envs, seed)
+    if factory is None and (why := no_workers(env.env)):
+        raise UsageError(f"workers cannot step {env.env}: {why}; drop --workers")
+    if env.restart_workers and algorithm.episodes_per_env is not None:
+        raise UsageError(f"restart_workers cuts episodes short, but {config.run.algo} learns from whole ones; drop it")
+    return WorkerEnvs(
+        env,
+        num_envs,
+        seed,
+        env.num_workers,
+        timeout=env.env_timeout,
+        restarts=env.restart_workers,
+        factory=factory,
+        notice=notice,
+    )
+
+
+def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
+    """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
+    declared_mode(envs)
+    supported_spaces(envs, "single_")
+    with blamed("reset", envs):
+        obs, info = reset_result(envs.reset(seed=vector_seed(seed)), envs)
+    return TensorEnvs(envs, (obs, info)) if holds_tensors(obs) else VectorEnvs(envs, seed, (obs, info))
+
+
+def _together(config: TrainConfig, seed: int) -> Envs | None:
+    """Envs that their backend makes all at once; None: they are made one by one."""
+    backend = backend_of(config.env.env)
+    with made(config.env):
+        envs = backend.make_many(config.env, config.algorithm.num_envs, seed, native=uses_kernels(config.run.engine))
+    if envs is not None and not backend.one_row_each:  # only now is their number known
+        try:
+            check_together(config, envs.num_envs)
+        except BaseException:
+            envs.close()
+            raise
+    return envs
+
+
+def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, list[str]]:
+    """(with a number of workers in the place of `auto`, what to say of it). `env`: one that was made in Python."""
+    wanted, vector = config.env.workers, isinstance(env, gym.vector.VectorEnv)
+    if vector and wanted not in (0, "auto"):
+        raise UsageError("workers cannot step a ready-made vector env, which steps itself; drop workers")
+    if wanted != "auto":
+        return config, []
+    num_envs = config.algorithm.num_envs
+    check_rollout(config.algorithm.rollout_length, num_envs)
+    if env is not None:
+        number, why = 0, "a vector env steps itself" if vector else "another process cannot be given a function"
+        timed = config.env.env_timeout != type(config.env).env_timeout
+        for name, asked in (("restart_workers", config.env.restart_workers), ("env_timeout", timed)):
+            if asked:
+                raise UsageError(f"{name} needs workers, but {why}; drop it")
+    else:
+        number, why = choose_workers(config.env, num_envs)
+    return replace(config, env=replace(config.env, workers=number)), [f"workers {number} ({why})"]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.errors import UsageError
+from surefoot.kernels.description import Cell, Description, HeadPart, Linear
 from surefoot.kernels.library import NotBuilt, load
-from surefoot.kernels.network import Cell, Description, HeadPart, Linear, Network
+from surefoot.kernels.network import Network
 from surefoot.kernels.outputs import CompiledMLPs
 from surefoot.kernels.recurrent import recurrence
 

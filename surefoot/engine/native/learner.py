@@ -23,10 +23,11 @@ from surefoot.engine.torch.modes import own_modes
 from surefoot.engine.torch.natural import Objective, fisher_samples, natural_step
 from surefoot.envs.native_envs import NativeEnvs
 from surefoot.errors import EnvError
-from surefoot.kernels import scan
-from surefoot.kernels.network import Network, loss_spec, optimizer_spec
+from surefoot.kernels import scan, structs
+from surefoot.kernels.network import Network
 from surefoot.kernels.rollout import NativeRollout
 from surefoot.kernels.scan import explained_variance
+from surefoot.kernels.specs import loss_spec, optimizer_spec, surrogates
 from surefoot.types import LossSpec
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import Noise
     from surefoot.types import Array, Batch, Context, Metrics, Rollout
 
-ONLY_KL = loss_spec("none", with_kl=True)
 AT_ONCE = 2**22  # numbers of a shuffled order that one call gets
 
 
@@ -48,6 +48,7 @@ class NativeLearner(Learner):
         self.net = fastest(description, samples) if threads is None else Network(description, threads)
         self.theta, self.gradient = self.flat.vector, self.flat.gradient
         self.moments = (self.optimizer.first, self.optimizer.second)
+        self.only_kl = loss_spec("none", with_kl=True)
 
     def epochs(
         self,
@@ -87,7 +88,7 @@ class NativeLearner(Learner):
         return {**metrics, "epochs": float(epochs)}
 
     def _steps(
-        self, spec: LossSpec, packed: Any, epochs: int, minibatches: int, normalize: bool
+        self, spec: LossSpec, packed: structs.Batch, epochs: int, minibatches: int, normalize: bool
     ) -> tuple[dict[str, float], float]:
         self.used.add("native")
         order = None
@@ -112,10 +113,10 @@ class NativeLearner(Learner):
         )
         return found, first
 
-    def _compiled(self, spec: LossSpec, *, with_value: bool = False) -> Any:
+    def _compiled(self, spec: LossSpec, *, with_value: bool = False) -> structs.LossSpec:
         return loss_spec(
             spec.surrogate,
-            clip_ratio=spec.clip_ratio,
+            *(spec.clip_ratio,)[: surrogates()[spec.surrogate].parameters],
             kl_coef=spec.kl_coef,
             value_coef=spec.value_coef,
             value_clip=spec.value_clip,
@@ -124,7 +125,7 @@ class NativeLearner(Learner):
             entropy_coef=spec.entropy_coef,
         )
 
-    def _packed(self, batch: Batch) -> Any:
+    def _packed(self, batch: Batch) -> structs.Batch:
         numbers = (batch.log_prob, batch.dist_params, batch.advantage, batch.value_target, batch.value, batch.weight)
         tensors = (None if tensor is None else tensor.contiguous() for tensor in numbers)
         log_prob, params, advantage, target, value, weight = tensors
@@ -181,7 +182,7 @@ class NativeLearner(Learner):
         return found["surrogate"] + spec.entropy_coef * found["entropy"]
 
     def mean_kl(self, batch: Batch) -> float:
-        return self.net.evaluate(self.theta, ONLY_KL, self._packed(batch))["kl"]
+        return self.net.evaluate(self.theta, self.only_kl, self._packed(batch))["kl"]
 
     def policy_metrics(self, batch: Batch) -> Metrics:
         found = self.net.evaluate(self.theta, loss_spec("ratio"), self._packed(batch))
@@ -189,7 +190,7 @@ class NativeLearner(Learner):
 
     def kl_from(self, batch: Batch) -> Tensor:
         kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
-        self.net.evaluate(self.theta, ONLY_KL, self._packed(batch), kl)
+        self.net.evaluate(self.theta, self.only_kl, self._packed(batch), kl)
         return kl
 
     def value(self, inputs: Tensor, context: Context | None = None) -> Tensor:
@@ -198,10 +199,10 @@ class NativeLearner(Learner):
             return inputs.new_zeros(len(inputs))
         return self.net.values(self.theta, rows_of(self.policy, inputs), before(context))
 
-    def _report(self, batch: Batch, packed: Any, metrics: dict[str, float]) -> dict[str, float]:
+    def _report(self, batch: Batch, packed: structs.Batch, metrics: dict[str, float]) -> dict[str, float]:
         """With the exact KL(old‖new) of the whole rollout, checked."""
         kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
-        mean = self.net.evaluate(self.theta, ONLY_KL, packed, kl)["kl"]
+        mean = self.net.evaluate(self.theta, self.only_kl, packed, kl)["kl"]
         ordered = np.sort((kl if batch.weight is None else kl[batch.weight > 0]).numpy())
         finite = math.isfinite(float(self.theta.sum())) or bool(self.theta.isfinite().all())
         metrics |= {"kl": mean, "kl_p95": quantile(ordered, 0.95), "kl_max": float(ordered[-1])}

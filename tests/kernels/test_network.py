@@ -340,7 +340,8 @@ def test_without_a_surrogate_advantages_do_not_count():
 
 
 def test_spo_counts_ratios_beyond_its_bound():
-    sample = Sample("discrete", scale=1.0)
+    sample = Sample("discrete")
+    sample.log_prob += 0.3 * torch.randn(len(sample.log_prob))
     _, log_prob, _ = sample.outputs()
     beyond = ((log_prob - sample.log_prob.double()).exp() - 1.0).abs() > 0.2
     assert 0 < beyond.sum() < len(beyond)

@@ -9,6 +9,13 @@
 #include "pool.hpp"
 #include "ranks.hpp"
 
+// One copy of a function for all its callers: copies that were made for some might round otherwise.
+#if defined(__clang__)
+#define ONE_COPY __attribute__((noinline))
+#else
+#define ONE_COPY __attribute__((noinline, noclone))
+#endif
+
 namespace surefoot {
 
 class Shards {
@@ -94,7 +101,7 @@ class Shards {
   }
 
   // to = Σ over the shards, the first of which begins at `from`; returns the square of its norm.
-  double add_rows(const Piece& p, const float* from, int64_t stride, int shards, float* to) const {
+  ONE_COPY double add_rows(const Piece& p, const float* from, int64_t stride, int shards, float* to) const {
     vec squares{};
     float rest = 0.0f;
     for (int row = 0; row < p.rows; row++, from += stride, to += p.columns) {
@@ -133,7 +140,7 @@ class Shards {
     }
     return square_of_units(to, p.rows);
   }
-  static double square_of_units(const float* units, int count) {
+  ONE_COPY static double square_of_units(const float* units, int count) {
     double sum = 0.0;
     for (int at = 0; at < count; at += LANES) {
       vec x{};
@@ -150,3 +157,5 @@ class Shards {
 };
 
 }  // namespace surefoot
+
+#undef ONE_COPY

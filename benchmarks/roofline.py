@@ -41,7 +41,9 @@ from peers.settings import SETTINGS, Setting
 from surefoot.bench.measure import ENDLESS, WARM_UP, measure, only_training
 from surefoot.engine.native.describe import describe
 from surefoot.envs.make import make_env
-from surefoot.kernels.network import Description, Network, loss_spec, optimizer_spec
+from surefoot.kernels.description import Description
+from surefoot.kernels.network import Network
+from surefoot.kernels.specs import loss_spec, optimizer_spec
 from surefoot.training.build.parts import initial_policy
 from surefoot.training.config.resolve import TrainConfig, resolve
 
@@ -171,7 +173,7 @@ def step_seconds(given: Problem, minibatches: int, threads: int, rounds: int) ->
     net = Network(given.network, threads)
     theta, gradient = given.theta.copy(), np.zeros_like(given.theta)
     moments = (np.zeros_like(theta), np.zeros_like(theta))
-    spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=True, entropy_coef=0.01)
+    spec = loss_spec("clip", 0.2, value_coef=0.5, with_value=True, entropy_coef=0.01)
     optimizer = optimizer_spec("adam", [(0, given.network.size, 1e-6)], 0.5)
     batch = net.batch(*given.arrays)
     epochs = max(1, round(2e-2 * 50e9 / (step_flops(given.network, given.samples // minibatches) * minibatches)))

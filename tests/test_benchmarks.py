@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from surefoot.algorithms import get_algorithm
-from surefoot.kernels.network import Description, Linear
+from surefoot.kernels.description import Description, Linear
 from surefoot.settings import options
 from surefoot.training.config.resolve import resolve
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ctypes import CDLL, c_char_p, c_int
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+if TYPE_CHECKING:
+    from ctypes import _CData
+
+Signatures: TypeAlias = "Mapping[str, Sequence[type[_CData]]]"  # what each function takes
 OK, NO_MEMORY, FAILED = range(3)  # `Status` in src/entry.hpp
 
 
 class Library:
     """The functions that `signatures` name (without `prefix`) with what they take. Nothing else can be called."""
 
-    def __init__(self, library: CDLL, prefix: str, signatures: Mapping[str, Sequence[Any]]) -> None:
+    def __init__(self, library: CDLL, prefix: str, signatures: Signatures) -> None:
         self._library = library  # which must stay loaded
         self._error = library["surefoot_error"]
         self._error.restype = c_char_p

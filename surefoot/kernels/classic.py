@@ -6,11 +6,11 @@ import weakref
 from ctypes import CDLL, addressof, byref, c_char_p, c_double, c_int, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.kernels.calls import Library
+from surefoot.kernels.calls import Library, Signatures
 from surefoot.kernels.library import load
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Params:
 
 
 _pointer, _int64, _int, _double, _text = c_void_p, c_int64, c_int, c_double, c_char_p
-SIGNATURES: dict[str, list[Any]] = {  # of classic.cpp; pointers are given as addresses
+SIGNATURES: Signatures = {  # of classic.cpp; pointers are given as addresses
     "create": [_int, _int64, _text, _double, _double, _int, _int64, _int64, _pointer],
     "destroy": [_pointer],
     "sizes": [_int, _pointer],

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.kernels.calls import Library
+from surefoot.kernels.calls import Library, Signatures
 from surefoot.kernels.library import load
 
 ALIGNMENT = 64  # bytes
-SIGNATURES: dict[str, list[Any]] = {
+SIGNATURES: Signatures = {
     "recur_kept": [*[c_int64] * 4, c_void_p],
     "recur": [*[c_int64] * 4, *[c_void_p] * 8],
     "recur_back": [*[c_int64] * 4, *[c_void_p] * 10],

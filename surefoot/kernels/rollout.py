@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ctypes import POINTER, byref, c_int64, c_void_p, cast
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.kernels.calls import Library
+from surefoot.kernels.arrays import address
+from surefoot.kernels.calls import Library, Signatures
 from surefoot.kernels.library import load
-from surefoot.kernels.network import Network, address
+from surefoot.kernels.network import Network
 from surefoot.kernels.structs import Finished as _Finished
 from surefoot.kernels.structs import Rollout as _Rollout
 
@@ -20,13 +21,20 @@ if TYPE_CHECKING:
     from surefoot.types import Array
 
 
-SIGNATURES: dict[str, list[Any]] = {"rollout": [c_void_p, c_void_p, POINTER(_Rollout), c_void_p]}
+SIGNATURES: Signatures = {"rollout": [c_void_p, c_void_p, POINTER(_Rollout), c_void_p]}
 
 
 class NativeRollout:
     """Fills the arrays of a collector, `[T, N, ...]`, allocated once and given here; `start` is one of a memory's."""
 
-    def __init__(self, net: Network, envs: ClassicEnvs, arrays: dict[str, Array], bounds: Any, episodes: int) -> None:
+    def __init__(
+        self,
+        net: Network,
+        envs: ClassicEnvs,
+        arrays: dict[str, Array],
+        bounds: tuple[float, float] | None,
+        episodes: int,
+    ) -> None:
         steps, num_envs = arrays["reward"].shape
         self.net, self.envs, self.arrays = net, envs, arrays
         numbers = envs.kind.num_obs
@@ -37,7 +45,7 @@ class NativeRollout:
         remembered = 0 if cell is None else (2 if cell.lstm else 1) * cell.of_hidden.inputs
         self.final_memory = np.zeros((steps * num_envs if cell else 0, remembered), np.float32)
         low, high = bounds or (0.0, 0.0)
-        types: dict[str, Any] = {"action": envs.kind.action_dtype, "reward": np.float64}
+        types: dict[str, type[np.generic]] = {"action": envs.kind.action_dtype, "reward": np.float64}
         types |= dict.fromkeys(("terminated", "truncated", "valid", "start"), np.bool_)
         self._args = _Rollout(
             steps=steps,

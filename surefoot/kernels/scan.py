@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ctypes import byref, c_double, c_int64, c_void_p
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from surefoot.kernels.calls import Library
+from surefoot.kernels.calls import Library, Signatures
 from surefoot.kernels.library import load
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from surefoot.types import Array, Rollout
 
-SIGNATURES: dict[str, list[Any]] = {
+SIGNATURES: Signatures = {
     "reverse_scan": [*[c_void_p] * 3, c_int64, c_int64],
     "advantages": [*[c_void_p] * 6, *[c_int64] * 2, *[c_double] * 3, c_int64, c_void_p, c_void_p],
     "explained_variance": [*[c_void_p] * 3, c_int64, c_void_p],

@@ -1,4 +1,4 @@
-"""The structures that Python and C++ share (`src/engine.hpp`, `src/rollout.hpp`), as ctypes sees them."""
+"""The structures that Python and C++ share (`src/specs.hpp`, `src/rollout.hpp`), as ctypes sees them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ctypes import CDLL, Structure, c_char_p, c_double, c_float, c_int64, c_void
 class LossSpec(Structure):
     _fields_ = (
         *((name, c_int64) for name in ("surrogate", "huber", "with_kl", "with_value")),
-        *((name, c_double) for name in ("clip_ratio", "kl_coef", "value_coef", "value_clip", "entropy_coef")),
+        ("parameters", c_double * 8),  # of the surrogate
+        *((name, c_double) for name in ("kl_coef", "value_coef", "value_clip", "entropy_coef")),
     )
 
 
@@ -30,6 +31,7 @@ class Batch(Structure):
         ("sequences", c_int64),
         *((n, c_void_p) for n in ("start", "memory")),
     )
+    arrays: tuple[object, ...]  # that it points to
 
 
 class Sums(Structure):
@@ -39,6 +41,12 @@ class Sums(Structure):
         (name, c_double)
         for name in ("surrogate", "value_loss", "entropy", "kl", "approx_kl", "clipped", "weight", "ratio_error")
     )
+
+
+class Exchange(Structure):
+    """Callbacks in the middle of `epochs`; null: none."""
+
+    _fields_ = tuple((name, c_void_p) for name in ("gradient", "moments", "context"))
 
 
 class Finished(Structure):
@@ -59,7 +67,7 @@ class Rollout(Structure):
     )
 
 
-SHARED: tuple[type[Structure], ...] = (LossSpec, OptimizerSpec, Batch, Sums, Finished, Rollout)
+SHARED: tuple[type[Structure], ...] = (LossSpec, OptimizerSpec, Batch, Sums, Exchange, Finished, Rollout)
 
 
 def layout(kind: type[Structure]) -> str:

@@ -7,8 +7,9 @@ from gymnasium import spaces
 from surefoot.engine.native.describe import as_rows, describe
 from surefoot.engine.torch.flat import FlatParameters
 from surefoot.kernels.classic import KINDS, ClassicEnvs, classic_library
-from surefoot.kernels.network import Network, loss_spec, optimizer_spec
+from surefoot.kernels.network import Network
 from surefoot.kernels.rollout import NativeRollout
+from surefoot.kernels.specs import loss_spec, optimizer_spec
 from tests.building import make_policy
 
 SEQUENCES, ENVS = 24, 12  # enough of them that every call is shared by the threads
@@ -32,7 +33,7 @@ class EveryCall:
         if policy.memory is not None:
             start = torch.rand(self.steps, SEQUENCES, generator=draw) < 0.1
             self.context = (start, torch.randn(SEQUENCES, policy.memory.size, generator=draw))
-        self.spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=True, kl_coef=0.1)
+        self.spec = loss_spec("clip", 0.2, value_coef=0.5, with_value=True, kl_coef=0.1)
 
     def batch(self):
         return self.net.batch(

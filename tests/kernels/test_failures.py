@@ -13,13 +13,20 @@ import pytest
 
 from surefoot.kernels import classic, library, network, recurrent, rollout, scan
 from surefoot.kernels.classic import KINDS, ClassicEnvs, classic_library
+from surefoot.kernels.description import Description, HeadPart, Linear
 from surefoot.kernels.heads import CATEGORICAL
-from surefoot.kernels.network import Description, HeadPart, Linear, Network
+from surefoot.kernels.network import Network
 
 SOURCES = Path(library.__file__).parent / "src"
 REPOSITORY = Path(__file__).parents[2]
 PREFIXES = {"nn": "sf_", "classic": "surefoot_classic_"}
-TEXTS = {"surefoot_sources", "surefoot_error", "surefoot_compiler", "sf_layout"}  # which return what lies there
+TEXTS = {
+    "surefoot_sources",
+    "surefoot_error",
+    "surefoot_compiler",
+    "sf_layout",
+    "sf_surrogates",
+}  # which return what lies there
 DECLARED = {
     "nn": [network.SIGNATURES, rollout.SIGNATURES, scan.SIGNATURES, recurrent.SIGNATURES],
     "classic": [classic.SIGNATURES],

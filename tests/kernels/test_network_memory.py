@@ -8,7 +8,8 @@ from gymnasium import spaces
 from surefoot.engine.native.describe import as_rows, describe
 from surefoot.engine.torch.flat import FlatParameters
 from surefoot.kernels import library
-from surefoot.kernels.network import Network, loss_spec, optimizer_spec
+from surefoot.kernels.network import Network
+from surefoot.kernels.specs import loss_spec, optimizer_spec
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
 from surefoot.types import Context
@@ -26,8 +27,10 @@ CASES = {
 LOSSES = {
     "log_prob": {},
     "clip": {"clip_ratio": 0.2, "value_clip": 0.3},
+    "spo": {"clip_ratio": 0.2},
     "ratio": {"kl_coef": 0.7, "huber": True},
 }
+TOLERANCE = {"spo": 1e-5 / LOSSES["spo"]["clip_ratio"]}  # its slope has the ratio's rounding over ε; others: 1e-5
 KINDS = ("gru", "lstm")
 
 
@@ -102,6 +105,7 @@ class Sample:
             "log_prob": outputs.log_prob * advantage,
             "ratio": ratio * advantage,
             "clip": (ratio * advantage).minimum(ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * advantage),
+            "spo": ratio * advantage - advantage.abs() * (ratio - 1) ** 2 / (2 * (clip_ratio or 1.0)),
         }[kind]
         kl = self.oracle.actions.distribution(self.params.double()).kl_to(outputs.distribution)
 
@@ -118,7 +122,8 @@ class Sample:
         return self.exact.gradient
 
     def gradient(self, kind, batch=None, **settings):
-        spec = loss_spec(kind, value_coef=0.5, entropy_coef=0.01, with_value=True, **settings)
+        own = [settings.pop("clip_ratio")] if "clip_ratio" in settings else []
+        spec = loss_spec(kind, *own, value_coef=0.5, entropy_coef=0.01, with_value=True, **settings)
         found = torch.zeros_like(self.theta)
         self.net.gradient(self.theta, spec, self.batch() if batch is None else batch, found)
         return found
@@ -130,7 +135,7 @@ def relative(found, exact):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("loss", "weighted"), [("log_prob", False), ("clip", True), ("ratio", True)])
+@pytest.mark.parametrize(("loss", "weighted"), [("log_prob", False), ("clip", True), ("ratio", True), ("spo", True)])
 def test_gradients_are_those_of_autograd_in_float64(case, kind, loss, weighted):
     sample = Sample(case, kind, weighted=weighted)
     exact = sample.exact_gradient(loss, **LOSSES[loss])
@@ -151,7 +156,7 @@ def test_any_number_of_sequences_and_steps(kind, steps, sequences):
 def test_a_minibatch_is_made_of_whole_sequences():
     """As if the others had never been there."""
     sample = Sample("masked", "lstm", sequences=9, weighted=True)
-    spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=True, entropy_coef=0.01)
+    spec = loss_spec("clip", 0.2, value_coef=0.5, with_value=True, entropy_coef=0.01)
     for chosen in (torch.tensor([7, 0, 3, 8]), torch.arange(9).flip(0)):
         found, alone = torch.zeros_like(sample.theta), torch.zeros_like(sample.theta)
         told = sample.net.gradient(sample.theta, spec, sample.batch(), found, index=chosen, normalize=True)
@@ -218,7 +223,7 @@ def test_no_bit_depends_on_the_number_of_threads(steps, sequences):
     for threads in (1, 2, 3):
         sample = Sample("box", "lstm", steps=steps, sequences=sequences, threads=threads, weighted=True)
         order = torch.stack([torch.randperm(sequences, generator=torch.Generator().manual_seed(i)) for i in range(3)])
-        spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=True, entropy_coef=0.01)
+        spec = loss_spec("clip", 0.2, value_coef=0.5, with_value=True, entropy_coef=0.01)
         moments = (torch.zeros_like(sample.theta), torch.zeros_like(sample.theta))
         optimizer = optimizer_spec("adam", [(0, 90, 1e-3), (90, len(sample.theta), 3e-3)], 0.5)
         told = sample.net.epochs(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surefoot.kernels.network import Cell, Description, HeadPart, Linear, Network
+from surefoot.kernels.description import Cell, Description, HeadPart, Linear
+from surefoot.kernels.network import Network
 from surefoot.kernels.outputs import CompiledMLPs
 from surefoot.kernels.recurrent import recurrence
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from surefoot.engine.native.threads import fastest
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.learner import Learner, ValueFit
 from surefoot.engine.torch.natural import NaturalStep, fisher_samples, natural_step
-from surefoot.kernels.network import SURROGATES, Network, loss_spec, optimizer_spec
+from surefoot.kernels import structs
+from surefoot.kernels.network import Network
 from surefoot.kernels.scan import explained_variance
+from surefoot.kernels.specs import loss_spec, optimizer_spec, surrogates
 
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig
@@ -30,13 +32,12 @@ if TYPE_CHECKING:
     from surefoot.engine.torch.learner import Estimate
     from surefoot.types import Array, Batch, Metrics, Rollout
 
-ONLY_KL = loss_spec("none", with_kl=True)
 AT_ONCE = 2**22  # numbers of a shuffled order that one call gets
 
 
 def known(loss: LossFunction) -> TypeGuard[Loss]:
     """Whether the kernels compute it."""
-    return isinstance(loss, Loss) and (loss.surrogate is None or loss.surrogate.kernel in SURROGATES)
+    return isinstance(loss, Loss) and (loss.surrogate is None or loss.surrogate.kernel in surrogates())
 
 
 class NativeLearner(Learner):
@@ -52,7 +53,8 @@ class NativeLearner(Learner):
         self.theta, self.gradient = self.flat.vector, self.flat.gradient
         self.moments = (self.optimizer.first, self.optimizer.second)
         self.actor = NativeActor(self.policy, self.net, self.theta)
-        self._last_packed: tuple[Batch, Any] | None = None
+        self.only_kl = loss_spec("none", with_kl=True)
+        self._last_packed: tuple[Batch, structs.Batch] | None = None
 
     def epochs(
         self,
@@ -92,7 +94,7 @@ class NativeLearner(Learner):
         return {**metrics, "epochs": float(epochs)}
 
     def _steps(
-        self, loss: Loss, packed: Any, epochs: int, minibatches: int, normalize: bool
+        self, loss: Loss, packed: structs.Batch, epochs: int, minibatches: int, normalize: bool
     ) -> tuple[dict[str, float], float]:
         self.used.add("native")
         order = None
@@ -117,10 +119,10 @@ class NativeLearner(Learner):
         )
         return found, first
 
-    def _compiled(self, loss: Loss, *, with_value: bool = False) -> Any:
+    def _compiled(self, loss: Loss, *, with_value: bool = False) -> structs.LossSpec:
         return loss_spec(
             "none" if loss.surrogate is None else loss.surrogate.kernel or "none",
-            clip_ratio=loss.parameters[0] if loss.parameters else 0.0,
+            *loss.parameters,
             kl_coef=loss.kl_coef,
             value_coef=loss.value_coef or 0.0,
             value_clip=loss.value_clip,
@@ -137,13 +139,13 @@ class NativeLearner(Learner):
         finally:
             self._last_packed = None  # it would keep a rollout alive
 
-    def _packed(self, batch: Batch) -> Any:
+    def _packed(self, batch: Batch) -> structs.Batch:
         """The batch as the kernels take it; the one that was asked for last is kept."""
         if self._last_packed is None or self._last_packed[0] is not batch:
             self._last_packed = (batch, self._pack(batch))
         return self._last_packed[1]
 
-    def _pack(self, batch: Batch) -> Any:
+    def _pack(self, batch: Batch) -> structs.Batch:
         numbers = (batch.log_prob, batch.dist_params, batch.advantage, batch.value_target, batch.value, batch.weight)
         tensors = (None if tensor is None else tensor.contiguous() for tensor in numbers)
         log_prob, params, advantage, target, value, weight = tensors
@@ -194,7 +196,7 @@ class NativeLearner(Learner):
         return found["surrogate"] + loss.entropy_coef * found["entropy"]
 
     def mean_kl(self, batch: Batch) -> float:
-        return self.net.evaluate(self.theta, ONLY_KL, self._packed(batch))["kl"]
+        return self.net.evaluate(self.theta, self.only_kl, self._packed(batch))["kl"]
 
     def policy_metrics(self, batch: Batch) -> Metrics:
         found = self.net.evaluate(self.theta, loss_spec("ratio"), self._packed(batch))
@@ -202,13 +204,13 @@ class NativeLearner(Learner):
 
     def kl_from(self, batch: Batch) -> Tensor:
         kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
-        self.net.evaluate(self.theta, ONLY_KL, self._packed(batch), kl)
+        self.net.evaluate(self.theta, self.only_kl, self._packed(batch), kl)
         return kl
 
-    def _report(self, batch: Batch, packed: Any, metrics: dict[str, float]) -> dict[str, float]:
+    def _report(self, batch: Batch, packed: structs.Batch, metrics: dict[str, float]) -> dict[str, float]:
         """With the exact KL(old‖new) of the whole rollout, checked."""
         kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
-        mean = self.net.evaluate(self.theta, ONLY_KL, packed, kl)["kl"]
+        mean = self.net.evaluate(self.theta, self.only_kl, packed, kl)["kl"]
         ordered = np.sort((kl if batch.weight is None else kl[batch.weight > 0]).numpy())
         finite = math.isfinite(float(self.theta.sum())) or bool(self.theta.isfinite().all())
         metrics |= {"kl": mean, "kl_p95": quantile(ordered, 0.95), "kl_max": float(ordered[-1])}

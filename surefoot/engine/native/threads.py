@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from surefoot.envs.workers.auto import usable_cores
-from surefoot.kernels.network import Network, loss_spec, optimizer_spec
+from surefoot.kernels.network import Network
+from surefoot.kernels.specs import loss_spec, optimizer_spec
 
 if TYPE_CHECKING:
-    from surefoot.kernels.network import Description
+    from surefoot.kernels.description import Description
 
 GAIN = 1.15  # by which more threads must be faster: two that wait for each other are in everybody's way
 ROUNDS, STEPS = 5, 6
@@ -72,7 +73,7 @@ def _time(net: Network, samples: int) -> float:
     x, action, column = _zeros(samples, net.width), _zeros(samples, actions), _zeros(samples)
     x[:, net.width - d.masks :] = 1.0  # every choice is legal
     batch = net.batch(x, action, column, None, column, column, column, context=_context(d, samples))
-    spec = loss_spec("clip", clip_ratio=0.2, value_coef=0.5, with_value=bool(d.critic))
+    spec = loss_spec("clip", 0.2, value_coef=0.5, with_value=bool(d.critic))
     optimizer = optimizer_spec("adam", [(0, d.size, 0.0)], None)
     moments = (_zeros(d.size), _zeros(d.size))
     start = perf_counter()

@@ -22,37 +22,37 @@ struct Description {
 };
 
 static inline std::unique_ptr<Recurrent> make_engine(const Description& description) {
-  std::unique_ptr<Recurrent> engine(new Recurrent);
+  std::unique_ptr<Recurrent> made(new Recurrent);
+  Engine& mlps = made->mlps;
   const int64_t* d = description.numbers.data();
   const float* ranges = description.ranges.data();
-  engine->inputs = (int)*d++;
-  engine->head.masks = (int)*d++;
-  engine->width = engine->inputs + engine->head.masks;
+  mlps.inputs = (int)*d++;
+  mlps.head.masks = (int)*d++;
+  mlps.width = mlps.inputs + mlps.head.masks;
   const int activation = (int)*d++;
   int64_t of_memory = *d++;
-  engine->lstm = *d++ != 0;
+  made->lstm = *d++ != 0;
   for (; of_memory; of_memory--, d += 4)
-    engine->memory.layers.push_back({(int)d[0], (int)d[1], d[2], d[3], 0, 0, -1});
-  Chain* chains[3] = {&engine->trunk, &engine->actor, &engine->critic};
+    made->memory.layers.push_back({(int)d[0], (int)d[1], d[2], d[3], 0, 0, -1});
+  Chain* chains[3] = {&mlps.trunk, &mlps.actor, &mlps.critic};
   for (Chain* chain : chains) {
     for (int64_t left = *d++; left; left--, d += 5)
       chain->layers.push_back({(int)d[0], (int)d[1], d[2], d[3], 0, 0, d[4] ? activation : -1});
   }
-  engine->has_trunk = !engine->trunk.layers.empty();
-  engine->has_critic = !engine->critic.layers.empty();
+  mlps.has_trunk = !mlps.trunk.layers.empty();
+  mlps.has_critic = !mlps.critic.layers.empty();
   for (int64_t left = *d++; left; left--, d += 9) {
     Part part{(int)d[0], (int)d[1], (int)d[2], (int)d[3], (int)d[4], (int)d[5], (int)d[6], d[7], 0, {}, {}, *ranges++};
     if (d[8]) {
       part.centre.assign(ranges, ranges + part.size), ranges += part.size;
       part.half.assign(ranges, ranges + part.size), ranges += part.size;
     }
-    engine->head.add(part);
+    mlps.head.add(part);
   }
-  engine->size = description.size, engine->actor_size = description.actor_size;
-  engine->first_trained = description.first_trained;
-  engine->finish(description.threads);
-  engine->cut();
-  return engine;
+  mlps.size = description.size, mlps.actor_size = description.actor_size;
+  mlps.first_trained = description.first_trained;
+  made->finish(description.threads);
+  return made;
 }
 
 // Forks between the process that loaded this library and this one.

@@ -22,13 +22,14 @@ __attribute__((noinline)) static std::string field(const char* name, size_t offs
 
 static inline std::string layouts() {
   std::string text;
-  SHARED(LossSpec, FIELD(surrogate) FIELD(huber) FIELD(with_kl) FIELD(with_value) FIELD(clip_ratio) FIELD(kl_coef)
+  SHARED(LossSpec, FIELD(surrogate) FIELD(huber) FIELD(with_kl) FIELD(with_value) FIELD(parameters) FIELD(kl_coef)
                        FIELD(value_coef) FIELD(value_clip) FIELD(entropy_coef))
   SHARED(OptimizerSpec, FIELD(adam) FIELD(slices) FIELD(begin) FIELD(end) FIELD(rate) FIELD(max_grad_norm))
   SHARED(Batch, FIELD(size) FIELD(x) FIELD(action) FIELD(log_prob) FIELD(params) FIELD(advantage) FIELD(target)
                     FIELD(value) FIELD(weight) FIELD(sequences) FIELD(start) FIELD(memory))
   SHARED(Sums, FIELD(surrogate) FIELD(value_loss) FIELD(entropy) FIELD(kl) FIELD(approx_kl) FIELD(clipped)
                    FIELD(weight) FIELD(ratio_error))
+  SHARED(Exchange, FIELD(gradient) FIELD(moments) FIELD(context))
   SHARED(Finished, FIELD(env) FIELD(length) FIELD(ret))
   SHARED(Rollout, FIELD(steps) FIELD(envs) FIELD(numbers) FIELD(step) FIELD(handle) FIELD(discrete) FIELD(low)
                       FIELD(high) FIELD(episodes) FIELD(shift) FIELD(scale) FIELD(noise) FIELD(obs) FIELD(params)

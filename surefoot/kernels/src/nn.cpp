@@ -1,5 +1,6 @@
 // The C interface of the engine: plain pointers, called through ctypes.
 #include "entry.hpp"
+#include "epochs.hpp"
 #include "handle.hpp"
 #include "layout.hpp"
 #include "rollout.hpp"
@@ -10,7 +11,7 @@ using namespace surefoot;
 #define SUREFOOT_SOURCES ""
 #endif
 
-static Recurrent& engine_of(void* handle) { return ((Handle*)handle)->engine(); }
+static Recurrent& net_of(void* handle) { return ((Handle*)handle)->engine(); }
 
 extern "C" {
 
@@ -26,6 +27,15 @@ EXPORT const char* surefoot_compiler() { return "GCC " __VERSION__; }
 EXPORT const char* sf_layout() {
   try {
     static const std::string text = layouts();
+    return text.c_str();
+  } catch (...) {
+    return nullptr;
+  }
+}
+// Its surrogates with the number of their parameters, in the order of their numbers; null without memory.
+EXPORT const char* sf_surrogates() {
+  try {
+    static const std::string text = listed(Surrogates());
     return text.c_str();
   } catch (...) {
     return nullptr;
@@ -50,11 +60,11 @@ EXPORT int sf_destroy(void* handle) {
 
 // Threads that a call really has.
 EXPORT int sf_threads(void* handle, int64_t* threads) {
-  return guarded([&] { *threads = engine_of(handle).pool->size(); });
+  return guarded([&] { *threads = net_of(handle).pool().size(); });
 }
 
 EXPORT int sf_tasks(void* handle, int64_t samples, int64_t* tasks) {
-  return guarded([&] { *tasks = engine_of(handle).num_tasks(samples); });
+  return guarded([&] { *tasks = net_of(handle).mlps.num_tasks(samples); });
 }
 
 // start, before and after (which may be before): of a memory.
@@ -62,27 +72,32 @@ EXPORT int sf_act(void* handle, const float* theta, const float* x, const float*
                   const uint8_t* start, const float* before, float* after, float* params, float* action,
                   float* log_prob) {
   return guarded([&] {
-    engine_of(handle).act(theta, x, noise, samples, start, before, after, params, action, log_prob);
+    net_of(handle).act(theta, x, noise, samples, start, before, after, {params, action, log_prob});
   });
 }
 
 EXPORT int sf_values(void* handle, const float* theta, const Batch* batch, float* out) {
-  return guarded([&] { engine_of(handle).values(theta, *batch, out); });
+  return guarded([&] {
+    Recurrent& net = net_of(handle);
+    const Batch seen = net.remembered(theta, *batch);
+    values(net.mlps, theta, seen.x, seen.size, out);
+  });
 }
 
 EXPORT int sf_outputs(void* handle, const float* theta, const float* x, int64_t samples, float* out) {
-  return guarded([&] { engine_of(handle).outputs(theta, x, samples, out); });
+  return guarded([&] { outputs(net_of(handle).mlps, theta, x, samples, out); });
 }
 
 EXPORT int sf_outputs_gradient(void* handle, const float* theta, const float* x, const float* d, int64_t samples,
                                float* g, float* dx) {
-  return guarded([&] { engine_of(handle).outputs_gradient(theta, x, d, samples, g, dx); });
+  return guarded([&] { outputs_gradient(net_of(handle).mlps, theta, x, d, samples, g, dx); });
 }
 
 EXPORT int sf_evaluate(void* handle, const float* theta, const LossSpec* spec, const Batch* batch, double* sums,
                        float* kl) {
   return guarded([&] {
-    const Sums found = engine_of(handle).evaluate(theta, *spec, *batch, kl);
+    Recurrent& net = net_of(handle);
+    const Sums found = evaluate(net.mlps, theta, *spec, net.remembered(theta, *batch), kl);
     std::memcpy(sums, &found, sizeof found);
   });
 }
@@ -90,28 +105,28 @@ EXPORT int sf_evaluate(void* handle, const float* theta, const LossSpec* spec, c
 EXPORT int sf_gradient(void* handle, const float* theta, const LossSpec* spec, const Batch* batch, const int64_t* index,
                        int64_t samples, int64_t normalize, float* g, double* sums) {
   return guarded([&] {
-    const Sums found = engine_of(handle).gradient(theta, *spec, *batch, index, samples, normalize != 0, g);
+    const Sums found = gradient(net_of(handle), theta, *spec, *batch, index, samples, normalize != 0, g);
     std::memcpy(sums, &found, sizeof found);
   });
 }
 
 EXPORT int sf_epochs(void* handle, float* theta, float* g, float* first, float* second, int64_t* steps,
                      const LossSpec* spec, const OptimizerSpec* optimizer, const Batch* batch, const int64_t* order,
-                     int64_t epochs, int64_t minibatches, int64_t normalize, double* history,
+                     int64_t epochs, int64_t minibatches, int64_t normalize, const Exchange* exchange, double* history,
                      double* first_ratio_error) {
   return guarded([&] {
-    engine_of(handle).epochs(theta, g, first, second, steps, *spec, *optimizer, *batch, order, epochs, minibatches,
-                             normalize != 0, history, first_ratio_error);
+    surefoot::epochs(net_of(handle), {theta, g, first, second, steps}, *spec, *optimizer, *batch,
+                     {order, epochs, minibatches, normalize != 0}, exchange, history, first_ratio_error);
   });
 }
 
 EXPORT int sf_fisher_product(void* handle, const float* theta, const float* direction, const Batch* batch,
                              float* product) {
-  return guarded([&] { engine_of(handle).fisher_product(theta, direction, *batch, product); });
+  return guarded([&] { net_of(handle).fisher_product(theta, direction, *batch, product); });
 }
 
 EXPORT int sf_rollout(void* handle, const float* theta, Rollout* rollout, int64_t* used) {
-  return guarded([&] { *used = roll(engine_of(handle), theta, *rollout); });
+  return guarded([&] { *used = Rolling(net_of(handle), theta, *rollout).run(); });
 }
 
 // y_t = x_t + decay_t·y_{t+1} over [T, N], rounded once, as PyTorch's addcmul does it where the processor can.

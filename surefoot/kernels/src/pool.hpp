@@ -102,6 +102,7 @@ class Pool {
   // Before work that allocates on every thread: a thread's room for exceptions is made when it first throws one, and
   // where there is none left then, the process ends. One thread at a time, so that what it finds free stays free.
   void make_room() {
+    if (has_room_) return;
     bool enough = true;
     run([&](int) {
       std::lock_guard<std::mutex> hold(mutex_);
@@ -111,6 +112,7 @@ class Pool {
       enough = enough && asked >= 0;
     });
     if (!enough) throw std::bad_alloc();
+    has_room_ = true;
   }
 
  private:
@@ -150,6 +152,7 @@ class Pool {
   const std::function<void(int)>* body_ = nullptr;
   std::atomic<int> left_{0};
   int64_t round_ = 0;
+  bool has_room_ = false;
   std::exception_ptr failure_;
 };
 

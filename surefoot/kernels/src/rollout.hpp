@@ -41,87 +41,121 @@ struct Rollout {
   float* final_memory;               // [T·N, M], as final_obs: what was remembered there
 };
 
-static inline void normalize(const Rollout& r, const float* obs, float* inputs) {
-  for (int64_t n = 0; n < r.envs; n++)
-    for (int64_t i = 0; i < r.numbers; i++) {
-      const float x = (obs[n * r.numbers + i] - r.shift[i]) * r.scale[i];
-      inputs[n * r.numbers + i] = x < -10.0f ? -10.0f : x > 10.0f ? 10.0f : x;
-    }
-}
+// One rollout, step by step.
+class Rolling {
+ public:
+  Rolling(Recurrent& net, const float* theta, Rollout& rollout)
+      : net_(net), theta_(theta), r_(rollout), few_(2 * r_.envs <= LANES), drawn_(r_.envs), last_(r_.envs * r_.numbers),
+        inputs_(r_.envs * r_.numbers), active_(r_.envs, 1), done_(r_.envs, 0) {
+    r_.num_final = r_.num_finished = 0;
+    if (!few_) return;
+    if (net.mlps.has_trunk) trunk_.turn(net.mlps.trunk, theta);
+    actor_.turn(net.mlps.actor, theta);
+    if (r_.start) packed_ = net.packed(theta);
+  }
 
-// Steps used; −1 − (t·N + n) where env n was at fault in step t.
-static inline int64_t roll(Recurrent& engine, const float* theta, Rollout& r) {
-  const int64_t N = r.envs, D = r.numbers;
-  const Head& head = engine.head;
-  Workspace& space = *engine.spaces[0];
-  std::vector<float> drawn(N), last(N * D), inputs(N * D);
-  std::vector<uint8_t> active(N, 1);
-  std::vector<int64_t> done(N, 0);
-  r.num_final = r.num_finished = 0;
-  const bool few = 2 * N <= LANES;
-  Turned turned_trunk, turned_actor;
-  if (few && engine.has_trunk) turned_trunk.turn(engine.trunk, theta);
-  if (few) turned_actor.turn(engine.actor, theta);
-  const int M = engine.state();
-  const Packed packed = few && r.start ? engine.packed(theta) : Packed();
-  for (int64_t t = 0; t < r.steps; t++) {
-    const float* x = r.obs + t * N * D;
-    if (r.shift) {
-      normalize(r, x, inputs.data());
-      x = inputs.data();
+  // Steps used; −1 − (t·N + n) where env n was at fault in step t.
+  int64_t run() {
+    for (int64_t t = 0; t < r_.steps; t++) {
+      act(t);
+      const int64_t ended = step(t);
+      if (ended < 0) return -1 - (t * r_.envs + (-1 - ended));
+      if (!settle(t)) return t + 1;
     }
-    int64_t width = D;
-    if (r.start) {
-      const uint8_t* start = r.start + t * N;
-      x = few ? engine.step_few(theta, packed, x, start, r.memory, (int)N) : engine.step(theta, x, start, r.memory, N);
-      width = engine.width;
+    return r_.steps;
+  }
+
+ private:
+  const float* normalized(const float* obs) {
+    for (int64_t n = 0; n < r_.envs; n++)
+      for (int64_t i = 0; i < r_.numbers; i++) {
+        const float x = (obs[n * r_.numbers + i] - r_.shift[i]) * r_.scale[i];
+        inputs_[n * r_.numbers + i] = x < -10.0f ? -10.0f : x > 10.0f ? 10.0f : x;
+      }
+    return inputs_.data();
+  }
+
+  // The policy's actions, into `drawn_`, with their parameters and log-probabilities.
+  void act(int64_t t) {
+    const int64_t N = r_.envs;
+    const Engine& mlps = net_.mlps;
+    const Head& head = mlps.head;
+    Workspace& space = *mlps.spaces[0];
+    const float* x = r_.obs + t * N * r_.numbers;
+    if (r_.shift) x = normalized(x);
+    int64_t width = r_.numbers;
+    if (r_.start) {
+      const uint8_t* start = r_.start + t * N;
+      x = few_ ? net_.step_few(theta_, packed_, x, start, r_.memory, (int)N) : net_.step(theta_, x, start, r_.memory, N);
+      width = mlps.width;
     }
-    if (few)
-      engine.act_few(theta, turned_trunk, turned_actor, x, r.noise + t * N * head.noises, (int)N,
-                     r.params + t * N * head.params, drawn.data(), r.log_prob + t * N, space);
+    const float* noise = r_.noise + t * N * head.noises;
+    const Drawn to{r_.params + t * N * head.params, drawn_.data(), r_.log_prob + t * N};
+    if (few_) return act_few(mlps, theta_, trunk_, actor_, x, noise, (int)N, to, space);
     const int64_t most = Engine::GROUP * LANES;
-    for (int64_t n = 0; n < N && !few; n += most)
-      engine.act_group(theta, x + n * width, r.noise + (t * N + n) * head.noises, (int)std::min(most, N - n),
-                       r.params + (t * N + n) * head.params, drawn.data() + n, r.log_prob + t * N + n, space);
+    for (int64_t n = 0; n < N; n += most)
+      act_group(mlps, theta_, x + n * width, noise + n * head.noises, (int)std::min(most, N - n), to.from(n, head), space);
+  }
+
+  // The envs take them. Returns what `StepFunction` says.
+  int64_t step(int64_t t) {
+    const int64_t N = r_.envs, D = r_.numbers;
     const void* sent;
-    if (r.discrete) {
-      int64_t* action = (int64_t*)r.action + t * N;
-      for (int64_t n = 0; n < N; n++) action[n] = (int64_t)drawn[n];
+    if (r_.discrete) {
+      int64_t* action = (int64_t*)r_.action + t * N;
+      for (int64_t n = 0; n < N; n++) action[n] = (int64_t)drawn_[n];
       sent = action;
     } else {
-      std::memcpy((float*)r.action + t * N, drawn.data(), sizeof(float) * N);
-      for (float& a : drawn) a = head.sent(a, r.low, r.high);
-      sent = drawn.data();
+      std::memcpy((float*)r_.action + t * N, drawn_.data(), sizeof(float) * N);
+      for (float& a : drawn_) a = net_.mlps.head.sent(a, r_.low, r_.high);
+      sent = drawn_.data();
     }
-    float* obs = r.obs + (t + 1) * N * D;
-    std::memcpy(obs, r.obs + t * N * D, sizeof(float) * N * D);  // an idle env shows what it showed
-    double* reward = r.reward + t * N;
-    uint8_t *terminated = r.terminated + t * N, *truncated = r.truncated + t * N;
+    float* obs = r_.obs + (t + 1) * N * D;
+    std::memcpy(obs, r_.obs + t * N * D, sizeof(float) * N * D);  // an idle env shows what it showed
     int64_t ended = 0;
-    require(r.step(r.handle, sent, r.episodes ? active.data() : nullptr, obs, reward, terminated, truncated, last.data(),
-                   &ended));
-    if (ended < 0) return -1 - (t * N + (-1 - ended));
+    require(r_.step(r_.handle, sent, r_.episodes ? active_.data() : nullptr, obs, r_.reward + t * N,
+                    r_.terminated + t * N, r_.truncated + t * N, last_.data(), &ended));
+    return ended;
+  }
+
+  // Books of the episodes; whether any env goes on.
+  bool settle(int64_t t) {
+    const int64_t N = r_.envs;
     bool anybody = false;
     for (int64_t n = 0; n < N; n++) {
-      r.valid[t * N + n] = active[n];
-      if (r.start) r.start[(t + 1) * N + n] = active[n] && (terminated[n] || truncated[n]);
-      if (!active[n]) continue;
-      r.ret[n] += reward[n], r.length[n]++;
-      if (terminated[n] || truncated[n]) {
-        r.finished[r.num_finished++] = {n, r.length[n], r.ret[n]};
-        r.ret[n] = 0.0, r.length[n] = 0;
-        if (truncated[n] && !terminated[n]) {
-          r.final_index[r.num_final] = t * N + n;
-          if (r.start) std::memcpy(r.final_memory + r.num_final * M, r.memory + n * M, sizeof(float) * M);
-          std::memcpy(r.final_obs + r.num_final++ * D, last.data() + n * D, sizeof(float) * D);
-        }
-        if (r.episodes && ++done[n] >= r.episodes) active[n] = 0;
+      const int64_t at = t * N + n;
+      const bool terminated = r_.terminated[at], truncated = r_.truncated[at];
+      r_.valid[at] = active_[n];
+      if (r_.start) r_.start[at + N] = active_[n] && (terminated || truncated);
+      if (!active_[n]) continue;
+      r_.ret[n] += r_.reward[at], r_.length[n]++;
+      if (terminated || truncated) {
+        r_.finished[r_.num_finished++] = {n, r_.length[n], r_.ret[n]};
+        r_.ret[n] = 0.0, r_.length[n] = 0;
+        if (truncated && !terminated) keep_final(at, n);
+        if (r_.episodes && ++done_[n] >= r_.episodes) active_[n] = 0;
       }
-      anybody |= active[n];
+      anybody |= active_[n];
     }
-    if (!anybody) return t + 1;
+    return anybody;
   }
-  return r.steps;
-}
+
+  void keep_final(int64_t at, int64_t n) {
+    const int64_t D = r_.numbers, M = net_.state();
+    r_.final_index[r_.num_final] = at;
+    if (r_.start) std::memcpy(r_.final_memory + r_.num_final * M, r_.memory + n * M, sizeof(float) * M);
+    std::memcpy(r_.final_obs + r_.num_final++ * D, last_.data() + n * D, sizeof(float) * D);
+  }
+
+  Recurrent& net_;
+  const float* theta_;
+  Rollout& r_;
+  const bool few_;  // envs: then through turned weights
+  Turned trunk_, actor_;
+  Packed packed_;
+  std::vector<float> drawn_, last_, inputs_;
+  std::vector<uint8_t> active_;
+  std::vector<int64_t> done_;  // episodes of each env
+};
 
 }  // namespace surefoot

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 namespace surefoot {
 
@@ -194,6 +195,11 @@ static inline void activate(int kind, vec* y, vec* slope, int count) {
         slope[i] = s * (1.0f + x * (1.0f - s));
       }
   }
+}
+
+// The storage's first number that begins a cache line; the storage is 16 numbers longer than needed.
+static inline float* aligned(std::vector<float>& storage) {
+  return (float*)(((uintptr_t)storage.data() + 63) & ~(uintptr_t)63);
 }
 
 }  // namespace surefoot

@@ -1,0 +1,33 @@
+"""Arrays and tensors as the kernels take them: by address, contiguous, of the right type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+Numbers: TypeAlias = "Array | Tensor"
+TORCH_TYPES: dict[type[np.generic], torch.dtype] = {
+    np.float32: torch.float32,
+    np.int64: torch.int64,
+    np.bool_: torch.bool,
+}
+
+
+def address(array: Numbers | None, dtype: type[np.generic] = np.float32) -> int | None:
+    """Of the first number; None for None."""
+    if array is None:
+        return None
+    if isinstance(array, Tensor):
+        assert array.dtype is TORCH_TYPES[dtype], f"{array.dtype}, not {dtype}"
+        assert array.is_cpu, f"a tensor on {array.device}, where the kernels cannot read"
+        assert array.is_contiguous(), "a contiguous tensor is needed"
+        return array.data_ptr()
+    assert array.dtype == dtype, f"{array.dtype} where {dtype} is needed"
+    assert array.flags.c_contiguous, "a contiguous array is needed"
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]

@@ -1,0 +1,98 @@
+"""How the kernels are told what a network looks like: its layers, its head, and where they stand in the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from surefoot.kernels.heads import HeadKind
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+ACTIVATIONS = {"tanh": 0, "relu": 1, "elu": 2, "silu": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A layer: its sizes, and where weight `[outputs, inputs]` and bias stand in the parameter vector."""
+
+    inputs: int
+    outputs: int
+    weight: int
+    bias: int
+    activated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPart:
+    """One independent part of the action's distribution and its first column among outputs, parameters, …"""
+
+    kind: HeadKind
+    size: int
+    output: int
+    param: int
+    action: int
+    noise: int
+    mask: int = -1
+    log_std: int = -1  # in the parameter vector; −1: the network gives it
+    mean_range: tuple[Array, Array] | None = None
+    log_scale: float = 0.0  # Σ log of what stretches an action into its bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A GRU or LSTM: what it sees, and what of it and of its own last output makes its gates (in PyTorch's order)."""
+
+    lstm: bool
+    of_input: Linear
+    of_hidden: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A network and its head, as the kernels see them."""
+
+    inputs: int  # of the MLPs: what the memory gives, where there is one
+    masks: int
+    activation: str
+    trunk: Sequence[Linear]
+    actor: Sequence[Linear]
+    critic: Sequence[Linear]
+    parts: Sequence[HeadPart]
+    size: int  # of the parameter vector
+    actor_size: int
+    first_trained: int  # parameters before it have no optimizer
+    memory: Cell | None = None
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row of x: what the network sees, then the masks."""
+        return (self.inputs if self.memory is None else self.memory.of_input.inputs) + self.masks
+
+    @property
+    def columns(self) -> int:
+        """Outputs of actor and critic side by side."""
+        return self.actor[-1].outputs + (1 if self.critic else 0)
+
+    def tables(self) -> tuple[Array, Array]:
+        """(whole numbers, ranges), as `Description` in `src/handle.hpp` reads them."""
+        numbers: list[int] = [self.inputs, self.masks, ACTIVATIONS[self.activation]]
+        numbers += [0, 0] if self.memory is None else [2, self.memory.lstm]
+        for layer in () if self.memory is None else (self.memory.of_input, self.memory.of_hidden):
+            numbers += [layer.inputs, layer.outputs, layer.weight, layer.bias]
+        for chain in (self.trunk, self.actor, self.critic):
+            numbers.append(len(chain))
+            for layer in chain:
+                numbers += [layer.inputs, layer.outputs, layer.weight, layer.bias, layer.activated]
+        numbers.append(len(self.parts))
+        ranges: list[Array] = []
+        for part in self.parts:
+            numbers += [part.kind.code, part.size, part.output, part.param, part.action, part.noise, part.mask]
+            numbers += [part.log_std, part.mean_range is not None]
+            ranges += [np.array([part.log_scale], np.float32), *(part.mean_range or ())]
+        flat = np.concatenate([np.zeros(0, np.float32), *(np.asarray(r, np.float32) for r in ranges)])
+        return np.asarray(numbers, np.int64), flat

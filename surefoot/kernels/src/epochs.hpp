@@ -1,0 +1,72 @@
+// Gradients of a batch and epochs of minibatches with optimizer steps.
+#pragma once
+#include "optimizer.hpp"
+#include "recurrent.hpp"
+
+namespace surefoot {
+
+// The gradient of the loss over the samples (or sequences) at `index` (null: all of them), and its terms.
+static inline Sums gradient(Recurrent& net, const float* theta, const LossSpec& spec, const Batch& batch,
+                            const int64_t* index, int64_t samples, bool normalize, float* g) {
+  Sums total{};
+  net.prepare(theta, batch, samples, true);
+  net.pool().run([&](int rank) {
+    const Sums found = net.gradient(rank, theta, spec, {batch, index, samples, normalize, nullptr}, g);
+    if (rank == 0) total = found;
+  });
+  return total;
+}
+
+// Which samples (or sequences) each minibatch takes: order is [epochs, B].
+struct Passes {
+  const int64_t* order;
+  int64_t epochs, minibatches;
+  bool normalize;
+};
+
+// What came of it, summed over the minibatches.
+constexpr int NUM_HISTORY = 7;
+static inline void note(double* history, const Sums& found, double norm) {
+  const double weight = found.weight > 1.0 ? found.weight : 1.0;
+  const double terms[NUM_HISTORY] = {found.surrogate / weight, found.value_loss / weight, found.entropy / weight,
+                                     found.approx_kl / weight, found.clipped / weight,    found.kl / weight,
+                                     norm};
+  for (int i = 0; i < NUM_HISTORY; i++) history[i] += terms[i];
+}
+
+// The gradient as others leave it: rank 0 asks them while all wait. Ends with a barrier.
+static inline void exchange_gradient(Recurrent& net, int rank, const Exchange& exchange, float* g) {
+  if (rank == 0) require_success(exchange.gradient(g, net.mlps.size, exchange.context));
+  net.pool().barrier().wait();
+  net.mlps.shards.measure(rank, g, net.pool().barrier());
+}
+
+// A failed exchange ends it: `moving` then has the steps before that, but for their number.
+static inline void epochs(Recurrent& net, const Moving& moving, const LossSpec& spec, const OptimizerSpec& optimizer,
+                          const Batch& batch, const Passes& passes, const Exchange* exchange, double* history,
+                          double* first_ratio_error) {
+  const Engine& mlps = net.mlps;
+  const int64_t samples = (batch.start ? batch.sequences : batch.size) / passes.minibatches;
+  if (exchange) net.pool().make_room();  // the other threads throw where one fails
+  net.prepare(moving.theta, batch, samples, false);
+  net.pool().run([&](int rank) {
+    const auto range = mlps.shards.ranks.range(rank, mlps.size, mlps.actor_size);
+    int64_t step = *moving.steps;
+    for (int64_t at = 0; at < passes.epochs * passes.minibatches; at++) {
+      const int64_t* index = passes.minibatches == 1 ? nullptr : passes.order + at * samples;
+      const Minibatch minibatch{batch, index, samples, passes.normalize, exchange};
+      const Sums found = net.gradient(rank, moving.theta, spec, minibatch, moving.gradient);
+      if (exchange && exchange->gradient) exchange_gradient(net, rank, *exchange, moving.gradient);
+      const double norm = std::sqrt(mlps.shards.square());
+      descend(range, moving.theta, moving.gradient, moving.first, moving.second, ++step, optimizer, norm);
+      if (rank == 0) {
+        note(history, found, norm);
+        if (at == 0 && first_ratio_error) *first_ratio_error = found.ratio_error;
+      }
+      net.pool().barrier().wait();
+    }
+    if (rank == 0) *moving.steps = step;
+  });
+}
+
+}  // namespace surefoot

@@ -1,0 +1,137 @@
+// The gradient of the loss over a minibatch, shared by the threads.
+#pragma once
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "losses.hpp"
+
+namespace surefoot {
+
+// The samples at `index` of a batch (null: the first ones); advantages are perhaps normalised over them.
+struct Minibatch {
+  const Batch& batch;
+  const int64_t* index;
+  int64_t size;
+  bool normalize;
+  const Exchange* exchange;  // null: of no other process
+
+  int64_t at(int64_t i) const { return index ? index[i] : i; }
+  double weight(int64_t i) const { return batch.weight ? batch.weight[at(i)] : 1.0; }
+  double weight() const {  // of all
+    if (!batch.weight) return (double)size;
+    double sum = 0.0;
+    for (int64_t i = 0; i < size; i++) sum += batch.weight[at(i)];
+    return sum;
+  }
+  double advantage(int64_t i) const { return batch.advantage[at(i)]; }
+  bool shares_moments() const { return exchange && exchange->moments; }
+};
+
+// What a callback returned.
+static inline void require_success(int result) {
+  if (result) throw std::runtime_error("a callback returned " + std::to_string(result));
+}
+
+// Of samples whose weights add up to `weight`. All invalid: the loss is 0, not 0/0. Of a single sample nothing would be
+// left if it were normalised.
+static inline Scale scaled(const Minibatch& m, double weight, double mean, double variance) {
+  const float share = (float)(1.0 / (weight > 1.0 ? weight : 1.0));
+  if (!m.normalize || !(weight > 1.0)) return {share, 0.0f, 1.0f};
+  return {share, (float)mean, (float)(1.0 / (std::sqrt(variance) + 1e-8))};
+}
+
+static inline Scale scale_of(const Minibatch& m, double weight) {
+  if (!m.normalize || !(weight > 1.0)) return scaled(m, weight, 0.0, 1.0);
+  double sum = 0.0, squares = 0.0;
+  for (int64_t i = 0; i < m.size; i++) sum += m.weight(i) * m.advantage(i);
+  const double mean = sum / weight;
+  for (int64_t i = 0; i < m.size; i++) {
+    const double d = m.advantage(i) - mean;
+    squares += m.weight(i) * d * d;
+  }
+  return scaled(m, weight, mean, squares / weight);
+}
+
+// The same over the minibatches of several processes, in one exchange of three sums. In double precision the variance
+// loses nothing that float32 advantages have, unless their mean is a million times their spread.
+static inline Scale shared_scale_of(const Minibatch& m, double weight) {
+  double sums[3] = {0.0, 0.0, weight};
+  for (int64_t i = 0; m.normalize && i < m.size; i++) {
+    const double a = m.advantage(i), w = m.weight(i);
+    sums[0] += w * a, sums[1] += w * a * a;
+  }
+  require_success(m.exchange->moments(sums, m.exchange->context));
+  const double mean = sums[0] / sums[2], variance = sums[1] / sums[2] - mean * mean;
+  return scaled(m, sums[2], mean, variance < 0.0 ? 0.0 : variance);  // a NaN stays one
+}
+
+// Gradients of minibatches, by all ranks together.
+class Learning {
+ public:
+  explicit Learning(Engine& engine) : e_(engine) {}
+
+  // This rank's part of a minibatch's gradient. Ends with a barrier; every rank gets the sums of all.
+  Sums gradient(int rank, const float* theta, const LossSpec& spec, const Minibatch& m, float* g) {
+    const Sums found = shards(rank, theta, spec, m);
+    e_.shards.add_up(rank, g, m.size, e_.pool->barrier());
+    return found;
+  }
+
+  // … in shards that are still to be added up.
+  Sums shards(int rank, const float* theta, const LossSpec& spec, const Minibatch& m) {
+    const double weight = m.weight();
+    const Scale scale = scale_for(rank, m, weight);
+    const int count = e_.shards.count(m.size);
+    const bool two = in_two(e_, spec);
+    for (int shard = 0; shard < count; shard++)
+      for (int critic = 0; critic <= (two ? 1 : 0); critic++)
+        if (e_.shards.ranks.mine(rank, critic, shard))
+          sums_[2 * shard + critic] =
+              shard_of(rank, two ? critic ? CRITIC : ACTOR : BOTH, theta, spec, m, scale, shard, count);
+    e_.pool->barrier().wait();
+    Sums total{};
+    for (int task = 0; task < 2 * count; task++)
+      if (two || task % 2 == 0) add(total, sums_[task]);
+    total.weight = weight;
+    return total;
+  }
+
+ private:
+  Scale scale_for(int rank, const Minibatch& m, double weight) {
+    // Every rank reads all weights and advantages itself: cheaper than another barrier.
+    if (!m.shares_moments()) return scale_of(m, weight);
+    if (rank == 0) scale_ = shared_scale_of(m, weight);
+    e_.pool->barrier().wait();
+    return scale_;
+  }
+
+  Sums shard_of(int rank, Which which, const float* theta, const LossSpec& spec, const Minibatch& m, Scale scale,
+                int shard, int count) {
+    float* g = e_.shards.at(shard);
+    // Where every layer of the MLPs gets a gradient the first group writes it; else it is added to zeros.
+    Start start = which != BOTH || (wants_actor(spec) && (wants_critic(e_, spec) || !e_.has_critic)) ? ZERO : ADD;
+    if (start == ADD) {
+      std::memset(g, 0, sizeof(float) * e_.shards.size);
+    } else if (which != CRITIC) {
+      std::memset(g, 0, sizeof(float) * e_.begin);
+      std::memset(g + e_.parts_begin, 0, sizeof(float) * (e_.critic_begin - e_.parts_begin));
+    }
+    Sums sums{};
+    Workspace& space = *e_.spaces[rank];
+    const int64_t tiles = num_tiles(m.size);
+    e_.over_groups(tiles * shard / count, tiles * (shard + 1) / count, m.size, [&](int64_t at, int here) {
+      for (int i = 0; i < here; i++) space.index[i] = m.at(at + i);
+      loss_group(e_, which, theta, spec, m.batch, space.index.data(), here, scale, space, g, start, nullptr);
+      start = ADD;
+      for (int t = 0; t < num_tiles(here); t++) add(sums, space.sums[t]);
+    });
+    return sums;
+  }
+
+  Engine& e_;
+  Sums sums_[2 * Shards::MOST];  // of each task
+  Scale scale_{};                // that rank 0 has found
+};
+
+}  // namespace surefoot

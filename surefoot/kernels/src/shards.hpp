@@ -1,0 +1,161 @@
+// The shards: a batch is cut into a few by its size alone, each with a gradient of its own, and these are added up in
+// order. So no result depends on the number of threads.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "head_parts.hpp"
+#include "net.hpp"
+#include "pool.hpp"
+#include "ranks.hpp"
+
+// One copy of a function for all its callers: copies that were made for some might round otherwise.
+#if defined(__clang__)
+#define ONE_COPY __attribute__((noinline))
+#else
+#define ONE_COPY __attribute__((noinline, noclone))
+#endif
+
+namespace surefoot {
+
+class Shards {
+ public:
+  static constexpr int MOST = 8;
+  int64_t size = 0;  // numbers in each
+  Ranks ranks;
+
+  // Room for the gradient of a chain, or of a part's log_std. Parameters before `first_trained` have no optimizer.
+  void lay(Chain& chain, int64_t first_trained, bool of_critic = false) {
+    for (Layer& layer : chain.layers) {
+      layer.stride = (layer.in + LANES - 1) / LANES * LANES;
+      layer.shard = size;
+      size += (int64_t)(layer.stride + LANES) * layer.out;
+      const int most = 16;  // rows of a piece: enough pieces for all threads
+      for (int row = 0; row < layer.out; row += most)
+        pieces_.push_back({layer.shard + (int64_t)row * layer.stride, layer.weight + (int64_t)row * layer.in,
+                           std::min(most, layer.out - row), layer.in, layer.stride, false, layer.weight >= first_trained,
+                           of_critic});
+      pieces_.push_back({layer.shard + (int64_t)layer.out * layer.stride, layer.bias, layer.out, 1, LANES, true,
+                         layer.bias >= first_trained, of_critic});
+    }
+  }
+  void lay(Part& part, int64_t first_trained) {
+    part.shard = size;
+    size += (part.size + LANES - 1) / LANES * LANES;
+    if (part.log_std >= 0)
+      pieces_.push_back({part.shard, part.log_std, 1, part.size, 0, false, part.log_std >= first_trained, false});
+  }
+  // Once everything has its room.
+  void allocate() {
+    storage_.resize((size_t)size * MOST + 16);
+    first_ = aligned(storage_);
+    squares_.assign(pieces_.size(), 0.0);
+  }
+
+  float* at(int shard) const { return first_ + shard * size; }
+
+  // Of so many samples: few enough that adding them up costs little, enough to keep that many threads busy.
+  int count(int64_t samples) const {
+    const int64_t each = ranks.apart ? samples / 4 : samples;
+    const int found = each < 32 ? 1 : each < 512 ? 2 : each < 2048 ? 4 : MOST;
+    return ranks.apart && samples < 512 ? 1 : found;
+  }
+
+  // Adds the shards of so many samples into g, each rank its own pieces. Ends with a barrier.
+  void add_up(int rank, float* g, int64_t samples, Barrier& barrier) {
+    const int shards = count(samples);
+    each_of(rank, [&](const Piece& p) {
+      return p.lanes ? add_lanes(p, shards, g + p.to) : add_rows(p, first_ + p.from, p.stride, shards, g + p.to);
+    });
+    barrier.wait();
+  }
+  // The squares anew, where g has changed since: in the same order, so that they are the same where it has not.
+  void measure(int rank, float* g, Barrier& barrier) {
+    each_of(rank, [&](const Piece& p) {
+      return p.lanes ? square_of_units(g + p.to, p.rows) : add_rows(p, g + p.to, p.columns, 1, g + p.to);
+    });
+    barrier.wait();
+  }
+  // Of the norm of what is trained of g, added up in the order of the layers.
+  double square() const {
+    double sum = 0.0;
+    for (double s : squares_) sum += s;
+    return sum;
+  }
+
+ private:
+  // Where rows of a layer stand in a shard and in the parameter vector.
+  struct Piece {
+    int64_t from, to;
+    int rows, columns, stride;
+    bool lanes /* a bias */, trained, critic;
+  };
+
+  template <typename Body>
+  void each_of(int rank, const Body& body) {
+    for (int at = 0; at < (int)pieces_.size(); at++) {
+      if (!ranks.mine(rank, pieces_[at].critic, at)) continue;
+      const double square = body(pieces_[at]);
+      squares_[at] = pieces_[at].trained ? square : 0.0;
+    }
+  }
+
+  // to = Σ over the shards, the first of which begins at `from`; returns the square of its norm.
+  ONE_COPY double add_rows(const Piece& p, const float* from, int64_t stride, int shards, float* to) const {
+    vec squares{};
+    float rest = 0.0f;
+    for (int row = 0; row < p.rows; row++, from += stride, to += p.columns) {
+      int i = 0;
+      for (; i + LANES <= p.columns; i += LANES) {
+        vec x;
+        std::memcpy(&x, from + i, sizeof x);
+        for (int shard = 1; shard < shards; shard++) x += *(const vec*)(from + shard * size + i);
+        std::memcpy(to + i, &x, sizeof x);
+        squares += x * x;
+      }
+      for (; i < p.columns; i++) {
+        float x = from[i];
+        for (int shard = 1; shard < shards; shard++) x += from[shard * size + i];
+        to[i] = x;
+        rest += x * x;
+      }
+    }
+    return sum_of_double(squares) + rest;
+  }
+
+  // Of biases: one number for each unit, kept lane by lane. Their lanes are added up as many units at a time.
+  double add_lanes(const Piece& p, int shards, float* to) const {
+    for (int row = 0; row < p.rows; row += LANES) {
+      const int here = std::min(LANES, p.rows - row);
+      vec units[LANES] = {}, lanes[LANES];
+      for (int i = 0; i < here; i++) {
+        const float* from = first_ + p.from + (int64_t)(row + i) * LANES;
+        units[i] = *(const vec*)from;
+        for (int shard = 1; shard < shards; shard++) units[i] += *(const vec*)(from + shard * size);
+      }
+      transpose(units, lanes);
+      for (int width = LANES / 2; width; width /= 2)
+        for (int l = 0; l < width; l++) lanes[l] += lanes[l + width];
+      std::memcpy(to + row, &lanes[0], sizeof(float) * here);
+    }
+    return square_of_units(to, p.rows);
+  }
+  ONE_COPY static double square_of_units(const float* units, int count) {
+    double sum = 0.0;
+    for (int at = 0; at < count; at += LANES) {
+      vec x{};
+      std::memcpy(&x, units + at, sizeof(float) * std::min(LANES, count - at));
+      sum += sum_of_double(x * x);
+    }
+    return sum;
+  }
+
+  std::vector<Piece> pieces_;
+  std::vector<double> squares_;  // of the pieces
+  std::vector<float> storage_;
+  float* first_ = nullptr;
+};
+
+}  // namespace surefoot
+
+#undef ONE_COPY

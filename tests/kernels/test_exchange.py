@@ -1,0 +1,182 @@
+"""The seam in compiled epochs where several processes make one gradient of theirs; here they are threads."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.kernels.specs import loss_spec, optimizer_spec
+from tests.kernels.every_call import SEQUENCES, EveryCall
+
+SPEC = {"value_coef": 0.5, "with_value": True, "entropy_coef": 0.01}
+
+
+class Training:
+    """Epochs over some sequences of the data of an `EveryCall`; without a memory their samples are a batch like any."""
+
+    def __init__(self, memory="none", threads=1, sequences=slice(None), *, weighted=False):
+        self.calls = calls = EveryCall(memory, threads)
+        self.theta, self.gradient = calls.theta.clone(), torch.zeros_like(calls.theta)
+        self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
+        self.memory, self.sequences = memory, sequences
+        weight = (torch.rand(calls.size, generator=torch.Generator().manual_seed(5)) > 0.4).float()
+        columns = (*calls.columns[:1], calls.params, *calls.columns[1:4], weight if weighted else None)
+        arrays = (calls.x, calls.action, *columns)
+        context = None
+        if calls.context is not None:
+            context = (calls.context[0][:, sequences].contiguous(), calls.context[1][sequences].contiguous())
+        self.batch = calls.net.batch(*(None if a is None else self._some(a) for a in arrays), context=context)
+
+    def _some(self, array):
+        return array.unflatten(0, (self.calls.steps, SEQUENCES))[:, self.sequences].flatten(0, 1).contiguous()
+
+    def run(self, minibatches=1, epochs=2, *, normalize=True, spec=None, max_grad_norm=0.5, rate=1e-3, **callbacks):
+        units = self.batch.sequences or self.batch.size
+        order = torch.stack([torch.arange(units) for _ in range(epochs)])
+        return self.calls.net.epochs(
+            *(self.theta, self.gradient, self.moments, 0, loss_spec("clip", 0.2, **SPEC) if spec is None else spec),
+            *(optimizer_spec("adam", [(0, len(self.theta), rate)], max_grad_norm), self.batch, order),
+            *(epochs, minibatches),
+            normalize=normalize,
+            **callbacks,
+        )
+
+    def bytes(self):
+        return b"".join(tensor.numpy().tobytes() for tensor in (self.theta, self.gradient, *self.moments))
+
+
+def nothing(numbers):
+    pass
+
+
+@pytest.mark.parametrize("memory", ["none", "gru", "lstm"])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_callback_that_does_nothing_changes_no_byte(memory, threads):
+    plain, asked, seen = Training(memory), Training(memory, threads), []
+    told = plain.run(minibatches=3)
+    assert asked.run(minibatches=3, reduce=lambda gradient: seen.append(gradient.copy())) == told
+    assert asked.bytes() == plain.bytes()
+    assert len(seen) == 6
+    assert seen[-1].tobytes() == asked.gradient.numpy().tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_doubled_gradient_is_that_of_twice_the_loss(threads):
+    """As the optimizer gets it: its norm is clipped and reported after the callback."""
+    doubled, whole = Training("none", threads), Training()
+    twice = loss_spec("ratio", value_coef=1.0, with_value=True, entropy_coef=0.02)
+    # A surrogate is twice as large where the advantages are.
+    whole.calls.columns[1] *= 2.0
+    whole.batch = whole.calls.batch()
+
+    def double(gradient):
+        gradient *= 2.0
+
+    once = loss_spec("ratio", value_coef=0.5, with_value=True, entropy_coef=0.01)
+    _, told, _ = doubled.run(epochs=1, normalize=False, spec=once, reduce=double)
+    _, expected, _ = whole.run(epochs=1, normalize=False, spec=twice)
+    assert expected["grad_norm"] > 0.5  # so that it is clipped
+    assert told["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-6)
+    np.testing.assert_allclose(doubled.gradient, whole.gradient, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(doubled.moments[0], whole.moments[0], rtol=1e-5, atol=1e-9)
+
+
+def test_what_a_callback_writes_is_what_the_optimizer_gets():
+    training = Training()
+    _, told, _ = training.run(epochs=1, max_grad_norm=None, reduce=lambda gradient: gradient.fill(3.0))
+    assert told["grad_norm"] == pytest.approx(3.0 * len(training.theta) ** 0.5, rel=1e-6)
+    np.testing.assert_allclose(training.moments[0], 0.3, rtol=1e-6)
+
+
+class World:
+    """Sums over members that call it together, each from a thread of its own."""
+
+    def __init__(self, size):
+        self.parts, self.barrier = [None] * size, threading.Barrier(size, timeout=60)
+
+    def sum_(self, rank):
+        def reduce(numbers):
+            self.parts[rank] = numbers.copy()
+            self.barrier.wait()
+            numbers[...] = np.sum(self.parts, axis=0)
+            self.barrier.wait()
+
+        return reduce
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize(("memory", "threads"), [("none", 1), ("none", 2), ("gru", 1), ("lstm", 2)])
+def test_two_halves_learn_as_the_whole(memory, threads, weighted):
+    """Moments, weights and gradients are summed, so that both make the steps of one process with all the samples."""
+    whole = Training(memory, weighted=weighted)
+    _, expected, _ = whole.run(epochs=3)
+    at = SEQUENCES // 3  # halves of unlike size
+    halves = [Training(memory, threads, part, weighted=weighted) for part in (slice(at), slice(at, None))]
+    gradients, moments, told = World(2), World(2), [None, None]
+
+    def work(rank):
+        callbacks = {"reduce": gradients.sum_(rank), "reduce_moments": moments.sum_(rank)}
+        told[rank] = halves[rank].run(epochs=3, **callbacks)[1]
+
+    workers = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert halves[0].theta.equal(halves[1].theta)
+    assert told[0]["grad_norm"] == told[1]["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4)
+    scale = float(whole.gradient.abs().max())
+    np.testing.assert_allclose(halves[0].gradient, whole.gradient, rtol=1e-3, atol=2e-4 * scale)
+    np.testing.assert_allclose(halves[0].theta, whole.theta, rtol=1e-4, atol=1e-4)
+
+
+def test_moments_are_of_the_advantages_and_weights():
+    training, seen = Training(weighted=True), []
+    training.run(minibatches=2, epochs=1, reduce_moments=lambda sums: seen.append(sums.copy()))
+    _, _, _, _, advantage, _, _, weight, *_ = training.batch.arrays
+    for part, sums in enumerate(seen):
+        rows = slice(part * len(weight) // 2, (part + 1) * len(weight) // 2)
+        a, w = advantage[rows].double(), weight[rows].double()
+        np.testing.assert_allclose(sums, [(w * a).sum(), (w * a * a).sum(), w.sum()], rtol=1e-9)
+    assert len(seen) == 2
+
+
+def test_moments_without_a_change_are_one_process_s_own():
+    plain, asked = Training(weighted=True), Training(weighted=True)
+    plain.run(minibatches=2)
+    asked.run(minibatches=2, reduce_moments=nothing)
+    np.testing.assert_allclose(asked.theta, plain.theta, rtol=1e-5, atol=1e-6)
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("seam", ["reduce", "reduce_moments"])
+@pytest.mark.parametrize("failure", [Stop("enough"), KeyboardInterrupt()], ids=["exception", "interrupt"])
+def test_an_exception_in_a_callback_is_raised_as_itself(memory, threads, seam, failure):
+    """The steps before it are kept, and the next call is as good as ever."""
+    training, calls = Training(memory, threads), []
+
+    def fail(numbers):
+        calls.append(len(numbers))
+        if len(calls) == 3:
+            raise failure
+
+    with pytest.raises(type(failure)) as raised:
+        training.run(minibatches=4, **{seam: fail})
+    assert raised.value is failure
+    assert raised.value.__context__ is None
+    assert len(calls) == 3
+    steps = Training(memory)
+    steps.run(minibatches=4, epochs=1, **{seam: nothing})
+    assert not training.theta.equal(training.calls.theta)  # two steps of four
+    assert not training.theta.equal(steps.theta)
+    again, plain = Training(memory), Training(memory)
+    again.calls.net = training.calls.net
+    again.run(minibatches=4, reduce=nothing)
+    plain.run(minibatches=4)
+    assert again.bytes() == plain.bytes()

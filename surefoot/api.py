@@ -21,7 +21,8 @@ from surefoot.training.build.own_encoders import EncoderCode, check_encoder, han
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import TrainConfig, locate_checkpoint, read_toml, resolve
 from surefoot.training.evaluation.agent import Agent
-from surefoot.training.evaluation.evaluate import Evaluation, env_maker, evaluate_agent
+from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
+from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.evaluation.video import Recording, record
 from surefoot.training.life.launch import EnvLike, resume_directory, train_config
 from surefoot.training.life.session import evaluation_factory

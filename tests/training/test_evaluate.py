@@ -146,12 +146,12 @@ class TestNativeEnvs:
                 patch.setattr(EnvMaker, "__call__", lambda _: pytest.fail("an env of Gymnasium's"))
                 assert evaluate_agent(agent, EnvMaker(config), seed=2, **how) == theirs
 
-    def test_more_episodes_than_seats(self, monkeypatch):
+    def test_more_episodes_than_envs(self, monkeypatch):
         agent, config = classic_agent("CartPole-v1"), EnvConfig(env="CartPole-v1")
         found = [evaluate_agent(agent, EnvMaker(config, native=native), episodes=150) for native in (True, False)]
         assert found[0] == found[1]
         assert found[0].episodes == 150
-        assert EnvMaker(config).seats > EnvMaker(EnvConfig(env="LunarLander-v3")).seats == evaluate.SEATS
+        assert EnvMaker(config).at_once > EnvMaker(EnvConfig(env="LunarLander-v3")).at_once == evaluate.AT_ONCE
 
     def test_an_agent_of_another_env_gets_gymnasiums_own_error(self):
         with pytest.raises(EnvError, match="evaluation: "):

@@ -20,7 +20,7 @@ from surefoot.envs.checks import (
     supported_spaces,
 )
 from surefoot.envs.open_episodes import OpenEpisodes, close_all
-from surefoot.envs.parallel_copy import AgentOfCopy, Copy
+from surefoot.envs.parallel_copy import AgentOfCopy, Copy, common_agents
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.spaces.masks import ActionMasks
@@ -52,10 +52,7 @@ class ParallelEnvs:
             raise
 
     def _prepare(self, first: Copy) -> None:
-        self.agents = first.agents
-        for copy in self.copies:
-            if copy.agents != self.agents:
-                raise UsageError(f"{copy} has the agents {copy.agents}, but another copy has {self.agents}")
+        self.agents = common_agents(self.copies)
         self.num_agents = len(self.agents)
         self.num_envs = len(self.copies) * self.num_agents
         self.observation_space, self.action_space = supported_spaces(first)

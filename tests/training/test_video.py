@@ -135,6 +135,11 @@ class TestOneAgent:
             assert distance(frames[index], env.render()) < 0.5
             env.close()
 
+    def test_returns_are_those_of_earlier_versions(self, agent, path):
+        found = record({"agent": agent}, Untimely, path, episodes=3, seed=5)
+        assert found.returns["agent"] == pytest.approx([-0.09017271121506631, 5.213865992829298, 3.726094251594053])
+        assert found.frames == 18
+
     def test_every_player_opens_it(self, agent, path):
         record({"agent": agent}, PaintedEnv, path)
         assert "Video: h264" in describe(path)

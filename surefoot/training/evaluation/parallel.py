@@ -12,7 +12,7 @@ import numpy as np
 
 from surefoot.envs.checks import as_number, require_sound
 from surefoot.envs.open_episodes import close_all
-from surefoot.envs.parallel_copy import AgentOfCopy, EvaluationCopy
+from surefoot.envs.parallel_copy import AgentOfCopy, EvaluationCopy, common_agents
 from surefoot.envs.parallel_envs import agent_row
 from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Step
@@ -33,11 +33,11 @@ class ParallelEpisodes:
         try:
             for index in range(num_copies):
                 self.copies.append(EvaluationCopy(make(), seed, index, self.time_limit))
+            self.num_agents = len(common_agents(self.copies))
         except BaseException:
             self.close()
             raise
         self.names = [AgentOfCopy(copy, name) for copy in self.copies for name in copy.agents]
-        self.num_agents = len(self.copies[0].agents)
         self.num_envs = len(self.names)
         self.acting = np.zeros(self.num_envs, np.bool_)
         self.observations = np.zeros((self.num_envs, 0))  # until one has been seen

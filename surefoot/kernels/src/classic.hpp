@@ -14,7 +14,7 @@
 //     observe(state, steps, obs)               as env.step or env.reset returns it
 //
 // `Envs<Kind>` holds many of them with a seed for every episode, ends them, begins the next and remembers their
-// actions. `visit` hands the right `Envs<Kind>` to a generic lambda. The C functions are in classic.cpp.
+// actions. `with_kind` hands the `Tag` of a kind to a generic lambda. The C functions are in classic.cpp.
 #pragma once
 
 #include <cfloat>
@@ -687,12 +687,6 @@ inline bool with_kind(int kind, Use&& use) {
         case mountain_car_continuous: use(Tag<MountainCarContinuous>()); return true;
         default: return false;
     }
-}
-
-// Calls `use` with the envs as what they are, once per rollout instead of a virtual call per step.
-template <class Use>
-inline bool visit(AnyEnvs& envs, int kind, Use&& use) {
-    return with_kind(kind, [&](auto tag) { use(static_cast<Envs<typename decltype(tag)::Type>&>(envs)); });
 }
 
 }  // namespace classic

@@ -7,7 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from surefoot import notebook
 from surefoot.math.robust import bootstrap_interval, interquartile_mean
+from surefoot.training.reports.progress import as_return
 
 Summary: TypeAlias = dict[str, float | int | bool]
 
@@ -70,6 +72,30 @@ class Evaluation:
             "cut": self.cut,
             "deterministic": self.deterministic,
         }
+
+    def __repr__(self) -> str:
+        low, high = self.interval
+        mean = as_return(self.mean_return, low, high)
+        between = f"{as_return(low, self.mean_return, high)} to {as_return(high, self.mean_return, low)}"
+        return f"Evaluation(mean return {mean} [{between}], {self._played})"
+
+    @property
+    def _played(self) -> str:
+        how = "greedy" if self.deterministic else "drawn actions"
+        return f"{self.episodes:,} episodes, {how}{f', {self.cut:,} cut' if self.cut else ''}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        low, high = (as_return(end, self.mean_return) for end in self.interval)
+        rows = {
+            "mean return": f"{as_return(self.mean_return)} (95 % interval {low} to {high})",
+            "std": as_return(self.std_return),
+            "median": as_return(self.median_return),
+            "interquartile mean": as_return(self.iqm_return),
+            "min to max": f"{as_return(min(self.returns))} to {as_return(max(self.returns))}",
+            "mean length": f"{self.mean_length:,.1f} steps",
+        }
+        return notebook.table(self._played, rows)
 
     def as_dict(self) -> dict[str, float | int | bool | list[float] | list[int]]:
         return {**self.summary(), "returns": list(self.returns), "lengths": list(self.lengths)}

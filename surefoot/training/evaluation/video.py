@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot import notebook
 from surefoot.engine.torch.threads import torch_threads
 from surefoot.envs.playing import Abandoned, Turn, play
 from surefoot.errors import EnvError, SurefootError, UsageError
@@ -43,6 +44,10 @@ class Recording:
     height: int
     fps: float
     returns: dict[str, list[float]]  # label -> return of each episode
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the video itself."""
+        return notebook.video(self.path, self.width)
 
 
 def record(

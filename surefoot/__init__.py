@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from surefoot.errors import BusyError, CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
     from surefoot.training.callbacks import Callback
     from surefoot.training.evaluation.agent import Agent
-    from surefoot.training.evaluation.evaluate import Evaluation
+    from surefoot.training.evaluation.result import Evaluation
 
 __version__ = "0.1.0"
 
@@ -28,7 +28,7 @@ _HOME = {
     "Callback": "surefoot.training.callbacks",
     "CheckpointError": "surefoot.errors",
     "EnvError": "surefoot.errors",
-    "Evaluation": "surefoot.training.evaluation.evaluate",
+    "Evaluation": "surefoot.training.evaluation.result",
     "NonFiniteError": "surefoot.errors",
     "Run": "surefoot.api",
     "SurefootError": "surefoot.errors",

@@ -6,7 +6,7 @@ Tensors over time are time-major, `[T, N, ...]`. This module imports neither tor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Scan: TypeAlias = Callable[[Tensor, Tensor], Tensor]
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+    Actions: TypeAlias = Array | Sequence[object]  # one for each row of some envs
 
 
 @dataclass(slots=True)
@@ -78,6 +79,25 @@ class Envs(Protocol):
     def close(self) -> None: ...
 
 
+class EpisodeEnvs(Protocol):
+    """`Envs` for a list of numbered episodes, each with its own seed: an episode begins when it is asked for.
+
+    An env has one row, or one for each of its agents; row r belongs to env r // num_agents.
+    """
+
+    num_envs: int  # N rows
+    num_agents: int  # rows of an env
+    acting: Array  # [N] bool: an episode is open there, and the row's agent acts next
+
+    def begin(self, place: int, episode: int) -> None:
+        """Reset env `place` with the seed of this episode."""
+        ...
+
+    def step(self, action: Actions, active: Array | None = None) -> Step:
+        """As that of `Envs`, without resets: where an episode ended, `obs` is not meant."""
+        ...
+
+
 @runtime_checkable
 class SteppedInParts(Protocol):
     """Envs in parts that may each go at their own pace: while some step, the policy acts for others."""
@@ -128,8 +148,6 @@ class Distribution(Protocol):
     def with_params(self, params: Tensor) -> Distribution:
         """A distribution of the same kind from stored parameters."""
         ...
-
-    def sample(self, noise: Tensor) -> Tensor: ...
 
     def mode(self) -> Tensor: ...
 

@@ -35,7 +35,7 @@ def run(words: Sequence[str]) -> int:
     playing = playing_options(arguments)
     from surefoot.api import video
     from surefoot.runs import find_run
-    from surefoot.training.evaluation.video import go_headless
+    from surefoot.training.evaluation.headless import go_headless
 
     go_headless()
     found = video(find_run(arguments.run), arguments.out, untrained=arguments.untrained, **playing)

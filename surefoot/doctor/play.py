@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from contextlib import closing
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.doctor.case import SEED, reset, step, walk
+from surefoot.doctor.case import SEED, walk
+from surefoot.doctor.examined import Chance, ExaminedEnv
 from surefoot.doctor.judge import judge_episodes, judge_observations, judge_rewards
 from surefoot.doctor.tally import Tally
+from surefoot.envs import playing
 from surefoot.envs.checks import as_number
-from surefoot.envs.seeds import episode_seed
 from surefoot.errors import EnvError
 
 if TYPE_CHECKING:
@@ -35,32 +36,41 @@ def play(case: Case, episodes: int) -> None:
 
 
 def _play_episodes(case: Case, env: Env, episodes: int, tally: Tally) -> None:
-    rng, stop = np.random.default_rng(SEED), perf_counter() + PLAY_SECONDS
+    stop = perf_counter() + PLAY_SECONDS
     env.action_space.seed(SEED)
-    longest = case.limit or ENDLESS
-    for episode in range(episodes):
-        seed = episode_seed(SEED, 0, episode)
-        obs, info = reset(env, seed)
-        where = f"seed {seed}, episode {episode}"
-        _check_obs(case, obs, f"{where}, reset", tally)
-        total, length, ended, cut = 0.0, 0, False, False
-        while not (ended or cut):
-            if perf_counter() > stop or length >= longest:
-                tally.open = length
+    examined = ExaminedEnv(env, 0, Checks(case, tally))
+    for turn in playing.play(examined, Chance(case), range(episodes), limit=case.limit or ENDLESS):
+        for episode in turn.ended:
+            if episode.cut:
+                tally.open = episode.length
                 return
-            obs, pay, ended, cut, info = step(env, case.action(env, obs, info, rng))
-            length += 1
-            total += _check_reward(case, pay, f"{where}, step {length}", tally)
-            for name, flag in (("terminated", ended), ("truncated", cut)):
-                if not isinstance(flag, (bool, np.bool_)):
-                    case.once(name, "warning", f"{name} is {flag!r} ({type(flag).__name__}); it must be a bool")
-            _check_obs(case, obs, f"{where}, step {length}", tally)
-        tally.returns.append(total)
-        tally.lengths.append(length)
-        tally.terminated += bool(ended)
+            tally.returns.append(episode.total)
+            tally.lengths.append(episode.length)
+            tally.terminated += bool(turn.step is not None and turn.step.terminated[0])
+        if not turn.ended and perf_counter() > stop:
+            tally.open = int(turn.lengths[0])
+            return
 
 
-def _check_reward(case: Case, pay: Any, where: str, tally: Tally) -> float:
+class Checks:
+    """Looks at every observation, reward and flag."""
+
+    def __init__(self, case: Case, tally: Tally) -> None:
+        self._case, self._tally = case, tally
+
+    def saw_reset(self, obs: object, where: str) -> None:
+        _check_obs(self._case, obs, where, self._tally)
+
+    def saw_step(self, obs: object, pay: object, ended: object, cut: object, where: str) -> float:
+        reward = _check_reward(self._case, pay, where, self._tally)
+        for name, flag in (("terminated", ended), ("truncated", cut)):
+            if not isinstance(flag, (bool, np.bool_)):
+                self._case.once(name, "warning", f"{name} is {flag!r} ({type(flag).__name__}); it must be a bool")
+        _check_obs(self._case, obs, where, self._tally)
+        return reward
+
+
+def _check_reward(case: Case, pay: object, where: str, tally: Tally) -> float:
     try:
         number = as_number(pay, "reward", where)
     except EnvError as error:
@@ -73,7 +83,7 @@ def _check_reward(case: Case, pay: Any, where: str, tally: Tally) -> float:
     return number
 
 
-def _check_obs(case: Case, obs: Any, where: str, tally: Tally) -> None:
+def _check_obs(case: Case, obs: object, where: str, tally: Tally) -> None:
     try:
         leaves = list(walk(case.observation_space, obs))
     except (KeyError, IndexError, TypeError) as error:
@@ -84,7 +94,7 @@ def _check_obs(case: Case, obs: Any, where: str, tally: Tally) -> None:
         _check_leaf(case, path, space, value, where, tally)
 
 
-def _check_leaf(case: Case, path: str, space: Space, value: Any, where: str, tally: Tally) -> None:
+def _check_leaf(case: Case, path: str, space: Space, value: object, where: str, tally: Tally) -> None:
     name = f"observation '{path}'" if path else "the observation"
     if space.shape is None or not isinstance(
         space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

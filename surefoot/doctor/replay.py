@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.doctor.case import SEED, reset, step, walk
+from surefoot.doctor.case import SEED, walk
+from surefoot.doctor.examined import Again, Chance, ExaminedEnv
 from surefoot.envs.backends import backend_of
-from surefoot.envs.seeds import episode_seed
+from surefoot.envs.playing import play
 from surefoot.errors import UsageError
 from surefoot.spaces.supported import require_supported
 
 if TYPE_CHECKING:
     from surefoot.doctor.case import Case, Env
+    from surefoot.types import Array
 
 REPLAY_STEPS, REPLAY_SECONDS = 200, 1.0  # of one episode that is played again
 
@@ -26,14 +29,13 @@ def replay(case: Case) -> None:
         require_supported(case.observation_space, "observation")
     except UsageError:
         return  # another check says so; such observations cannot be compared
-    seed = episode_seed(SEED, 1, 0)
     with closing(case.make()) as first, closing(case.make()) as fresh:
         first.action_space.seed(SEED)
-        actions: list[Any] = []
-        original = _trace(case, first, seed, actions, record=True)
-        again = _trace(case, fresh, seed, actions)
-        _trace(case, first, episode_seed(SEED, 1, 1), [], record=True)
-        replayed = _trace(case, first, seed, actions)
+        chance = Chance(case)
+        original = _trace(case, first, 0, chance)
+        again = _trace(case, fresh, 0, Again(chance.drawn))
+        _trace(case, first, 1, Chance(case))
+        replayed = _trace(case, first, 0, Again(chance.drawn))
     apart, unlike = _first_difference(original, again), _first_difference(original, replayed)
     same = apart is None and unlike is None
     begins = "" if case.factory is not None else backend_of(case.config.env).fresh_episodes
@@ -51,34 +53,51 @@ def replay(case: Case) -> None:
         case.find("warning", what, "a resumed run starts its open episodes afresh; reset everything in reset()")
 
 
-def _trace(case: Case, env: Env, seed: int, actions: list[Any], record: bool = False) -> list[tuple[Any, ...]]:
-    """(observation, reward, ends) of every step; `record`: with actions drawn now, into `actions`."""
-    rng, stop = np.random.default_rng(SEED), perf_counter() + REPLAY_SECONDS
-    obs, info = reset(env, seed)
-    trace: list[tuple[Any, ...]] = [(_frozen(case, obs), 0.0, False, False)]
-    while len(trace) <= (REPLAY_STEPS if record else len(actions)) and not (trace[-1][2] or trace[-1][3]):
-        if record:
-            if perf_counter() > stop:
-                break
-            actions.append(case.action(env, obs, info, rng))
-        obs, pay, ended, cut, info = step(env, actions[len(trace) - 1])
-        trace.append((_frozen(case, obs), pay, bool(ended), bool(cut)))
-    return trace
+@dataclass(frozen=True)
+class Moment:
+    """What a step returned, or a reset; copied, for an env may change its own."""
+
+    obs: list[tuple[str, Array]]  # by leaf
+    reward: Any
+    ends: tuple[bool, bool]
 
 
-def _frozen(case: Case, obs: Any) -> list[tuple[str, Any]]:
-    return [(path, np.array(value)) for path, _, value in walk(case.observation_space, obs)]
+class Trace:
+    """Remembers everything that the env returns."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self.moments: list[Moment] = []
+
+    def saw_reset(self, obs: object, where: str) -> None:
+        self.moments.append(Moment(self._copied(obs), 0.0, (False, False)))
+
+    def saw_step(self, obs: object, pay: object, ended: object, cut: object, where: str) -> float:
+        self.moments.append(Moment(self._copied(obs), pay, (bool(ended), bool(cut))))
+        return 0.0
+
+    def _copied(self, obs: object) -> list[tuple[str, Array]]:
+        return [(path, np.array(value)) for path, _, value in walk(self._case.observation_space, obs)]
 
 
-def _first_difference(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> str | None:
+def _trace(case: Case, env: Env, episode: int, actor: Chance | Again) -> list[Moment]:
+    """An episode with drawn actions, as far as time allows, or with those of another one."""
+    trace, stop = Trace(case), perf_counter() + REPLAY_SECONDS
+    for _ in play(ExaminedEnv(env, 1, trace), actor, [episode], limit=REPLAY_STEPS):
+        if (not actor.left) if isinstance(actor, Again) else perf_counter() > stop:
+            break
+    return trace.moments
+
+
+def _first_difference(one: list[Moment], other: list[Moment]) -> str | None:
     """Where two traces part, in words."""
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         when = f"at step {number}" if number else "at the reset"
-        for (path, value), (_, second) in zip(left[0], right[0], strict=True):
+        for (path, value), (_, second) in zip(left.obs, right.obs, strict=True):
             if value.shape != second.shape or not np.array_equal(value, second, equal_nan=value.dtype.kind == "f"):
                 return f"{when} in the observation" + (f" '{path}'" if path else "")
-        if not np.array_equal(left[1], right[1], equal_nan=isinstance(left[1], float)):
+        if not np.array_equal(left.reward, right.reward, equal_nan=isinstance(left.reward, float)):
             return f"{when} in the reward"
-        if left[2:] != right[2:]:
+        if left.ends != right.ends:
             return f"{when} in how the episode ends"
     return None

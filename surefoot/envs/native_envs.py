@@ -198,13 +198,24 @@ class NativeEnvs:
 class NativeEpisodes(NativeEnvs):
     """Evaluation's episodes: number j has the seed (seed, "eval", j), whichever env plays it."""
 
+    num_agents = 1
+
+    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
+        super().__init__(config, num_envs, run_seed, library)
+        self.acting = np.zeros(num_envs, np.bool_)
+
     def seed(self, index: int, episode: int) -> int:
         return derive_seed(self.run_seed, "eval", episode)
 
-    def begin(self, index: int, episode: int) -> None:
+    def begin(self, place: int, episode: int) -> None:
         """An env to the start of an episode."""
-        self.envs.begin(index, episode, self.seed(index, episode))
-        self._begun = True
+        self.envs.begin(place, episode, self.seed(place, episode))
+        self._begun = self.acting[place] = True
+
+    def step(self, action: Any, active: Array | None = None) -> Step:
+        found = super().step(action, active)
+        self.acting &= ~(found.terminated | found.truncated)
+        return found
 
 
 _AGREED: dict[str, bool] = {}  # what was compared in this process already

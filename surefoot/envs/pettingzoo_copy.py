@@ -213,6 +213,15 @@ class Copy:
                 raise EnvError(f"{self} returned the info {info!r} for {agent}; it must be a dict: return {{}}")
 
 
+def common_agents(copies: Sequence[Copy]) -> list[str]:
+    """The agents that all copies have; UsageError where one has others."""
+    agents = copies[0].agents
+    for copy in copies:
+        if copy.agents != agents:
+            raise UsageError(f"{copy} has the agents {copy.agents}, but another copy has {agents}")
+    return agents
+
+
 class EvaluationCopy(Copy):
     """Episode j of an evaluation has seed (seed, "eval", j), whichever copy plays it."""
 

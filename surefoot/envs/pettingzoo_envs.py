@@ -22,7 +22,7 @@ from surefoot.envs.checks import (
 from surefoot.envs.ids import objects_in
 from surefoot.envs.masks import MaskReader
 from surefoot.envs.open_episodes import OpenEpisodes, close_all
-from surefoot.envs.pettingzoo_copy import ONE_PROCESS, PREFIX, AgentOfCopy, Copy, ParallelMaker
+from surefoot.envs.pettingzoo_copy import ONE_PROCESS, PREFIX, AgentOfCopy, Copy, ParallelMaker, common_agents
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
@@ -56,10 +56,7 @@ class ParallelEnvs:
             raise
 
     def _prepare(self, first: Copy) -> None:
-        self.agents = first.agents
-        for copy in self.copies:
-            if copy.agents != self.agents:
-                raise UsageError(f"{copy} has the agents {copy.agents}, but another copy has {self.agents}")
+        self.agents = common_agents(self.copies)
         self.num_agents = len(self.agents)
         self.num_envs = len(self.copies) * self.num_agents
         self.observation_space, self.action_space = supported_spaces(first)

@@ -29,17 +29,13 @@ def needs_encoder(layout: Layout) -> bool:
 
 
 class Encoder(nn.Module):
-    """Rows `[..., *layout.shape]` as features `[..., size]`. An action mask in the rows is no feature.
-
-    `image_features`: width of each CNN's last layer; none: 512 for nature, 64 for tiny, 256 for small and impala.
-    """
+    """Rows `[..., *layout.shape]` as features `[..., size]`. An action mask in the rows is no feature."""
 
     def __init__(
         self,
         layout: Layout,
         *,
         image_encoder: str = "by-size",
-        image_features: int | None = None,
         embedding_size: int = 32,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -49,13 +45,10 @@ class Encoder(nn.Module):
         if image_encoder not in ("by-size", "auto", *CNNS):
             hint = did_you_mean(image_encoder, ["by-size", *CNNS])
             raise UsageError(f"unknown image_encoder '{image_encoder}'; known: by-size, {', '.join(CNNS)}{hint}")
-        for name, value in (("image_features", image_features), ("embedding_size", embedding_size)):
-            if value is not None and value < 1:
-                raise UsageError(f"{name}={value} must be at least 1")
+        if embedding_size < 1:
+            raise UsageError(f"embedding_size={embedding_size} must be at least 1")
         self.layout = layout
-        self._encoders = tuple(
-            _build(leaf, image_encoder, image_features, embedding_size, generator) for leaf in layout.leaves
-        )
+        self._encoders = tuple(_build(leaf, image_encoder, embedding_size, generator) for leaf in layout.leaves)
         self.encoders = nn.ModuleList(self._encoders)  # a list: a key of a space may be no name of a module
         self.size = sum(encoder.size for encoder in self._encoders)
 
@@ -147,14 +140,10 @@ class Embedded(nn.Module):
 
 
 def _build(
-    leaf: Leaf,
-    image_encoder: str,
-    image_features: int | None,
-    embedding_size: int,
-    generator: torch.Generator | None,
+    leaf: Leaf, image_encoder: str, embedding_size: int, generator: torch.Generator | None
 ) -> Flat | OneHot | Embedded | Image:
     if leaf.kind == "image":
-        return Image(leaf, image_encoder, image_features, generator)
+        return Image(leaf, image_encoder, generator)
     if leaf.kind in ("discrete", "multi_discrete"):
         return OneHot(leaf) if max(leaf.sizes) <= MOST_ONE_HOT else Embedded(leaf, embedding_size, generator)
     return Flat(leaf)

@@ -28,13 +28,12 @@ class Image(nn.Module):
     The channel axis is the shorter of first and last; of equal ones the last.
     """
 
-    def __init__(self, leaf: Leaf, architecture: str, features: int | None, generator: Generator = None) -> None:
+    def __init__(self, leaf: Leaf, architecture: str, generator: Generator = None) -> None:
         super().__init__()
         self.leaf, self.scale = leaf, _scale(leaf)
         self.image_shape, self.channels_last = geometry(leaf)
         self.architecture = chosen(leaf, architecture)
-        build, default = CNNS[self.architecture]
-        self.size = default if features is None else features
+        build, self.size = CNNS[self.architecture]
         self.cnn = build(*self.image_shape, generator)
         self.linear = linear(outputs_of(self.cnn, *self.image_shape[1:])[-1], self.size, generator)
 

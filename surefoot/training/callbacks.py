@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surefoot.training.evaluation.evaluate import Evaluation
+    from surefoot.training.evaluation.result import Evaluation
     from surefoot.training.trainer import Trainer
     from surefoot.types import Rollout
 

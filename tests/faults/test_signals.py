@@ -19,7 +19,7 @@ from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.native_envs import NativeEpisodes
 from surefoot.kernels.network import Network
 from surefoot.kernels.rollout import NativeRollout
-from surefoot.training.evaluation.evaluate import EvaluationEpisode
+from surefoot.training.evaluation.gym_episodes import EvaluationEpisode
 from surefoot.training.life.session import Session
 from surefoot.training.loop.selection import Selection
 from surefoot.training.trainer import Trainer

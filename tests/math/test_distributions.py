@@ -91,7 +91,7 @@ def test_kl_is_what_sampling_says(kind):
     one, other = torch.randn(2, size, generator=generator(3)).unsqueeze(1).expand(2, draws, size)
     make = Categorical if kind is Categorical else DiagGaussian.from_params
     p, q = make(one), make(other)
-    action = p.sample(kind.noise((draws, size), generator(1)))
+    action = kind.draw(one, kind.noise((draws, size), generator(1)))
     log_ratio = p.log_prob(action) - q.log_prob(action)
     assert (log_ratio.mean() - p.kl_to(q)[0]).abs() < 4 * log_ratio.std() / draws**0.5
 
@@ -117,7 +117,7 @@ def test_categorical_sampling_follows_its_probabilities():
 
 def test_categorical_sampling_does_not_depend_on_a_shift_of_the_logits():
     logits, noise = torch.randn(1000, 3, generator=generator(1)), Categorical.noise((1000, 3), generator(2))
-    assert torch.equal(Categorical.draw(logits, noise), Categorical(logits + 3.0).sample(noise))
+    assert torch.equal(Categorical.draw(logits, noise), Categorical.draw(logits + 3.0, noise))
 
 
 def test_gumbel_noise_is_finite_and_of_the_right_mean():
@@ -143,7 +143,6 @@ def test_gaussian_sampling_has_its_mean_and_std_and_independent_dimensions():
     torch.testing.assert_close(action.mean(0), mean, atol=0.03, rtol=0)
     torch.testing.assert_close(action.std(0), log_std.exp(), atol=0, rtol=0.01)
     assert torch.corrcoef(action.T)[0, 1].abs() < 0.01
-    assert torch.equal(action, DiagGaussian.from_params(params).sample(noise))
 
 
 @KINDS
@@ -184,21 +183,31 @@ def composite_noise(shape, generator):
     return torch.cat([kind.noise((*shape[:-1], size), generator) for kind, size in kinds], dim=-1)
 
 
-# name: (from params, number of params, noise for that many params)
+def composite_draw(params, noise):
+    kinds = zip(COMPOSITE, (Categorical, DiagGaussian, Bernoulli), strict=True)
+    drawn = [part.column(kind.draw(params[..., part.params], noise[..., part.noise])) for part, kind in kinds]
+    return torch.cat(drawn, dim=-1)
+
+
+def multi_draw(sizes):
+    return lambda params, noise: MultiCategorical.draw(params, noise, sizes)
+
+
+# name: (from params, number of params, noise for that many params, actions from params and noise)
 MAKE = {
-    "multi": (lambda p: MultiCategorical(p, SIZES), 8, MultiCategorical.noise),
-    "multi of one size": (lambda p: MultiCategorical(p, (4, 4)), 8, MultiCategorical.noise),
-    "bernoulli": (Bernoulli, 4, Bernoulli.noise),
-    "tanh": (lambda p: TanhGaussian.from_params(p, LOG_HALF), 4, TanhGaussian.noise),
-    "beta": (lambda p: Beta(p, LOG_WIDTH), 4, Beta.noise),
-    "composite": (lambda p: Composite(p, COMPOSITE), 9, composite_noise),
+    "multi": (lambda p: MultiCategorical(p, SIZES), 8, MultiCategorical.noise, multi_draw(SIZES)),
+    "multi of one size": (lambda p: MultiCategorical(p, (4, 4)), 8, MultiCategorical.noise, multi_draw((4, 4))),
+    "bernoulli": (Bernoulli, 4, Bernoulli.noise, Bernoulli.draw),
+    "tanh": (lambda p: TanhGaussian.from_params(p, LOG_HALF), 4, TanhGaussian.noise, TanhGaussian.draw),
+    "beta": (lambda p: Beta(p, LOG_WIDTH), 4, Beta.noise, Beta.draw),
+    "composite": (lambda p: Composite(p, COMPOSITE), 9, composite_noise, composite_draw),
 }
 EVERY = pytest.mark.parametrize("name", MAKE)
 
 
 @EVERY
 def test_every_kl_is_zero_to_itself_with_zero_gradient_and_a_positive_curvature(name):
-    make, size, _ = MAKE[name]
+    make, size, *_ = MAKE[name]
     params = torch.randn(8, size, generator=generator(), dtype=torch.float64, requires_grad=True)
     kl = make(params.detach()).kl_to(make(params))
     torch.testing.assert_close(kl, torch.zeros_like(kl))
@@ -211,11 +220,11 @@ def test_every_kl_is_zero_to_itself_with_zero_gradient_and_a_positive_curvature(
 
 @EVERY
 def test_every_kl_is_what_sampling_says(name):
-    make, size, noise = MAKE[name]
+    make, size, noise, draw = MAKE[name]
     draws = 200_000
     one, other = torch.randn(2, size, generator=generator(3))
     p, q = make(one.expand(draws, size)), make(other.expand(draws, size))
-    action = p.sample(noise((draws, size), generator(1)))
+    action = draw(one.expand(draws, size), noise((draws, size), generator(1)))
     log_ratio = p.log_prob(action) - q.log_prob(action)
     kl = make(one).kl_to(make(other))
     assert kl > 0.01
@@ -224,31 +233,31 @@ def test_every_kl_is_what_sampling_says(name):
 
 @EVERY
 def test_every_entropy_is_what_sampling_says(name):
-    make, size, noise = MAKE[name]
+    make, size, noise, draw = MAKE[name]
     draws = 200_000
     params = torch.randn(size, generator=generator(4))
     p = make(params.expand(draws, size))
-    surprise = -p.log_prob(p.sample(noise((draws, size), generator(1))))
+    surprise = -p.log_prob(draw(params.expand(draws, size), noise((draws, size), generator(1))))
     assert (surprise.mean() - make(params).entropy()).abs() < 4 * surprise.std() / draws**0.5 + 1e-4
 
 
 @EVERY
 def test_every_score_has_mean_zero(name):
     # E[∇ log π(a)] = 0: sampling and log_prob are of one distribution
-    make, size, noise = MAKE[name]
+    make, size, noise, draw = MAKE[name]
     draws = 100_000
     params = torch.randn(size, generator=generator(5)).expand(draws, size).clone().requires_grad_()
-    action = make(params.detach()).sample(noise((draws, size), generator(2)))
+    action = draw(params.detach(), noise((draws, size), generator(2)))
     (score,) = torch.autograd.grad(make(params).log_prob(action).sum(), params)
     assert (score.mean(0).abs() <= 4.5 * score.std(0) / draws**0.5 + 1e-7).all()
 
 
 @EVERY
 def test_every_distribution_has_the_batchs_shape_and_stays_of_its_kind(name):
-    make, size, noise = MAKE[name]
+    make, size, noise, draw = MAKE[name]
     params = torch.randn(5, 3, size, generator=generator())
     d = make(params)
-    action = d.sample(noise((5, 3, size), generator(1)))
+    action = draw(params, noise((5, 3, size), generator(1)))
     assert action.shape == d.mode().shape
     assert action.shape[:-1] == (5, 3)
     assert d.log_prob(action).shape == d.entropy().shape == d.kl_to(d).shape == (5, 3)
@@ -260,13 +269,13 @@ def test_every_distribution_has_the_batchs_shape_and_stays_of_its_kind(name):
 
 @EVERY
 def test_every_distribution_stays_finite_at_extreme_parameters(name):
-    make, size, noise = MAKE[name]
+    make, size, noise, draw = MAKE[name]
     for scale in (30.0, -30.0):
         params = (scale * torch.tensor([1.0, -1.0]).repeat(10)[:size]).requires_grad_()
         if name in ("tanh", "composite"):
             params = params.clamp(-20.0, 5.0)
         d = make(params)
-        action = d.sample(noise((size,), generator())).detach()
+        action = draw(params, noise((size,), generator())).detach()
         results = [d.entropy(), d.kl_to(make(params.detach())), d.log_prob(action), d.log_prob(d.mode().detach())]
         gradients = torch.autograd.grad(sum(results), params)
         assert all(x.isfinite().all() for x in (*results, *gradients))
@@ -274,7 +283,7 @@ def test_every_distribution_stays_finite_at_extreme_parameters(name):
 
 @EVERY
 def test_every_noise_repeats_with_its_generator(name):
-    _, size, noise = MAKE[name]
+    _, size, noise, _ = MAKE[name]
     assert torch.equal(noise((6, size), generator(1)), noise((6, size), generator(1)))
     assert not torch.equal(noise((6, size), generator(1)), noise((6, size), generator(2)))
 
@@ -313,7 +322,6 @@ def test_multi_categorical_sums_to_one_and_is_drawn_as_it_says(sizes):
     assert action.dtype == torch.int64
     freedom = len(actions) - 1
     assert chi_square(action, probability) < freedom + 4 * (2 * freedom) ** 0.5
-    assert torch.equal(action, MultiCategorical(logits.expand(draws, -1), sizes).sample(noise))
 
 
 def test_multi_categorical_is_its_categoricals():
@@ -450,7 +458,6 @@ def test_beta_is_drawn_as_it_says(alpha, beta):
     params = raw(alpha, beta).float() if alpha < 100 else torch.tensor([alpha - 1, beta - 1])
     noise = Beta.noise((draws, 2), generator(6))
     x = Beta.draw(params.expand(draws, 2), noise)
-    assert torch.equal(x, Beta(params.expand(draws, 2), 0.0).sample(noise))
     x = x.double().squeeze(-1).sort().values
     mean, total = alpha / (alpha + beta), alpha + beta
     variance = mean * (1 - mean) / (total + 1)
@@ -497,14 +504,10 @@ def test_a_composite_is_the_sum_of_its_parts():
     params, others = torch.randn(2, 6, 9, generator=generator(1))
     d, other = Composite(params, COMPOSITE), Composite(others, COMPOSITE)
     noise = composite_noise((6, 9), generator(2))
-    action = d.sample(noise)
+    action = composite_draw(params, noise)
     assert (action.shape, action.dtype) == ((6, 5), torch.float32)
     c, g, b = (lambda p: (Categorical(p[:, :3]), DiagGaussian.from_params(p[:, 3:7]), Bernoulli(p[:, 7:])))(params)
-    ours = (c.sample(noise[:, :3]), g.sample(noise[:, 3:5]), b.sample(noise[:, 5:]))
-    assert torch.equal(action[:, 0].long(), ours[0])
-    assert torch.equal(action[:, 1:3], ours[1])
-    assert torch.equal(action[:, 3:].long(), ours[2])
-    log_prob = sum(part.log_prob(a) for part, a in zip((c, g, b), ours, strict=True))
+    log_prob = c.log_prob(action[:, 0].long()) + g.log_prob(action[:, 1:3]) + b.log_prob(action[:, 3:].long())
     torch.testing.assert_close(d.log_prob(action), log_prob)
     torch.testing.assert_close(d.entropy(), c.entropy() + g.entropy() + b.entropy())
     kl = c.kl_to(Categorical(others[:, :3])) + g.kl_to(DiagGaussian.from_params(others[:, 3:7]))
@@ -522,7 +525,7 @@ def test_illegal_actions_are_never_drawn(mask, scale):
     logits = torch.where(legal, -scale, scale) + torch.randn(4, generator=generator(1))
     masked = mask_logits(logits, legal).expand(draws, 4)
     noise = Categorical.noise((draws, 4), generator(2))
-    for action in (Categorical.draw(masked, noise), Categorical(masked).sample(noise), Categorical(masked).mode()):
+    for action in (Categorical.draw(masked, noise), Categorical(masked).mode()):
         assert legal[action].all()
     both = torch.cat([masked, masked[:, :3]], -1)
     if legal[:3].any():

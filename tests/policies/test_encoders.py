@@ -273,9 +273,8 @@ def test_a_residual_block_adds_to_what_it_was_given():
     torch.testing.assert_close(block(x), x + added)
 
 
-def test_image_features_and_embedding_size_are_obeyed():
-    space = spaces.Dict({"a": pixels(9, 9, 3), "b": spaces.Discrete(100)})
-    assert build(space, image_features=20, embedding_size=7).size == 27
+def test_the_embedding_size_is_obeyed():
+    assert build(spaces.Discrete(100), embedding_size=7).size == 7
 
 
 def test_every_image_has_a_cnn_of_its_own():
@@ -417,8 +416,6 @@ def test_nature_on_a_small_image_is_refused_with_its_size():
 def test_wrong_options_are_refused():
     with pytest.raises(UsageError, match=r"unknown image_encoder 'natur'; known: by-size, .*did you mean 'nature'"):
         build(VECTOR, image_encoder="natur")
-    with pytest.raises(UsageError, match="image_features=0 must be at least 1"):
-        build(VECTOR, image_features=0)
     with pytest.raises(UsageError, match="embedding_size=-1 must be at least 1"):
         build(VECTOR, embedding_size=-1)
 

@@ -14,8 +14,10 @@ from surefoot.policies.config import PolicyConfig
 from surefoot.training.build.parts import initial_policy
 from surefoot.training.evaluation import evaluate
 from surefoot.training.evaluation.agent import Agent
-from surefoot.training.evaluation.evaluate import EnvMaker, evaluate_agent
+from surefoot.training.evaluation.evaluate import EnvMaker, env_maker, evaluate_agent
+from tests import parallel_worlds
 from tests.building import make_policy
+from tests.envs_for_learning import Recall
 
 
 class Lottery(gym.Env):
@@ -123,11 +125,13 @@ def test_evaluation_does_not_move_the_normaliser():
         assert (tensor == before[name]).all(), name
 
 
+def agent_for(observations, actions, critic=True, **policy):
+    return Agent(initial_policy(observations, actions, PolicyConfig(**policy), 3, critic=critic, masked=False))
+
+
 def classic_agent(env, **policy):
     one = make_env(EnvConfig(env=env))
-    return Agent(
-        initial_policy(one.observation_space, one.action_space, PolicyConfig(**policy), 3, critic=False, masked=False)
-    )
+    return agent_for(one.observation_space, one.action_space, critic=False, **policy)
 
 
 class TestNativeEnvs:
@@ -146,12 +150,12 @@ class TestNativeEnvs:
                 patch.setattr(EnvMaker, "__call__", lambda _: pytest.fail("an env of Gymnasium's"))
                 assert evaluate_agent(agent, EnvMaker(config), seed=2, **how) == theirs
 
-    def test_more_episodes_than_seats(self, monkeypatch):
+    def test_more_episodes_than_envs(self, monkeypatch):
         agent, config = classic_agent("CartPole-v1"), EnvConfig(env="CartPole-v1")
         found = [evaluate_agent(agent, EnvMaker(config, native=native), episodes=150) for native in (True, False)]
         assert found[0] == found[1]
         assert found[0].episodes == 150
-        assert EnvMaker(config).seats > EnvMaker(EnvConfig(env="LunarLander-v3")).seats == evaluate.SEATS
+        assert EnvMaker(config).at_once > EnvMaker(EnvConfig(env="LunarLander-v3")).at_once == evaluate.AT_ONCE
 
     def test_an_agent_of_another_env_gets_gymnasiums_own_error(self):
         with pytest.raises(EnvError, match="evaluation: "):
@@ -165,9 +169,58 @@ class TestNativeEnvs:
         with pytest.raises(NonFiniteError, match="the policy's outputs are not finite"):
             evaluate_agent(agent, EnvMaker(EnvConfig(env="Pendulum-v1")), episodes=2)
 
+    def test_noise_that_is_held_through_an_episode_is_held_in_both(self):
+        agent, config = classic_agent("Pendulum-v1", std="gsde"), EnvConfig(env="Pendulum-v1", max_episode_steps=30)
+        how = {"episodes": 7, "num_envs": 3, "deterministic": False}
+        native, theirs = (evaluate_agent(agent, EnvMaker(config, native=native), **how) for native in (True, False))
+        assert native == theirs
+
     def test_workers_are_not_for_evaluation(self):
         config = EnvConfig(env="CartPole-v1", workers=2, restart_workers=1)
         assert EnvMaker(config).native_episodes(classic_agent("CartPole-v1"), 2, 0) is not None
+
+
+class TestNumbersOfEarlierVersions:
+    """Written down before one loop took the place of three: the same seeds must go on giving the same returns."""
+
+    def test_gymnasium_envs(self, agent):
+        found = evaluate_agent(agent, Lottery, episodes=50, num_envs=7, deterministic=False)
+        assert found.returns[:8] == (35.0, 29.0, 14.0, 8.0, 54.0, 4.0, 47.0, 2.0)
+
+    def test_memory(self):
+        own = agent_for(Recall.observation_space, Recall.action_space, memory="lstm")
+        found = evaluate_agent(own, Recall, episodes=12, num_envs=6, deterministic=False)
+        assert found.returns == (0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0)
+
+    @pytest.mark.parametrize("native", [True, False])
+    def test_native_envs_and_their_originals(self, native):
+        make = env_maker(EnvConfig(env="CartPole-v1", max_episode_steps=60), native=native)
+        how = {"num_envs": 9, "seed": 4, "deterministic": False}
+        found = evaluate_agent(classic_agent("CartPole-v1", memory="gru"), make, episodes=40, **how)
+        assert found.lengths[:12] == (19, 20, 17, 14, 15, 10, 14, 13, 21, 26, 27, 13)
+
+    @pytest.mark.parametrize("native", [True, False])
+    def test_continuous_actions_and_a_limit(self, native):
+        make = env_maker(EnvConfig(env="Pendulum-v1", max_episode_steps=60), native=native)
+        found = evaluate_agent(classic_agent("Pendulum-v1"), make, episodes=40, num_envs=9, seed=4, max_steps=50)
+        assert found.returns[:3] == pytest.approx((-396.9863628486844, -323.4191511363891, -351.1947666374251), 1e-4)
+        assert found.cut == 40
+
+    @pytest.mark.parametrize(
+        ("world", "max_steps", "returns", "lengths"),
+        [
+            ("RandomWorld", None, (19 / 3, 15.0, 44 / 3, 19.0, 6.0, 15.0), (6, 7, 7, 7, 6, 7)),
+            ("Latecomer", 3, (17 / 3,) * 6, (3,) * 6),
+        ],
+    )
+    def test_several_agents(self, world, max_steps, returns, lengths):
+        one = getattr(parallel_worlds, world)()
+        own = agent_for(one.observation_space("a"), one.action_space("a"), memory="gru")
+        make = env_maker(EnvConfig(env=f"pettingzoo:{parallel_worlds.__file__}:{world}"))
+        how = {"num_envs": 4, "seed": 1, "deterministic": False, "max_steps": max_steps}
+        found = evaluate_agent(own, make, episodes=25, **how)
+        assert found.returns[:6] == pytest.approx(returns)
+        assert found.lengths[:6] == lengths
 
 
 class TestAgent:

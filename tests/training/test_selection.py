@@ -8,9 +8,10 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 import surefoot
+from surefoot.envs.playing import Abandoned
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.training.config.resolve import resolve
-from surefoot.training.evaluation.evaluate import Abandoned, Evaluation
+from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.loop.selection import Selection
 
 QUIET = {"progress": False, "eval_episodes": 3, "preset": "none", "seed": 2, "num_envs": 4, "rollout_length": 64}

@@ -15,10 +15,11 @@ import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.api import Run, evaluate_run, resume
 from surefoot.cli.main import main
+from surefoot.envs.playing import Abandoned
 from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory
 from surefoot.training.config.resolve import RunConfig
-from surefoot.training.evaluation.evaluate import Abandoned, Evaluation
+from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.life import session
 from surefoot.training.life.session import Interrupted
 from surefoot.training.loop import target

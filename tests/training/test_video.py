@@ -19,10 +19,11 @@ from gymnasium import spaces
 
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import EnvError, SurefootError, UsageError
-from surefoot.training.evaluation import evaluate, video
+from surefoot.training.evaluation import evaluate, headless
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.evaluation.evaluate import evaluate_agent
-from surefoot.training.evaluation.video import go_headless, record
+from surefoot.training.evaluation.headless import go_headless
+from surefoot.training.evaluation.video import record
 from tests.building import make_policy
 from tests.helpers import NoiseEnv, ScriptedEnv
 
@@ -133,6 +134,11 @@ class TestOneAgent:
             env.reset(seed=derive_seed(3, "eval", episode))
             assert distance(frames[index], env.render()) < 0.5
             env.close()
+
+    def test_returns_are_those_of_earlier_versions(self, agent, path):
+        found = record({"agent": agent}, Untimely, path, episodes=3, seed=5)
+        assert found.returns["agent"] == pytest.approx([-0.09017271121506631, 5.213865992829298, 3.726094251594053])
+        assert found.frames == 18
 
     def test_every_player_opens_it(self, agent, path):
         record({"agent": agent}, PaintedEnv, path)
@@ -445,7 +451,7 @@ class TestHeadless:
         for name in (*self.NAMES, "DISPLAY", "WAYLAND_DISPLAY"):
             monkeypatch.setenv(name, "")  # so that what go_headless sets is taken back
             monkeypatch.delenv(name)
-        monkeypatch.setattr(video, "find_library", lambda name: f"lib{name}.so.1")
+        monkeypatch.setattr(headless, "find_library", lambda name: f"lib{name}.so.1")
 
     def chosen(self):
         go_headless()
@@ -460,7 +466,7 @@ class TestHeadless:
         assert self.chosen() == (None, None, None)
 
     def test_mujoco_is_not_told_to_use_an_egl_that_is_not_there(self, monkeypatch):
-        monkeypatch.setattr(video, "find_library", lambda name: None)
+        monkeypatch.setattr(headless, "find_library", lambda name: None)
         assert self.chosen() == ("dummy", "dummy", None)
 
     def test_the_users_choice_stays(self, monkeypatch):

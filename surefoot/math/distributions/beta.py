@@ -46,10 +46,6 @@ class Beta:
         x, y = _gamma(1.0 + F.softplus(params.double()), noise).chunk(2, dim=-1)
         return (x / (x + y)).clamp(BETA_EDGE, 1.0 - BETA_EDGE).to(params.dtype)
 
-    def sample(self, noise: Tensor) -> Tensor:
-        x, y = _gamma(torch.cat([self.alpha, self.beta], dim=-1), noise).chunk(2, dim=-1)
-        return (x / (x + y)).clamp(BETA_EDGE, 1.0 - BETA_EDGE).to(self.dtype)
-
     def mode(self) -> Tensor:
         """(α − 1)/(α + β − 2); ½ where both are 1 and nothing is likelier."""
         total = self.alpha_less_1 + self.beta_less_1

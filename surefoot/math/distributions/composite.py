@@ -47,10 +47,6 @@ class Composite:
         """A distribution of the same kind from stored parameters."""
         return Composite(params, self.parts)
 
-    def sample(self, noise: Tensor) -> Tensor:
-        pairs = zip(self.parts, self.distributions, strict=True)
-        return torch.cat([part.column(d.sample(noise[..., part.noise])) for part, d in pairs], dim=-1)
-
     def mode(self) -> Tensor:
         pairs = zip(self.parts, self.distributions, strict=True)
         return torch.cat([part.column(d.mode()) for part, d in pairs], dim=-1)

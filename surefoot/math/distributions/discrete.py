@@ -44,9 +44,6 @@ class Categorical:
         """argmax(logits + Gumbel) is a sample of softmax(logits)."""
         return (params + noise).argmax(dim=-1)
 
-    def sample(self, noise: Tensor) -> Tensor:
-        return self.draw(self.log_probs, noise)
-
     def mode(self) -> Tensor:
         return self.log_probs.argmax(dim=-1)
 
@@ -94,9 +91,6 @@ class MultiCategorical:
         """argmax(logits + Gumbel) of each variable."""
         return MultiCategorical._table(params + noise, sizes).argmax(dim=-1)
 
-    def sample(self, noise: Tensor) -> Tensor:
-        return (self.log_probs + self._table(noise, self.sizes)).argmax(dim=-1)
-
     def mode(self) -> Tensor:
         return self.log_probs.argmax(dim=-1)
 
@@ -134,9 +128,6 @@ class Bernoulli:
     def draw(params: Tensor, noise: Tensor) -> Tensor:
         """logit + logistic > 0 with probability σ(logit)."""
         return (params + noise > 0.0).to(torch.int64)
-
-    def sample(self, noise: Tensor) -> Tensor:
-        return self.draw(self.logits, noise)
 
     def mode(self) -> Tensor:
         return (self.logits > 0.0).to(torch.int64)

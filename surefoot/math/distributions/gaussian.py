@@ -43,9 +43,6 @@ class DiagGaussian:
         mean, log_std = params.chunk(2, dim=-1)
         return mean + log_std.exp() * noise
 
-    def sample(self, noise: Tensor) -> Tensor:
-        return self.mean + self.log_std.exp() * noise
-
     def mode(self) -> Tensor:
         return self.mean
 
@@ -93,9 +90,6 @@ class TanhGaussian:
     @staticmethod
     def draw(params: Tensor, noise: Tensor) -> Tensor:
         return DiagGaussian.draw(params, noise)
-
-    def sample(self, noise: Tensor) -> Tensor:
-        return self.gaussian.sample(noise)
 
     def mode(self) -> Tensor:
         """The mean of u: the median of a, as the density of a may have its peaks at the bounds."""

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.masks import MaskReader, Source, has_method, method_of
 from surefoot.errors import NonFiniteError, UsageError
+from surefoot.math.distributions import Bernoulli, Categorical, MultiCategorical
 from surefoot.spaces.masks import ActionMasks
+from surefoot.text import one_line
+from surefoot.types import Context
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -31,6 +35,13 @@ class Agent:
         self._readers: dict[Source, MaskReader] = {}
         self._matrix: Tensor | None = None  # of state-dependent exploration, while it is held
         self._held = 0  # for so many steps
+
+    def __repr__(self) -> str:
+        policy = self.policy
+        size = sum(parameter.numel() for parameter in policy.parameters())
+        memory = "" if policy.memory is None else f", {policy.config.memory} memory"
+        seen, done = short_space(policy.layout.space), short_space(policy.action_space)
+        return f"Agent({seen} → {done}, {size:,} parameters{memory})"
 
     def predict(
         self,
@@ -75,27 +86,80 @@ class Agent:
     ) -> tuple[Array, Array | None]:
         """Raw actions and the new memory for rows of the policy's layout. `begins`: whose episode begins, if known."""
         policy = self.policy
-        device = next(policy.parameters()).device
         with own_modes(gradients=False), policy.uncompiled():
-            inputs = policy.normalize(torch.from_numpy(np.ascontiguousarray(rows)).to(device))
-            before = start = None
-            if memory is not None:
-                before = torch.from_numpy(memory).to(device)
-                start = torch.zeros(len(rows), dtype=torch.bool, device=device)
-            if not deterministic:
-                params, action, after = policy.act(inputs, self._noise(len(rows), begins), before, start)
-            else:
-                if before is None or start is None:
-                    params, after = policy.action_params(inputs), None
-                else:
-                    params, after = policy.step(inputs, before, start)
+            inputs, before, start = self._inputs(rows, memory)
+            if deterministic:
+                params, after = self._params(inputs, before, start)
                 action = policy.actions.distribution(params).mode()
-            if not bool(params.isfinite().all()):
-                raise NonFiniteError(
-                    "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
-                    "what float32 holds, or the observation is not finite"
-                )
+            else:
+                params, action, after = policy.act(inputs, self._noise(len(rows), begins), before, start)
+            _require_finite(params)
             return action.cpu().numpy(), None if after is None else after.cpu().numpy()
+
+    def value(
+        self, observation: Any, state: Array | None = None, episode_start: Any = None, action_masks: Any = None
+    ) -> Any:
+        """V(s) of one observation (a float) or of a batch (an array): the return that the critic expects from there.
+
+        It counts rewards as the run learned from them: discounted, and scaled where the run scales or normalises them.
+        The arguments are those of `predict`; `state` is what was remembered before the observation.
+        """
+        if not self.policy.has_critic:
+            raise UsageError(
+                "this policy has no critic, so there is no V(s); train with an algorithm that has one, such as ppo"
+            )
+        rows, single = self._rows(observation, action_masks)
+        with own_modes(gradients=False), self.policy.uncompiled():
+            inputs, before, start = self._inputs(rows, self._memory(state, episode_start, len(rows)))
+            context = None if before is None or start is None else Context(start[None], before)
+            value = self.policy.value(inputs, context)
+            _require_finite(value)
+        return float(value[0]) if single else value.cpu().numpy()
+
+    def probabilities(
+        self, observation: Any, state: Array | None = None, episode_start: Any = None, action_masks: Any = None
+    ) -> Any:
+        """π(a|s) of one observation or of a batch, `[..., choices]`; the arguments are those of `predict`.
+
+        For `MultiDiscrete` a list with one such array for each variable, for `MultiBinary` the probability of each 1.
+        """
+        rows, single = self._rows(observation, action_masks)
+        with own_modes(gradients=False), self.policy.uncompiled():
+            params, _ = self._params(*self._inputs(rows, self._memory(state, episode_start, len(rows))))
+            _require_finite(params)
+            found = self._chances(params)
+        if isinstance(found, list):
+            return [chances[0] if single else chances for chances in found]
+        return found[0] if single else found
+
+    def _chances(self, params: Tensor) -> Array | list[Array]:
+        distribution, space = self.policy.actions.distribution(params), self.policy.action_space
+        if isinstance(distribution, Categorical):
+            return distribution.log_probs.exp().cpu().numpy()
+        if isinstance(distribution, MultiCategorical):
+            tables = distribution.log_probs.exp().cpu().numpy()  # [n, K, largest size]
+            return [tables[:, index, :size] for index, size in enumerate(distribution.sizes)]
+        if isinstance(distribution, Bernoulli):
+            return distribution.log_one.exp().reshape(len(params), *(space.shape or ())).cpu().numpy()
+        raise UsageError(
+            "probabilities are for Discrete, MultiDiscrete and MultiBinary actions, and these are "
+            f"{short_space(space)}; predict(obs) gives the greedy action, predict(obs, deterministic=False) a drawn one"
+        )
+
+    def _inputs(self, rows: Array, memory: Array | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """(what the policy takes in, its memory, where that begins anew: nowhere)."""
+        device = next(self.policy.parameters()).device
+        inputs = self.policy.normalize(torch.from_numpy(np.ascontiguousarray(rows)).to(device))
+        if memory is None:
+            return inputs, None, None
+        start = torch.zeros(len(rows), dtype=torch.bool, device=device)
+        return inputs, torch.from_numpy(memory).to(device), start
+
+    def _params(self, inputs: Tensor, before: Tensor | None, start: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """(parameters of π, the new memory)."""
+        if before is None or start is None:
+            return self.policy.action_params(inputs), None
+        return self.policy.step(inputs, before, start)
 
     def _noise(self, count: int, begins: Array | None) -> Noise:
         noise, before = self.policy.noise(1, count, self.generator)[0], self._matrix
@@ -150,3 +214,22 @@ class Agent:
         if mask is not None or not layout.mask_size or layout.mask_in_obs:
             return mask
         return np.ones(layout.mask_size if count is None else (count, layout.mask_size), np.bool_)
+
+
+def _require_finite(outputs: Tensor) -> None:
+    if not bool(outputs.isfinite().all()):
+        raise NonFiniteError(
+            "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
+            "what float32 holds, or the observation is not finite"
+        )
+
+
+def short_space(space: spaces.Space[Any]) -> str:
+    """A space in a word or two, without its bounds."""
+    if isinstance(space, spaces.Box):
+        return f"Box{space.shape}"
+    if isinstance(space, spaces.Dict):
+        return f"Dict({', '.join(space.spaces)})"
+    if isinstance(space, spaces.Tuple):
+        return f"Tuple({', '.join(short_space(part) for part in space.spaces)})"
+    return one_line(str(space), 40)

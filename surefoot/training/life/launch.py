@@ -28,7 +28,7 @@ from surefoot.training.build.own_encoders import load_encoder
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import TrainConfig, locate_checkpoint, resolve, to_toml
 from surefoot.training.config.unused import check_timeout
-from surefoot.training.evaluation.video import go_headless
+from surefoot.training.evaluation.headless import go_headless
 from surefoot.training.life.horizon import set_horizon
 from surefoot.training.life.session import MakeEnv, Session, evaluation_factory, greeting, no_way_out, say
 from surefoot.training.life.trust import Trust, needs_trust, require_trust, sign

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.backends import backend_of
+from surefoot.envs.playing import Abandoned
 from surefoot.errors import GoneError, SurefootError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import locks
 from surefoot.runs.directory import shell_path
 from surefoot.text import print
 from surefoot.training.config.resolve import MEMORY
-from surefoot.training.evaluation.evaluate import Abandoned, Evaluation, env_maker, evaluate_agent
+from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
+from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.life.crash import write_crash
 from surefoot.training.life.signals import Interrupted, complain, signals_handled
 from surefoot.training.reports.loggers import FileLog, OnlyOriginal, TensorBoardLog, VideoLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surefoot.training.evaluation.evaluate import Abandoned
+from surefoot.envs.playing import Abandoned
 from surefoot.training.loop.selection import as_row
 
 if TYPE_CHECKING:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.seeds import derive_seed
 from surefoot.schema import Number, Optional, Record, Row, Shape, Whole
-from surefoot.training.evaluation.evaluate import Evaluation, evaluate_agent
+from surefoot.training.evaluation.evaluate import evaluate_agent
 
 if TYPE_CHECKING:
     from surefoot.training.config.resolve import RunConfig
     from surefoot.training.evaluation.agent import Agent
+    from surefoot.training.evaluation.evaluate import MakeEnv
+    from surefoot.training.evaluation.result import Evaluation
 
 
 class Selection:
@@ -21,7 +23,7 @@ class Selection:
     would be reported too high.
     """
 
-    def __init__(self, config: RunConfig, run_seed: int, make: Callable[[], Any] | None = None) -> None:
+    def __init__(self, config: RunConfig, run_seed: int, make: MakeEnv | None = None) -> None:
         self.every, self.episodes, self.max_steps = config.eval_every, config.selection_episodes, config.eval_max_steps
         self.seed, self.make = derive_seed(run_seed, "selection"), make
         self.next_step, self.last_step = self.every or 0, 0

@@ -9,11 +9,13 @@ import numpy as np
 
 from surefoot.envs.seeds import derive_seed
 from surefoot.schema import Flag, Items, Number, Optional, Record, Row, Shape, Whole
-from surefoot.training.evaluation.evaluate import Evaluation, evaluate_agent
+from surefoot.training.evaluation.evaluate import evaluate_agent
+from surefoot.training.evaluation.result import Evaluation
 
 if TYPE_CHECKING:
     from surefoot.training.config.resolve import RunConfig
     from surefoot.training.evaluation.agent import Agent
+    from surefoot.training.evaluation.evaluate import MakeEnv
 
 FEW = 10  # training episodes that are looked at, and evaluation episodes that are played at first
 TRIES = 10  # there are at least so many over the whole run, whatever the training returns say
@@ -32,7 +34,7 @@ class Target:
     run but is not what the run reports: that is the final evaluation, on episodes that nothing was decided by.
     """
 
-    def __init__(self, config: RunConfig, run_seed: int, make: Callable[[], Any] | None = None) -> None:
+    def __init__(self, config: RunConfig, run_seed: int, make: MakeEnv | None = None) -> None:
         self.wanted, self.run_seed, self.make = config.target_return, run_seed, make
         self.episodes, self.max_steps = config.eval_episodes, config.eval_max_steps
         self.interval = max(1, config.total_steps // TRIES)

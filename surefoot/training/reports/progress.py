@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from surefoot.training.evaluation.evaluate import Evaluation
+    from surefoot.training.evaluation.result import Evaluation
     from surefoot.training.trainer import Trainer
 
 LINE_SECONDS = 2.0  # between plain lines

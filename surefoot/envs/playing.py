@@ -1,0 +1,163 @@
+"""Whole episodes, played to their end: the one loop behind evaluation, selection, the target, videos and the doctor.
+
+What differs between them is handed in: the envs (Gymnasium's, native ones, those of several agents, the doctor's), what
+acts (a policy, chance, a list of actions), and, as whoever iterates, what looks on (returns, frames, findings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+from surefoot.types import EpisodeEnvs
+
+if TYPE_CHECKING:
+    from surefoot.types import Actions, Array, Step
+
+E = TypeVar("E", bound=EpisodeEnvs)
+E_contra = TypeVar("E_contra", bound=EpisodeEnvs, contravariant=True)
+
+
+class Actor(Protocol[E_contra]):
+    """Chooses actions."""
+
+    def act(self, envs: E_contra, rows: Array, begins: Array) -> Actions:
+        """The actions of these rows of the envs; `begins` says for which of them an episode begins."""
+        ...
+
+
+class Abandoned(Exception):
+    """Playing was to stop before all episodes had ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An episode that is over. `total`: the undiscounted sum of its rewards, or the mean of its agents' sums."""
+
+    number: int
+    total: float
+    length: int
+    cut: bool  # by the limit on its steps; the env itself would have gone on
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step of the envs, or a beginning of episodes, where `step` is None."""
+
+    step: Step | None
+    ended: Sequence[Played]
+    returns: Array  # [N] of the open episodes so far, by row
+    lengths: Array  # [E] the same, by env
+
+
+def play(
+    envs: E,
+    actor: Actor[E],
+    episodes: Sequence[int],
+    *,
+    limit: int,
+    abandon: Callable[[], bool] = lambda: False,
+) -> Iterator[Turn]:
+    """Play the episodes with these numbers. Env k of n plays `episodes` k, k + n, k + 2n, …, so short ones get no
+    preference. An episode that reaches `limit` steps is cut.
+
+    A turn is yielded before the next one begins: an ended episode can still be looked at. `abandon` is asked before
+    every step; once it says yes, `Abandoned` is raised.
+    """
+    book = _Book(envs, episodes, limit)
+    begin = [place for place in range(book.places) if book.has(place)]
+    while True:
+        for place in begin:
+            book.begin(place)
+        if begin:
+            yield Turn(None, (), book.returns, book.lengths)
+        active = book.active()
+        rows = np.flatnonzero(active)
+        if not rows.size:
+            return
+        if abandon():
+            raise Abandoned
+        actions = actor.act(envs, rows, book.begins[rows])
+        step = envs.step(spread(actions, rows, envs.num_envs), active)
+        ended = book.add(step, active, rows)
+        yield Turn(step, [book.played(place) for place in ended], book.returns, book.lengths)
+        begin = [place for place in ended if book.follow(place)]
+
+
+def finished(turns: Iterator[Turn]) -> Iterator[Played]:
+    """Only the episodes, in the order in which they ended."""
+    for turn in turns:
+        yield from turn.ended
+
+
+class _Book:
+    """Which episode each env plays, and what has come of it so far."""
+
+    def __init__(self, envs: EpisodeEnvs, episodes: Sequence[int], limit: int) -> None:
+        self.envs, self.episodes, self.limit = envs, episodes, limit
+        self.width = envs.num_agents
+        self.places = envs.num_envs // self.width
+        self.turn = list(range(self.places))  # by env, which of the episodes it plays
+        self.open = np.zeros(self.places, np.bool_)
+        self.late = np.zeros(self.places, np.bool_)
+        self.lengths = np.zeros(self.places, np.int64)
+        self.returns = np.zeros(envs.num_envs)
+        self.joined = np.zeros(envs.num_envs, np.bool_)  # rows that have been part of the open episode
+        self.begins = np.zeros(envs.num_envs, np.bool_)  # rows that have not acted in it
+
+    def rows(self, place: int) -> slice:
+        return slice(place * self.width, (place + 1) * self.width)
+
+    def has(self, place: int) -> bool:
+        return self.turn[place] < len(self.episodes)
+
+    def begin(self, place: int) -> None:
+        rows = self.rows(place)
+        self.envs.begin(place, self.episodes[self.turn[place]])
+        self.returns[rows], self.lengths[place], self.open[place] = 0.0, 0, True
+        self.joined[rows] = self.begins[rows] = self.envs.acting[rows]
+
+    def follow(self, place: int) -> bool:
+        """On to the env's next episode, if there is one."""
+        self.turn[place] += self.places
+        self.open[place] = False
+        return self.has(place)
+
+    def active(self) -> Array:
+        """[N] bool: the rows that act next."""
+        return self.envs.acting & (self.open if self.width == 1 else np.repeat(self.open, self.width))
+
+    def add(self, step: Step, active: Array, rows: Array) -> list[int]:
+        """What a step brought; the envs whose episodes are over with it."""
+        acting = self.envs.acting
+        self.returns[rows] += step.reward[rows]
+        self.lengths[self.open] += 1
+        self.begins = acting & ~active  # agents may come in later than their env begins
+        self.joined |= acting
+        goes_on = acting if self.width == 1 else acting.reshape(self.places, self.width).any(1)
+        self.late = goes_on & (self.lengths >= self.limit)
+        over: list[int] = np.flatnonzero(self.open & (self.late | ~goes_on)).tolist()
+        return over
+
+    def played(self, place: int) -> Played:
+        rows = self.rows(place)
+        total = float(np.mean(self.returns[rows][self.joined[rows]]))
+        number = self.episodes[self.turn[place]]
+        return Played(number, total, int(self.lengths[place]), bool(self.late[place]))
+
+
+def spread(actions: Actions, rows: Array, size: int) -> Actions:
+    """The actions of some rows as those of all: the others', which nobody looks at, are zero or None."""
+    if len(rows) == size:
+        return actions
+    if isinstance(actions, np.ndarray):
+        sent = np.zeros((size, *actions.shape[1:]), actions.dtype)
+        sent[rows] = actions
+        return sent
+    each: list[object] = [None] * size
+    for row, action in zip(rows.tolist(), actions, strict=True):
+        each[row] = action
+    return each

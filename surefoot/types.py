@@ -249,8 +249,8 @@ class LossSpec:
     It must say what the algorithm's own `loss` computes; a test holds the two together.
     """
 
-    surrogate: str  # of a sample: "log_prob" log π·Â, "ratio" r·Â, "clip" min(r·Â, clip(r)·Â), "none"
-    clip_ratio: float = 0.0
+    surrogate: str  # of a sample: "log_prob" log π·Â, "ratio" r·Â, "clip" min(r·Â, clip(r)·Â), "spo", "none"
+    clip_ratio: float = 0.0  # ε of "clip" and of "spo", r·Â − |Â|·(r − 1)²/(2ε)
     kl_coef: float = 0.0  # β, of the exact KL(old‖new)
     value_coef: float = 0.0
     value_loss: str = "mse"

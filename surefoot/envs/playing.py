@@ -7,8 +7,7 @@ acts (a policy, chance, a list of actions), and, as whoever iterates, what looks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,8 +32,7 @@ class Abandoned(Exception):
     """Playing was to stop before all episodes had ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
+class Played(NamedTuple):
     """An episode that is over. `total`: the undiscounted sum of its rewards, or the mean of its agents' sums."""
 
     number: int
@@ -43,8 +41,7 @@ class Played:
     cut: bool  # by the limit on its steps; the env itself would have gone on
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """One step of the envs, or a beginning of episodes, where `step` is None."""
 
     step: Step | None
@@ -70,9 +67,8 @@ def play(
     book = _Book(envs, episodes, limit)
     begin = [place for place in range(book.places) if book.has(place)]
     while True:
-        for place in begin:
-            book.begin(place)
         if begin:
+            book.begin(begin)
             yield Turn(None, (), book.returns, book.lengths)
         active = book.active()
         rows = np.flatnonzero(active)
@@ -108,16 +104,21 @@ class _Book:
         self.joined = np.zeros(envs.num_envs, np.bool_)  # rows that have been part of the open episode
         self.begins = np.zeros(envs.num_envs, np.bool_)  # rows that have not acted in it
 
-    def rows(self, place: int) -> slice:
-        return slice(place * self.width, (place + 1) * self.width)
+    def _by_row(self, places: Array) -> Array:
+        """[E] of envs as [N] of their rows."""
+        return places if self.width == 1 else np.repeat(places, self.width)
 
     def has(self, place: int) -> bool:
         return self.turn[place] < len(self.episodes)
 
-    def begin(self, place: int) -> None:
-        rows = self.rows(place)
-        self.envs.begin(place, self.episodes[self.turn[place]])
-        self.returns[rows], self.lengths[place], self.open[place] = 0.0, 0, True
+    def begin(self, places: list[int]) -> None:
+        for place in places:
+            self.envs.begin(place, self.episodes[self.turn[place]])
+        begun = np.zeros(self.places, np.bool_)
+        begun[places] = True
+        self.lengths[begun], self.open[begun] = 0, True
+        rows = self._by_row(begun)
+        self.returns[rows] = 0.0
         self.joined[rows] = self.begins[rows] = self.envs.acting[rows]
 
     def follow(self, place: int) -> bool:
@@ -128,7 +129,7 @@ class _Book:
 
     def active(self) -> Array:
         """[N] bool: the rows that act next."""
-        return self.envs.acting & (self.open if self.width == 1 else np.repeat(self.open, self.width))
+        return self.envs.acting & self._by_row(self.open)
 
     def add(self, step: Step, active: Array, rows: Array) -> list[int]:
         """What a step brought; the envs whose episodes are over with it."""
@@ -143,10 +144,12 @@ class _Book:
         return over
 
     def played(self, place: int) -> Played:
-        rows = self.rows(place)
+        number, length = self.episodes[self.turn[place]], int(self.lengths[place])
+        if self.width == 1:
+            return Played(number, float(self.returns[place]), length, bool(self.late[place]))
+        rows = slice(place * self.width, (place + 1) * self.width)
         total = float(np.mean(self.returns[rows][self.joined[rows]]))
-        number = self.episodes[self.turn[place]]
-        return Played(number, total, int(self.lengths[place]), bool(self.late[place]))
+        return Played(number, total, length, bool(self.late[place]))
 
 
 def spread(actions: Actions, rows: Array, size: int) -> Actions:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
 from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.group import ALONE, Group
 from surefoot.engine.timing import PhaseTimer
 from surefoot.math.operations import OPERATIONS, Operations
 
@@ -87,6 +88,7 @@ class LearnerOptions:
     generator: torch.Generator  # shuffles
     threads: int | Literal["auto"] = 1
     samples: int = 256  # of one gradient step, about: for measuring which number of threads is fastest
+    group: Group = ALONE  # with whom gradients are shared
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ class NativeLearner(Learner):
             epochs,
             minibatches,
             normalize=normalize,
+            reduce=None if self.group.size == 1 else lambda gradient: self.share(torch.from_numpy(gradient)),
         )
         return found, first
 

@@ -44,6 +44,7 @@ def make_learner(kind: type[Learner], policy: ActorCritic, algorithm: Learns, op
         policy,
         config,
         options.generator,
+        group=options.group,
         train_actor=algorithm.train_actor,
         critic_learning_rate=config.critic_learning_rate if isinstance(config, CriticRateConfig) else None,
         adaptive_kl=config.adaptive_kl if isinstance(config, AdaptiveRateConfig) else None,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from surefoot.engine.config import Minibatches, count_minibatches
 from surefoot.engine.contract import Threads
+from surefoot.engine.group import ALONE, Group
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.flat import FlatParameters
@@ -63,11 +64,13 @@ class Learner:
         config: GradientConfig,
         generator: torch.Generator,
         *,
+        group: Group = ALONE,
         train_actor: bool = True,
         critic_learning_rate: float | None = None,
         adaptive_kl: float | None = None,
     ) -> None:
         self.policy, self.config, self.generator, self.adaptive_kl = policy, config, generator, adaptive_kl
+        self.group = group
         self.flat = FlatParameters(policy)
         self.first_trained = 0 if train_actor else self.flat.actor_size
         self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
@@ -125,11 +128,17 @@ class Learner:
         self.flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         gradient = self.flat.gradient[self.first_trained :]
+        if self.group.size > 1:
+            self.share(gradient)
         norm = torch.linalg.vector_norm(gradient)
         if self.config.max_grad_norm is not None:
             gradient.mul_((self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
         return norm  # type: ignore[no-any-return]
+
+    def share(self, gradient: Tensor) -> None:
+        """The mean over all processes in the place of this one's gradient."""
+        self.group.sum_(gradient).div_(self.group.size)
 
     def epochs(
         self,

@@ -1,0 +1,37 @@
+"""Several processes that learn as one: the only place that will know of them. A run of one process is `ALONE`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Group(Protocol):
+    """The processes of a run, each with its share of the envs."""
+
+    size: int
+
+    def sum_(self, numbers: Tensor) -> Tensor:
+        """The sum over all processes, in a fixed order, in the place of each one's own numbers."""
+        ...
+
+    def agree(self, value: float) -> float:
+        """One value for all, so that every process decides alike: that of the first."""
+        ...
+
+
+class Alone:
+    """One process: nothing is exchanged."""
+
+    size = 1
+
+    def sum_(self, numbers: Tensor) -> Tensor:
+        return numbers
+
+    def agree(self, value: float) -> float:
+        return value
+
+
+ALONE = Alone()

@@ -17,11 +17,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
 from numbers import Real
-from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, NewType, TypeVar, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
+from surefoot.schedules import Schedule, as_schedule
 
 T = TypeVar("T")
+SettingsT = TypeVar("SettingsT", bound="Settings")
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
 Seconds = NewType("Seconds", float)  # a duration; people write it as 2h, 90m, 1h30m, 45s
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -58,11 +60,38 @@ def setting(
 class Settings:
     """Base of every config: values are coerced to their declared type and checked when the object is made."""
 
+    may_change: ClassVar[bool] = False  # numbers may be schedules; whoever uses them asks `at`
+
     def __post_init__(self) -> None:
         for field in options(type(self)):
             value = coerce(field.name, getattr(self, field.name), field.type)
             object.__setattr__(self, field.name, value)
             field.check(value)
+            if isinstance(value, Schedule) and not self.may_change:
+                raise UsageError(f"{field.name}={value} changes over the run, but this setting cannot; give one number")
+        self._check_schedules()
+
+    def at(self: SettingsT, remaining: float) -> SettingsT:
+        """As they are where this share of the run is still ahead: every schedule is a plain number.
+
+        `x_schedule = "linear"` is short for `x` falling to zero.
+        """
+        now = {
+            name: value.at(remaining) if isinstance(value, Schedule) else value * remaining
+            for name, value in vars(self).items()
+            if isinstance(value, Schedule) or vars(self).get(f"{name}_schedule") == "linear"
+        }
+        if not now:
+            return self
+        made = object.__new__(type(self))
+        vars(made).update(vars(self) | now)  # checked already; `replace` would check again in every update
+        return made
+
+    def _check_schedules(self) -> None:
+        """No setting has two."""
+        for name, value in vars(self).items():
+            if isinstance(value, Schedule) and vars(self).get(f"{name}_schedule", "constant") != "constant":
+                raise UsageError(f"{name}={value} is a schedule already; leave {name}_schedule=constant")
 
     def as_dict(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -89,6 +118,9 @@ class Option:
 
     def check(self, value: Any) -> None:
         numbers = value if isinstance(value, tuple) else (value,)
+        if isinstance(value, Schedule):
+            for _, number in value.points:
+                self._check_end(value, number)
         for number in numbers:
             if isinstance(number, bool) or not isinstance(number, (int, float)):
                 continue
@@ -102,6 +134,14 @@ class Option:
                 raise UsageError(f"{self.name}={value} is too small; it must be greater than {self.above:g}")
             if self.high is not None and number > self.high:
                 raise UsageError(f"{self.name}={value} is too large; it must be at most {self.high:g}")
+
+    def _check_end(self, schedule: Schedule, number: float) -> None:
+        """What a schedule passes through; a bound that is excluded may be where it ends."""
+        low = self.above if self.low is None else self.low
+        if not math.isfinite(number) or (low is not None and number < low):
+            raise UsageError(f"{self.name}={schedule} passes through {number:g}, which is too small or no number")
+        if self.high is not None and number > self.high:
+            raise UsageError(f"{self.name}={schedule} passes through {number:g}; it must be at most {self.high:g}")
 
 
 def options(config: type[Settings]) -> tuple[Option, ...]:
@@ -134,6 +174,8 @@ def unwrap_optional(hint: Any) -> tuple[Any, bool]:
 def coerce(name: str, value: Any, hint: Any) -> Any:
     """`value` as the type `hint`, from Python, TOML or a command-line string; UsageError naming the key otherwise."""
     inner, optional = unwrap_optional(hint)
+    if inner is float and (schedule := as_schedule(name, value)) is not None:
+        return schedule
     if hasattr(value, "tolist"):  # a NumPy scalar or array
         value = value.tolist()
     if optional and value in (None, "none", ["none"]):

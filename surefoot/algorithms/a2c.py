@@ -40,10 +40,10 @@ class A2C(Base[Config]):
     config_type = Config
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        return estimate(rollout, self.config, operations)
+        return estimate(rollout, self.config.at(rollout.remaining), operations)
 
     def terms(self, remaining: float) -> Loss:
-        return joint_loss(LOG_PROB, self.config)
+        return joint_loss(LOG_PROB, self.config.at(remaining))
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         loss, minibatch = self.current_loss(rollout.remaining), self.config.normalize_advantage == "minibatch"

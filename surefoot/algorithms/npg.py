@@ -67,16 +67,17 @@ class NPG(Base[Config]):
     train_actor = False
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        return estimate(rollout, self.config, operations)
+        return estimate(rollout, self.config.at(rollout.remaining), operations)
 
     def terms(self, remaining: float) -> Loss:
-        return Loss(RATIO, entropy_coef=self.config.entropy_coef)
+        return Loss(RATIO, entropy_coef=self.config.at(remaining).entropy_coef)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+        config = self.config.at(rollout.remaining)
         batch, loss = self.estimate(rollout, learner.operations), self.terms(rollout.remaining)
         with learner.all_or_nothing():
-            step, predicted = learner.natural_step(loss, batch, self.config)
+            step, predicted = learner.natural_step(loss, batch, config)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             learner.flat.actor.add_(step)
-            history = learner.fit_value(critic_loss(self.config), batch, self.config)
+            history = learner.fit_value(critic_loss(config), batch, config)
             return learner.summarize(batch, history, once)

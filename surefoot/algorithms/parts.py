@@ -159,8 +159,3 @@ def joint_loss(
 def critic_loss(config: CriticConfig) -> Loss:
     """L_V alone."""
     return Loss(None, value_coef=1.0, value_loss=config.value_loss, value_clip=config.value_clip)
-
-
-def scheduled(value: float, schedule: Schedule, remaining: float) -> float:
-    """`value`, or `value` falling linearly to zero with the share of the training that remains."""
-    return value * remaining if schedule == "linear" else value

@@ -21,7 +21,6 @@ from surefoot.algorithms.parts import (
     Schedule,
     estimate,
     joint_loss,
-    scheduled,
 )
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
 from surefoot.engine.losses import Loss, Surrogate, ratio_of
@@ -62,12 +61,13 @@ class PPOClip(Base[Config]):
     config_type = Config
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        return estimate(rollout, self.config, operations)
+        return estimate(rollout, self.config.at(rollout.remaining), operations)
 
     def terms(self, remaining: float) -> Loss:
-        epsilon = scheduled(self.config.clip_ratio, self.config.clip_ratio_schedule, remaining)
-        return joint_loss(CLIP, self.config, epsilon, metrics=("approx_kl", "clip_fraction"))
+        config = self.config.at(remaining)
+        return joint_loss(CLIP, config, config.clip_ratio, metrics=("approx_kl", "clip_fraction"))
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         loss, minibatch = self.current_loss(rollout.remaining), self.config.normalize_advantage == "minibatch"
-        return learner.epochs(loss, self.estimate, rollout, self.config, normalize=minibatch)
+        config = self.config.at(rollout.remaining)
+        return learner.epochs(loss, self.estimate, rollout, config, normalize=minibatch)

@@ -53,21 +53,22 @@ class PPOPenalty(Base[Config]):
         self.state = {"kl_coef": config.kl_coef}
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        return estimate(rollout, self.config, operations)
+        return estimate(rollout, self.config.at(rollout.remaining), operations)
 
     def terms(self, remaining: float) -> Loss:
-        return joint_loss(RATIO, self.config, kl_coef=self.state["kl_coef"], metrics=("approx_kl",))
+        return joint_loss(RATIO, self.config.at(remaining), kl_coef=self.state["kl_coef"], metrics=("approx_kl",))
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         loss, minibatch = self.current_loss(rollout.remaining), self.config.normalize_advantage == "minibatch"
         used = self.state["kl_coef"]
-        metrics = learner.epochs(loss, self.estimate, rollout, self.config, normalize=minibatch)
-        self.state["kl_coef"] = self.next_kl_coef(metrics["kl"])
+        config = self.config.at(rollout.remaining)
+        metrics = learner.epochs(loss, self.estimate, rollout, config, normalize=minibatch)
+        self.state["kl_coef"] = self.next_kl_coef(metrics["kl"], config.target_kl)
         return {**metrics, "kl_coef": used}
 
-    def next_kl_coef(self, kl: float) -> float:
+    def next_kl_coef(self, kl: float, target: float) -> float:
         """β for the next update, from the exact KL of this one."""
-        beta, target = self.state["kl_coef"], self.config.target_kl
+        beta = self.state["kl_coef"]
         if kl >= 1.5 * target:
             beta *= 2.0
         elif kl <= target / 1.5:

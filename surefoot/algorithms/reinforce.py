@@ -53,11 +53,11 @@ class Reinforce(Base[Config]):
         return None if self.config.reset_each_rollout else self.config.episodes_per_env
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        returns = operations.reward_to_go(rollout.reward, rollout.done, self.config.gamma)
+        returns = operations.reward_to_go(rollout.reward, rollout.done, self.config.at(rollout.remaining).gamma)
         return flatten(rollout, returns, returns, self.config.normalize_advantage != "none")
 
     def terms(self, remaining: float) -> Loss:
-        return Loss(LOG_PROB, entropy_coef=self.config.entropy_coef)
+        return Loss(LOG_PROB, entropy_coef=self.config.at(remaining).entropy_coef)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         return learner.epochs(self.current_loss(rollout.remaining), self.estimate, rollout, ONE_PASS)

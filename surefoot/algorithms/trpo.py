@@ -42,17 +42,18 @@ class TRPO(Base[Config]):
     train_actor = False
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        return estimate(rollout, self.config, operations)
+        return estimate(rollout, self.config.at(rollout.remaining), operations)
 
     def terms(self, remaining: float) -> Loss:
-        return Loss(RATIO, entropy_coef=self.config.entropy_coef)
+        return Loss(RATIO, entropy_coef=self.config.at(remaining).entropy_coef)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         from surefoot.math.trust_region import backtrack  # not above: reading a config must not import torch
 
+        config = self.config.at(rollout.remaining)
         batch, loss = self.estimate(rollout, learner.operations), self.terms(rollout.remaining)
         with learner.all_or_nothing():
-            step, predicted = learner.natural_step(loss, batch, self.config)
+            step, predicted = learner.natural_step(loss, batch, config)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             actor = learner.flat.actor
             start, before = actor.clone(), learner.measure(loss, batch)
@@ -60,12 +61,12 @@ class TRPO(Base[Config]):
             def accept(fraction: float) -> bool:
                 actor.copy_(start).add_(step, alpha=fraction)
                 kl, gain = learner.mean_kl(batch), learner.measure(loss, batch) - before
-                return kl <= self.config.max_kl and gain > 0.0
+                return kl <= config.max_kl and gain > 0.0
 
-            fraction = backtrack(accept, self.config.backtrack_factor, self.config.backtrack_tries)
+            fraction = backtrack(accept, config.backtrack_factor, config.backtrack_tries)
             if fraction is None:
                 actor.copy_(start)
             gain = learner.measure(loss, batch) - before
-            history = learner.fit_value(critic_loss(self.config), batch, self.config)
+            history = learner.fit_value(critic_loss(config), batch, config)
             metrics = learner.summarize(batch, history, once)
         return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0}

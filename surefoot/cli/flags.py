@@ -13,6 +13,7 @@ from types import UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
+from surefoot.schedules import Schedule
 from surefoot.settings import Option, Seconds, unwrap_optional
 from surefoot.text import print
 
@@ -201,4 +202,6 @@ def format_value(value: Any) -> str:
         return f"{value:_}"
     if value == {}:
         return "nothing"
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and not isinstance(value, Schedule):
+        return f"{value:g}"
+    return "none" if value is None else str(value)

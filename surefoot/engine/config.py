@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from surefoot.errors import UsageError
+from surefoot.schedules import Schedule
 from surefoot.settings import Settings, setting
 
 Minibatches = int | Literal["auto"]
@@ -17,6 +18,8 @@ AUTO_PARTS_OF_ENVS = 4  # at most, where a memory needs whole envs: a minibatch 
 @dataclass(frozen=True, kw_only=True)
 class CollectConfig(Settings):
     """Rollouts."""
+
+    may_change = True
 
     num_envs: int = setting(
         8, "N: environments stepped together (with several agents: copies of the world).", low=1, high=1_000_000
@@ -34,7 +37,7 @@ class GradientConfig(Settings):
 
     learning_rate: float = setting(3e-4, "α of the optimizer.", above=0.0)
     learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "Linear: α falls to zero over total_steps, update by update."
+        "constant", "Linear: α falls to zero over total_steps, update by update; short for learning_rate=linear:α."
     )
     optimizer: Literal["adam", "rmsprop"] = setting("adam", "Adam (eps 1e-5) or RMSprop (α 0.99, eps 1e-5).")
     max_grad_norm: float | None = setting(
@@ -54,7 +57,8 @@ class AdaptiveRateConfig(GradientConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.adaptive_kl is not None and self.learning_rate_schedule != "constant":
+        scheduled = isinstance(self.learning_rate, Schedule) or self.learning_rate_schedule != "constant"
+        if self.adaptive_kl is not None and scheduled:
             raise UsageError("adaptive_kl sets the learning rate itself; use learning_rate_schedule=constant with it")
 
 
@@ -65,6 +69,13 @@ class CriticRateConfig(Settings):
     critic_learning_rate: float | None = setting(
         None, "α of the critic's own parameters; none: that of learning_rate.", above=0.0
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.critic_learning_rate, Schedule):
+            raise UsageError(
+                "critic_learning_rate keeps its ratio to learning_rate; give one number, schedule the other"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

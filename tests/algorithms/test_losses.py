@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from surefoot.algorithms import a2c, ppo_clip, ppo_penalty, reinforce, vpg
-from surefoot.algorithms.parts import CriticConfig, critic_loss, scheduled
+from surefoot.algorithms.parts import CriticConfig, critic_loss
 from tests.building import make_batch, make_outputs
 
 LOG2 = math.log(2.0)
@@ -66,13 +66,13 @@ def test_penalty_is_ratio_times_advantage_minus_beta_times_exact_kl():
 )
 def test_beta_doubles_at_one_and_a_half_times_the_target_and_halves_below_two_thirds(kl, factor):
     algorithm = ppo_penalty.PPOPenalty(ppo_penalty.Config(target_kl=0.01, kl_coef=1.0))
-    assert algorithm.next_kl_coef(kl) == pytest.approx(factor)
+    assert algorithm.next_kl_coef(kl, 0.01) == pytest.approx(factor)
 
 
 def test_beta_stays_within_its_bounds():
     algorithm = ppo_penalty.PPOPenalty(ppo_penalty.Config(kl_coef=1.0, kl_coef_min=0.8, kl_coef_max=1.5))
-    assert algorithm.next_kl_coef(1.0) == 1.5
-    assert algorithm.next_kl_coef(0.0) == 0.8
+    assert algorithm.next_kl_coef(1.0, 0.01) == 1.5
+    assert algorithm.next_kl_coef(0.0, 0.01) == 0.8
 
 
 @pytest.mark.parametrize(("module", "name"), [(vpg, "VPG"), (a2c, "A2C")])
@@ -125,8 +125,3 @@ def test_value_clip_takes_the_larger_loss():
 
 def test_value_clip_is_off_by_default():
     assert ppo_clip.Config().value_clip is None
-
-
-def test_linear_schedule_scales_with_what_remains():
-    assert scheduled(0.4, "linear", 0.25) == pytest.approx(0.1)
-    assert scheduled(0.4, "constant", 0.25) == 0.4

@@ -140,7 +140,7 @@ def test_more_steps_are_the_schedules_new_horizon(tmp_path, capsys):
     longer = resume(run, total_steps="3600")
     assert longer.result["total_steps"] == 3564
     said = capsys.readouterr().out
-    assert "total_steps is 3,600 from now on; it was 1,800. Linear schedules end there: " in said
+    assert "total_steps is 3,600 from now on; it was 1,800. Schedules end there: " in said
     assert "learning_rate goes on at 0.00052 instead of 4e-05" in said
     assert "clip_ratio goes on at 0.104 instead of 0.008" in said
     for row in longer.metrics:

@@ -103,7 +103,7 @@ class NativeLearner(Learner):
             rows = [torch.randperm(units, generator=self.generator, device="cpu") for _ in range(epochs)]
             order = torch.stack(rows)
         slices = [(a, b, rate * self.optimizer.rate_factor) for a, b, rate in self.optimizer.ranges]
-        optimizer = optimizer_spec(self.config.optimizer, slices, self.config.max_grad_norm)
+        optimizer = optimizer_spec(self.config.optimizer, slices, self.max_grad_norm)
         self.optimizer.steps, found, first = self.net.epochs(
             self.theta,
             self.gradient,

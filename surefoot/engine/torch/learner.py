@@ -22,6 +22,7 @@ from surefoot.errors import NonFiniteError, SurefootError, UsageError
 from surefoot.math.operations import OPERATIONS, Operations
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.math.trust_region import flat_gradient
+from surefoot.schedules import Schedule
 from surefoot.schema import Flag, Number, Optional, Record, Shape, generator_shape
 from surefoot.types import Batch, Outputs
 
@@ -74,6 +75,7 @@ class Learner:
         self.flat = FlatParameters(policy)
         self.first_trained = 0 if train_actor else self.flat.actor_size
         self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
+        self.max_grad_norm = config.max_grad_norm
         self.rate_scale = 1.0  # moved by adaptive_kl, or set by a callback
         self.rate_is_set = False  # by a callback, which has ended the schedule
         self.used: set[str] = set()  # the engines that computed gradients so far
@@ -93,8 +95,12 @@ class Learner:
 
     def set_rates(self, remaining: float) -> None:
         """Learning rates for the coming update: schedule × adaptive scale."""
-        falls = self.config.learning_rate_schedule == "linear" and not self.rate_is_set
-        self.optimizer.rate_factor = self.rate_scale * (remaining if falls else 1.0)
+        rate, factor = self.config.learning_rate, 1.0
+        if not self.rate_is_set:
+            falls = self.config.learning_rate_schedule == "linear"
+            factor = rate.factor(remaining) if isinstance(rate, Schedule) else remaining if falls else 1.0
+        self.optimizer.rate_factor = self.rate_scale * factor
+        self.max_grad_norm = self.config.at(remaining).max_grad_norm
 
     def adapt_rate(self, kl: float) -> None:
         """÷1.5 when the update's KL was over twice `adaptive_kl`, ×1.5 when under half of it."""
@@ -110,7 +116,7 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
-        """α of the coming gradient steps. Set it, and it stays: it ends `learning_rate_schedule`; `adaptive_kl` goes on
+        """α of the coming gradient steps. Set it, and it stays: it ends a schedule; `adaptive_kl` goes on
         from it. A critic's own rate keeps its ratio to it. Saved with the run.
         """
         return self.optimizer.learning_rate
@@ -131,8 +137,8 @@ class Learner:
         if self.group.size > 1:
             self.share(gradient)
         norm = torch.linalg.vector_norm(gradient)
-        if self.config.max_grad_norm is not None:
-            gradient.mul_((self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        if self.max_grad_norm is not None:
+            gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
         return norm  # type: ignore[no-any-return]
 

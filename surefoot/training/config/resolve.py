@@ -23,6 +23,7 @@ from surefoot.policies.config import PolicyConfig
 from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
 from surefoot.runs.files import read_regular
+from surefoot.schedules import Schedule
 from surefoot.settings import Option, Seconds, Settings, coerce, options, setting
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import automatic_preset, load_preset
@@ -120,7 +121,8 @@ class TrainConfig:
 
     def flat(self) -> dict[str, Any]:
         """All settings under their own names, as in `config.toml`."""
-        return {name: value for group in self.groups for name, value in group.as_dict().items()}
+        values = {name: value for group in self.groups for name, value in group.as_dict().items()}
+        return {name: str(value) if isinstance(value, Schedule) else value for name, value in values.items()}
 
 
 def all_options(algo: str) -> dict[str, Option]:

@@ -32,17 +32,15 @@ def set_horizon(trainer: Trainer, directory: RunDirectory) -> list[str]:
     except OSError as error:
         raise UsageError(f"cannot write the run directory {directory.path}: {error.strerror}") from None
     note = f"total_steps is {now:,} from now on; it was {before:,}"
-    falling = _falling(trainer, max(0.0, 1.0 - trainer.step / before))
-    return [note + (f". Linear schedules end there: {', '.join(falling)}" if falling else "")]
+    changing = _changing(trainer, max(0.0, 1.0 - trainer.step / before))
+    return [note + (f". Schedules end there: {', '.join(changing)}" if changing else "")]
 
 
-def _falling(trainer: Trainer, before: float) -> list[str]:
-    """The settings with a linear schedule, and where they go on. `before`: what remained of the former horizon."""
+def _changing(trainer: Trainer, before: float) -> list[str]:
+    """The settings with a schedule, and where they go on. `before`: what remained of the former horizon."""
     config, found = trainer.config.algorithm, []
-    for name, value in config.as_dict().items():
-        of = name.removesuffix("_schedule")
-        if of == name or value != "linear" or (of == "learning_rate" and trainer.learner.rate_is_set):
-            continue
-        start = getattr(config, of)
-        found.append(f"{of} goes on at {start * trainer.remaining:.3g} instead of {start * before:.3g}")
+    then, now = config.at(before).as_dict(), config.at(trainer.remaining).as_dict()
+    for name, value in then.items():
+        if now[name] != value and not (name == "learning_rate" and trainer.learner.rate_is_set):
+            found.append(f"{name} goes on at {now[name]:.3g} instead of {value:.3g}")
     return found

@@ -66,7 +66,7 @@ def moments(rows: Array) -> tuple[Array, Array]:
 
 
 def running_returns(reward: Array, done: Array, valid: Array, gamma: float, running: Array) -> tuple[Array, Array]:
-    """(G_t of every step, G after the last), as `math.returns.running_returns`. All `[T, N]`, `running` `[N]`."""
+    """(G_t of every step, G after the last), as `math.moments.running_returns`. All `[T, N]`, `running` `[N]`."""
     reward, running = np.ascontiguousarray(reward, np.float64), np.array(running, np.float64)
     flags = [np.ascontiguousarray(x, np.bool_) for x in (done, valid)]
     out = np.empty_like(reward)

@@ -1,4 +1,4 @@
-"""Running mean and variance."""
+"""Running mean and variance, and the running returns that rewards are normalised by."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ def moments(rows: Array) -> tuple[Array, Array]:
     """(mean, population variance) over the first axis, in float64."""
     rows = rows.astype(np.float64)
     return rows.mean(0), rows.var(0)
+
+
+def running_returns(reward: Array, done: Array, valid: Array, gamma: float, running: Array) -> tuple[Array, Array]:
+    """(G_t = γ·G_{t−1} + r_t of every step, G after the last): anew after an end, still where a step is not valid.
+
+    All `[T, N]`; `running` `[N]` is G before the first.
+    """
+    seen = np.zeros_like(reward)
+    for t in range(len(reward)):
+        running = np.where(valid[t], gamma * running + reward[t], running)
+        seen[t] = running
+        running = np.where(done[t], 0.0, running)
+    return seen, running
 
 
 class RunningMoments:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surefoot.math.moments import moments
-from surefoot.math.returns import gae, reverse_scan, reward_to_go, running_returns, td_error
+from surefoot.math.returns import gae, reverse_scan, reward_to_go, td_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,10 +38,14 @@ class Operations:
         self, reward: Array, done: Array, valid: Array, gamma: float, running: Array
     ) -> tuple[Array, Array]:
         """(G_t = γ·G_{t−1} + r_t of every step `[T, N]`, G after the last `[N]`)."""
+        from surefoot.math.moments import running_returns  # not above: reading a config must not import NumPy
+
         return running_returns(reward, done, valid, gamma, running)
 
     def moments(self, rows: Array) -> tuple[Array, Array]:
         """(mean, population variance) over the first axis, in float64."""
+        from surefoot.math.moments import moments
+
         return moments(rows)
 
 

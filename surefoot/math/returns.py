@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surefoot.types import Array, Scan
+    from surefoot.types import Scan
 
 
 def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
@@ -55,16 +53,3 @@ def gae(delta: Tensor, done: Tensor, gamma: float, lambda_: float, segment_lengt
     if segment_length is not None:
         decay[segment_length - 1 :: segment_length] = 0.0
     return reverse_scan(delta, decay)
-
-
-def running_returns(reward: Array, done: Array, valid: Array, gamma: float, running: Array) -> tuple[Array, Array]:
-    """(G_t = γ·G_{t−1} + r_t of every step, G after the last): anew after an end, still where a step is not valid.
-
-    All `[T, N]`; `running` `[N]` is G before the first.
-    """
-    seen = np.zeros_like(reward)
-    for t in range(len(reward)):
-        running = np.where(valid[t], gamma * running + reward[t], running)
-        seen[t] = running
-        running = np.where(done[t], 0.0, running)
-    return seen, running

@@ -8,9 +8,8 @@ from surefoot.algorithms.parts import AdvantageConfig, estimate
 from surefoot.engine.native.operations import CompiledOperations
 from surefoot.kernels import library, scan
 from surefoot.math import returns, statistics
-from surefoot.math.moments import moments
+from surefoot.math.moments import moments, running_returns
 from surefoot.math.operations import Operations
-from surefoot.math.returns import running_returns
 from tests.building import make_policy, make_rollout
 
 

@@ -135,8 +135,7 @@ def main() -> int:
             else:
                 train = partial(train_ours, algo, BEFORE.get(algo, {}) if arguments.side == "before" else {})
             found = results["reported"].setdefault(algo, {}).setdefault(arguments.side, {})
-        wanted = [(task, seed) for seed in arguments.seeds for task in arguments.task]
-        for line in measure(train, found, wanted, arguments.jobs):
+        for line in measure(train, found, arguments.task, arguments.seeds, arguments.jobs):
             print(f"{algo:12} {arguments.tried or arguments.side:8} {line}", flush=True)
             write_results(results)
     PAGE.write_text(page(results), encoding="utf-8")

@@ -115,3 +115,17 @@ def test_ci_installs_whatever_tests_are_skipped_without():
         )
     )
     assert {brought_by.get(name, name) for name in needed} <= installed
+
+
+def test_the_page_about_the_architecture_names_what_is_there():
+    """Every file, and in the table of questions every function or class in its file."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "surefoot"
+    for path in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", text):
+        assert (package / path).exists() or (ROOT / path).exists(), path
+    pairs = re.findall(r"`([A-Za-z_.]+)`(?: and `([A-Za-z_.]+)`)? in `([a-z_/]+\.py)`", text)
+    assert len(pairs) >= 9
+    for first, second, path in pairs:
+        source = (package / path).read_text(encoding="utf-8")
+        for name in filter(None, (first, second)):
+            assert re.search(rf"(def|class) {name.split('.')[-1]}\b", source), (name, path)

@@ -95,7 +95,7 @@ class Trainer:
         length = rollout_length(config, algorithm, envs)
         self.config = config = with_minibatches(config, envs.num_envs, length)
         plan, tensors = plan_of(config, algorithm, envs, length), isinstance(envs, TensorEnvs)
-        wanted, home = config.run.device, getattr(envs, "device", None)
+        wanted, home = config.run.device, envs.device if isinstance(envs, TensorEnvs) else None
         device, _ = choose_device(wanted, num_parameters(plan), home)
         self.footprint = check_memory(plan, device, on_host=not tensors)
         policy = initial_policy(
@@ -110,9 +110,8 @@ class Trainer:
         size = sum(p.numel() for p in policy.parameters())
         self.device, self.device_reason = choose_device(wanted, size, home)
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
-        samples = length * envs.num_envs
         engine, reason = choose_engine(config.run.engine, self.policy, algorithm, envs)
-        self.learner = engine.learner(self.policy, algorithm, learner_options(config, seed, samples))
+        self.learner = engine.learner(self.policy, algorithm, learner_options(config, seed, envs.num_envs, length))
         self.threads = self.learner.threads
         self.engines = Engines(engine, self.learner, reason, algorithm, config.run.algo)
         if self.engines.acting == "torch":  # whose numbers depend on how many they are: the run keeps what was measured

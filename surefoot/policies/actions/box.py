@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from surefoot.errors import UsageError
 from surefoot.kernels.heads import BETA, GAUSSIAN, TANH_GAUSSIAN, KernelPart
 from surefoot.math.distributions import Beta, DiagGaussian, TanhGaussian
-from surefoot.policies.actions.model import Leaf, MeanRange, Sender, torch_dtype
+from surefoot.policies.actions.model import MeanRange, Sender, SingleAction, torch_dtype
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOG_STD_RANGE = (-20.0, 5.0)  # beyond it a density overflows float32 long before it means anything
 
 
-class BoxActions(Leaf):
+class BoxActions(SingleAction):
     """`Box`: a diagonal Gaussian. The raw draw is stored and scored; the env receives it clipped to its bounds."""
 
     dtype = torch.float32
@@ -69,7 +69,7 @@ class BoxActions(Leaf):
         return ((action < low) | (action > high)).float().mean(-1)
 
 
-class TanhBoxActions(Leaf):
+class TanhBoxActions(SingleAction):
     """A bounded `Box`: u of a diagonal Gaussian is stored; the env receives centre + half·tanh(u)."""
 
     dtype = torch.float32
@@ -115,7 +115,7 @@ class TanhBoxActions(Leaf):
         return send
 
 
-class BetaBoxActions(Leaf):
+class BetaBoxActions(SingleAction):
     """A bounded `Box`: x of a Beta on (0, 1) is stored; the env receives low + (high − low)·x."""
 
     dtype = torch.float32

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from surefoot.kernels.heads import BERNOULLI, CATEGORICAL, KernelPart
 from surefoot.math.distributions import Bernoulli, Categorical, MultiCategorical, mask_logits
-from surefoot.policies.actions.model import Leaf, Sender, torch_dtype
+from surefoot.policies.actions.model import Sender, SingleAction, torch_dtype
 
 if TYPE_CHECKING:
     from surefoot.types import Array
 
 
-class DiscreteActions(Leaf):
+class DiscreteActions(SingleAction):
     """`Discrete(n, start)`: a Categorical over 0..n−1; `start` is added on the way to the env."""
 
     shape: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ class DiscreteActions(Leaf):
         return list(self.to_env(action))  # NumPy's integers, as the space itself samples them
 
 
-class MultiDiscreteActions(Leaf):
+class MultiDiscreteActions(SingleAction):
     """`MultiDiscrete(nvec, start)`: a Categorical for each variable, stored flat; `start` is added for the env."""
 
     dtype = torch.int64
@@ -90,7 +90,7 @@ class MultiDiscreteActions(Leaf):
         return lambda action: (action.reshape(-1, *shape) + first).to(kind)
 
 
-class MultiBinaryActions(Leaf):
+class MultiBinaryActions(SingleAction):
     """`MultiBinary(shape)`: independent bits, stored flat. They take no mask: both values of a bit are always legal."""
 
     dtype = torch.int64

@@ -85,7 +85,7 @@ def torch_dtype(kind: object) -> torch.dtype:
     return dtype
 
 
-class Leaf(ABC):
+class SingleAction(ABC):
     """What holds of one array of numbers, unless its model says otherwise: no Gaussian, no mask, nothing cut."""
 
     num_params: int

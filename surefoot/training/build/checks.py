@@ -15,6 +15,7 @@ from surefoot.errors import UsageError
 from surefoot.settings import options
 from surefoot.training.build.available import available_bytes
 from surefoot.training.build.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
+from surefoot.training.config.resolve import minibatches
 from surefoot.training.reports.advice import Facts
 
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ def check_rollout(length: int, num_envs: int) -> None:
 def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) -> Plan:
     """What the size of this run depends on; nothing is built yet. `length`: of a rollout, or of its longest episode."""
     settings, threads = config.algorithm, config.run.threads
-    minibatches = getattr(settings, "num_minibatches", 1)
-    value_minibatches = getattr(settings, "value_minibatches", 1)
-    epochs = settings.num_epochs if minibatches > 1 else settings.value_epochs if value_minibatches > 1 else 0
+    counted = minibatches(config, envs.num_envs, length)
+    joint, of_value = counted.get("num_minibatches", 1), counted.get("value_minibatches", 1)
+    epochs = settings.num_epochs if joint > 1 else settings.value_epochs if of_value > 1 else 0
     return Plan(
         layout=envs.layout,
         action_space=envs.action_space,
@@ -104,7 +105,7 @@ def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) 
         critic=algorithm.uses_critic,
         steps=length if algorithm.episodes_per_env is None else (length + 1) * algorithm.episodes_per_env,
         num_envs=envs.num_envs,
-        minibatches=minibatches,
+        minibatches=joint,
         shuffled=epochs,
         twice=not algorithm.train_actor,
         native=uses_kernels(config.run.engine) and not isinstance(envs, TensorEnvs),

@@ -12,6 +12,7 @@ from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
+from surefoot.training.config.resolve import minibatches
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
@@ -64,15 +65,10 @@ def choose_device(wanted: str, size: int, home: torch.device | None = None) -> t
     return torch.device("cuda"), f"{size:,} parameters"
 
 
-def learner_options(config: TrainConfig, seed: int, samples: int) -> LearnerOptions:
-    """`samples`: of a rollout."""
-    return LearnerOptions(_generator(seed, "shuffle"), config.run.threads, _minibatch(config.algorithm, samples))
-
-
-def _minibatch(config: Any, samples: int) -> int:
-    """Samples of a gradient step, about."""
-    parts: int = getattr(config, "num_minibatches", 0) or getattr(config, "value_minibatches", 1)
-    return max(1, samples // parts)
+def learner_options(config: TrainConfig, seed: int, num_envs: int, length: int) -> LearnerOptions:
+    """`length`: steps of a rollout."""
+    parts = next(iter(minibatches(config, num_envs, length).values()), 1)
+    return LearnerOptions(_generator(seed, "shuffle"), config.run.threads, max(1, num_envs * length // parts))
 
 
 def collector_options(

@@ -174,9 +174,11 @@ def _presets(current: str) -> Candidates:
 
 
 def _algos(current: str) -> Candidates:
-    from surefoot.algorithms import ALGORITHMS
+    from surefoot.algorithms import ALGORITHMS, installed_algorithms
 
-    return Candidates(dict.fromkeys(ALGORITHMS, ""))
+    if ":" in current:
+        return _objects(current)
+    return Candidates(dict.fromkeys([*ALGORITHMS, *installed_algorithms()], ""), ".py" if current else "none")
 
 
 def _files(pattern: str) -> Callable[[str], Candidates]:

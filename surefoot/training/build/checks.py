@@ -69,7 +69,7 @@ def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int
     limit = config.env.max_episode_steps or envs.time_limit
     if limit is None:
         raise UsageError(
-            f"{config.run.algo} learns from whole episodes, but the env has no time limit; set --max-episode-steps"
+            f"{config.algo_name} learns from whole episodes, but the env has no time limit; set --max-episode-steps"
         )
     most = limit * algorithm.episodes_per_env * envs.num_envs
     if most > config.run.total_steps:
@@ -107,7 +107,7 @@ def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) 
         minibatches=minibatches,
         shuffled=epochs,
         twice=not algorithm.train_actor,
-        native=uses_kernels(config.run.engine) and not isinstance(envs, TensorEnvs),
+        native=uses_kernels(config.engine) and not isinstance(envs, TensorEnvs),
         threads=min(most_threads(), MOST_TASKS) if threads == "auto" else threads,
         measured=threads == "auto",
     )

@@ -96,11 +96,14 @@ def _parser(algo: str) -> Parser:
         usage="surefoot bench [ENV] [--algo ALGO] [--rounds N] [flags of surefoot train]",
         description=DESCRIPTION,
     )
-    names = "{" + ",".join(reversed(BUILT_IN)) + "}|FILE.py:CLASS"
-    own: dict[str, Any] = {"nargs": "+", "metavar": names, "default": ["torch", "native"]}
+    own: dict[str, Any] = {"nargs": "+", "metavar": "ENGINE", "default": ["torch", "native"]}
     parser.add_argument("env", nargs="?", metavar="ENV", help=f"the environment [{DEFAULT_ENV}]")
     add_algo(parser)
-    parser.add_argument("--engines", **own, help="engines to measure; ratios are to the first [torch native]")
+    parser.add_argument(
+        "--engines",
+        **own,
+        help=f"engines to measure ({', '.join(BUILT_IN)}, file.py:Class); ratios are to the first [torch native]",
+    )
     parser.add_argument("--rounds", default="3", metavar="N", help="how often each engine trains [3]")
     parser.add_argument(
         "--seconds", default="4", metavar="TIME", help="length of each run, unless --total-steps is given [4s]"

@@ -119,7 +119,8 @@ def _values(parser: Parser, action: argparse.Action, current: str) -> Candidates
         words["none"] = ""
     outside = re.sub(r"\{[^}]*\}", "", metavar).strip("|")
     found = KINDS[outside](current) if outside in KINDS else Candidates()
-    return Candidates(words | found.words, found.files)
+    fits = any(word.startswith(current) for word in words)
+    return Candidates(words | found.words, "none" if fits else found.files)
 
 
 def _choices(metavar: str) -> Iterator[str]:
@@ -185,11 +186,18 @@ def _files(pattern: str) -> Callable[[str], Candidates]:
     return lambda current: Candidates({}, pattern)
 
 
+def _engines(current: str) -> Candidates:
+    from surefoot.engine.names import BUILT_IN
+
+    return Candidates(dict.fromkeys(BUILT_IN, "")) if not current or ":" not in current else _objects(current)
+
+
 KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands for
     "RUN": _runs,
     "ENV": _envs,
     "PRESET": _presets,
     "ALGO": _algos,
+    "ENGINE": _engines,
     "WRAPPER": _wrappers,
     "FILE.py:CLASS": _objects,
     "FILE.toml": _files(".toml"),

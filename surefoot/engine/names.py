@@ -21,8 +21,8 @@ def check_name(name: str) -> None:
     known = [AUTO, *BUILT_IN, *installed(GROUP)]
     if name not in known:
         raise UsageError(
-            f"engine={name!r} is not one of: {', '.join(known)}{did_you_mean(name, known)} "
-            "(one of your own is file.py:Class or module:Class)"
+            f"unknown engine '{name}'{did_you_mean(name, known)} (known: {', '.join(known)}; one of your own is "
+            "file.py:Class or module:Class)"
         )
 
 

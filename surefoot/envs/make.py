@@ -18,7 +18,7 @@ from surefoot.envs.checks import blamed
 from surefoot.envs.forks import Original
 from surefoot.envs.ids import HIDDEN
 from surefoot.envs.shipped_ids import register_shipped
-from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError, did_you_mean
+from surefoot.errors import USER_ERRORS, CodeError, EnvError, SurefootError, UsageError, did_you_mean
 from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def made(config: EnvConfig) -> Iterator[None]:
     """What making an env raises, as an error that says whether the user or the env is to be changed."""
     try:
         yield
+    except CodeError as error:
+        raise error if isinstance(error, EnvError) else EnvError(str(error)) from error.__cause__
     except (SurefootError, MemoryError):  # the latter is the machine's, and the command line has advice for it
         raise
     except ImportError as error:

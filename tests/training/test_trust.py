@@ -20,6 +20,8 @@ from pathlib import Path
 import gymnasium as gym
 import surefoot
 import torch
+from surefoot.algorithms.ppo_clip import PPOClip
+from surefoot.engine.torch.engine import TorchEngine
 Path({canary!r}).touch()
 class Env(gym.Wrapper):
     def __init__(self, **kwargs):
@@ -29,6 +31,10 @@ class Wrap(gym.Wrapper):
         super().__init__(env)
 class Call(surefoot.Callback):
     pass
+class Algo(PPOClip):
+    preset_of = "ppo"
+class Engine(TorchEngine):
+    name = "mine"
 class Encoder(torch.nn.Module):
     size = 4
     def __init__(self, layout):
@@ -38,7 +44,7 @@ class Encoder(torch.nn.Module):
         return self.linear(parts[""])
 """
 TINY = [
-    "--preset=none", "--algo=ppo", "--total-steps=64", "--num-envs=2", "--rollout-length=16", "--num-minibatches=1",
+    "--preset=none", "--total-steps=64", "--num-envs=2", "--rollout-length=16", "--num-minibatches=1",
     "--eval-episodes=1", "--eval-max-steps=5", "--hidden-sizes=8", "--threads=1", "--num-epochs=1", "--seed=0",
 ]  # fmt: skip
 WAYS = {
@@ -55,6 +61,9 @@ NAMED = {
     "callbacks": ["CartPole-v1", "--callbacks", "mine.py:Call"],
     "eval_env": ["CartPole-v1", "--eval-env", "mine.py:Env"],
     "encoder": ["CartPole-v1", "--encoder", "mine.py:Encoder"],
+    "algo": ["CartPole-v1", "--algo", "mine.py:Algo"],
+    "algo of a module": ["CartPole-v1", "--algo", "mine_module:Algo"],
+    "engine": ["CartPole-v1", "--engine", "mine.py:Engine"],
     "a wrapper that writes": ["CartPole-v1", "--wrappers", 'TimeLimit{"max_episode_steps": 9}', "mine.py:Wrap"],
 }
 
@@ -129,9 +138,11 @@ def test_what_is_printed_to_be_typed_next_can_be_typed(capsys, monkeypatch):
     assert "surefoot resume other --trust\n" in capsys.readouterr().out
 
 
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("named", ["env", "algo", "algo of a module", "engine"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run_of_another_user_asks(way, capsys, monkeypatch, tmp_path):
-    train("mine.py:Env")
+def test_a_run_of_another_user_asks(way, named, capsys, monkeypatch, tmp_path):
+    train(*NAMED[named])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     assert asked(WAYS[way], capsys)
     assert main([*WAYS[way], "--trust"]) == 0
@@ -159,6 +170,8 @@ def edit(**changes):
         {"callbacks": '["mine.py:Call"]'},
         {"eval_env": '"mine.py:Env"'},
         {"encoder": '"mine.py:Encoder"'},
+        {"algo": '"mine.py:Algo"'},
+        {"engine": '"mine.py:Engine"'},
     ],
     ids=str,
 )

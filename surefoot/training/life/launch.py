@@ -267,7 +267,7 @@ def _engines_before(directory: RunDirectory) -> tuple[str, ...]:
     if chosen is None:  # runs of 0.1.0 say native, or torch also where parts of a policy were compiled
         acted = manifest.get("acting", manifest.get("engine"))
         return {"native": ("native",), "torch": ("hybrid", "torch")}.get(str(acted), ())
-    return (chosen,) if chosen in BUILT_IN else ()  # never code that only the manifest names
+    return (chosen,) if chosen in list(BUILT_IN) else ()  # never code that only the manifest names
 
 
 def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:

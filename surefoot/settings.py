@@ -118,7 +118,7 @@ def title_of(owner: type) -> str:
     """What a group of settings is called: the first line of its docstring."""
     said = (owner.__doc__ or "").strip()
     if not said or said.startswith(f"{owner.__name__}("):  # written by `dataclass`
-        return f"Settings of {owner.__module__.rpartition('.')[2]}.{owner.__name__}"
+        return "Own settings"
     return said.splitlines()[0].rstrip(".")
 
 

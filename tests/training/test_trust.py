@@ -1,5 +1,7 @@
 """Code that only a file names needs a word from the user, except in runs that this very user has made."""
 
+import hashlib
+import hmac
 import json
 import shutil
 import stat
@@ -284,3 +286,14 @@ def test_a_shim_that_makes_any_env_needs_a_word():
 def test_names_are_shown_in_one_line_each():
     Path("config.toml").write_text('env = "a.py:E\\u001b[8m\\nsurefoot: all is well"\n', encoding="utf-8")
     assert foreign_code(resolve(config_file="config.toml")) == [r"env = a.py:E\x1b[8m\nsurefoot: all is well"]
+
+
+def test_signatures_of_earlier_versions_hold(tmp_path):
+    """They did not cover algorithm and engine, which named no code."""
+    train("mine.py:Env")
+    key = (tmp_path / "state" / "surefoot" / "key").read_bytes()
+    config = surefoot.Run(surefoot.runs.RunDirectory(Path("run"))).config
+    settings = ["mine.py:Env", {}, [], [], None, {}, config["encoder"]]
+    facts = {"settings": settings, "places": [str(Path("mine.py").resolve())]}
+    expected = hmac.new(key, json.dumps(facts, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+    assert json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))["signature"] == expected

@@ -282,7 +282,7 @@ def _by_name(given: dict[str, Any]) -> dict[str, type[Any]]:
         if isinstance(value, type):
             given[key], classes[key] = name_of(value), value
         elif value is not None and not isinstance(value, str):
-            raise UsageError(f"{key}={value!r} is a {type(value).__name__}; give a name or the class itself")
+            raise UsageError(f"{key}={value!r} is of type {type(value).__name__}; give a name or the class itself")
     if "algo" in classes:
         check_algorithm(classes["algo"], given["algo"])
     return classes

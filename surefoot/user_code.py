@@ -48,7 +48,7 @@ def name_of(cls: type) -> str:
     module, name = sys.modules.get(cls.__module__), cls.__qualname__
     if module is None or module.__name__ == "__main__" or getattr(module, name, None) is not cls:
         return f"<{cls.__name__}>"
-    file = module.__file__
+    file = getattr(module, "__file__", None)
     if file is None or not os.path.isfile(file):
         return f"<{cls.__name__}>"
     # `surefoot resume` does not have the folder of the user's script on its path; a lone file needs none.

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 class Algorithm(Protocol):
     """What the trainer asks of an algorithm."""
 
-    config_type: ClassVar[type[Any]]
+    config_type: type[Any]
     uses_critic: ClassVar[bool]
     train_actor: ClassVar[bool]  # by gradient descent; False: the algorithm moves the actor itself
     config: Any
     state: dict[str, float]  # whatever changes over the run (β, say); saved with it
+
+    def __init__(self, config: Any) -> None: ...
 
     @property
     def episodes_per_env(self) -> int | None:
@@ -55,7 +57,7 @@ class Algorithm(Protocol):
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]: ...
 
 
-ALGORITHMS: dict[str, type[Any]] = {
+ALGORITHMS: dict[str, type[Algorithm]] = {
     "reinforce": Reinforce,
     "vpg": VPG,
     "a2c": A2C,
@@ -71,7 +73,7 @@ def installed_algorithms() -> Mapping[str, EntryPoint]:
     return installed(GROUP)
 
 
-def get_algorithm(name: str) -> type[Any]:
+def get_algorithm(name: str) -> type[Algorithm]:
     """The algorithm of this name: ours, an installed package's (entry point `surefoot.algorithms`), or the user's own.
 
     `file.py:Class` and `module:Class` execute the user's code.

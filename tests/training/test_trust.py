@@ -12,6 +12,7 @@ import pytest
 
 import surefoot
 from surefoot.cli.main import main
+from surefoot.errors import UsageError
 from surefoot.runs.files import write_json
 from surefoot.training.config.resolve import resolve
 from surefoot.training.life import signature
@@ -297,3 +298,30 @@ def test_signatures_of_earlier_versions_hold(tmp_path):
     facts = {"settings": settings, "places": [str(Path("mine.py").resolve())]}
     expected = hmac.new(key, json.dumps(facts, sort_keys=True).encode(), hashlib.sha256).hexdigest()
     assert json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))["signature"] == expected
+
+
+def test_the_algorithm_of_a_config_file_needs_a_word_in_python_too(monkeypatch, tmp_path):
+    train("CartPole-v1", "--algo", "mine.py:Algo")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+    Path("canary").unlink()
+    for how in ({"config": "run/config.toml"}, {"config": "run/config.toml", "total_steps": 128}):
+        with pytest.raises(UsageError, match=r"algo = mine\.py:Algo\n.*--trust"):
+            surefoot.train(progress=False, run_dir="again", **how)
+    with pytest.raises(UsageError, match="algo = mine.py:Algo"):
+        resolve(preset=None, config_file="run/config.toml")
+    assert not Path("canary").exists()
+    assert surefoot.train(config="run/config.toml", trust=True, progress=False, run_dir="again").config["seed"] == 0
+    typed = surefoot.train(config="run/config.toml", algo="mine.py:Algo", progress=False, run_dir="typed")
+    assert typed.config["algo"] == "mine.py:Algo"
+
+
+@pytest.mark.parametrize("way", ["resume", "eval", "like", "config"])
+def test_at_a_terminal_the_question_is_put_once(way, monkeypatch, tmp_path):
+    train("CartPole-v1", "--algo", "mine.py:Algo")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+    questions = []
+    for command in ("train", "resume", "eval"):
+        monkeypatch.setattr(f"surefoot.cli.{command}.trusting", lambda flag: lambda text: not questions.append(text))
+    assert main(WAYS[way]) == 0
+    (question,) = questions
+    assert "algo = mine.py:Algo" in question

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from surefoot.algorithms import (
     ALGORITHMS,
@@ -35,6 +35,9 @@ from surefoot.training.config.together import check_together, whole_envs
 from surefoot.training.config.toml_files import read_toml
 from surefoot.training.config.unused import check_inert
 from surefoot.user_code import names_code, short_name
+
+if TYPE_CHECKING:
+    from surefoot.engine.contract import Engine
 
 DEFAULT_ALGO = "ppo"
 MEMORY = "memory"  # the origin of numbers that follow from it
@@ -135,7 +138,7 @@ class Outline:
         return (self.run, self.env, self.policy)
 
     @property
-    def engine(self) -> str | type[Any]:
+    def engine(self) -> str | type[Engine]:
         """What was asked for."""
         return self.run.engine
 
@@ -149,8 +152,8 @@ class TrainConfig(Outline):
     """Everything a run is made from, in the groups of their owners."""
 
     algorithm: Any
-    algorithm_class: type[Any]
-    engine_class: type[Any] | None = None  # that was handed over in Python
+    algorithm_class: type[Algorithm]
+    engine_class: type[Engine] | None = None  # that was handed over in Python
     engines_before: tuple[str, ...] = ()  # what a resumed run began with; `auto` asks these first
     preset: str | None = None
     preset_env: str | None = None  # the env that the preset was made for
@@ -162,7 +165,7 @@ class TrainConfig(Outline):
         return (self.run, self.env, self.policy, self.algorithm)
 
     @property
-    def engine(self) -> str | type[Any]:
+    def engine(self) -> str | type[Engine]:
         return self.engine_class or self.run.engine
 
     @property
@@ -181,7 +184,7 @@ class TrainConfig(Outline):
         return algorithm
 
 
-def all_options(algo: str | type[Any]) -> dict[str, Option]:
+def all_options(algo: str | type[Algorithm]) -> dict[str, Option]:
     """Every setting of a run of this algorithm, by name."""
     algorithm = get_algorithm(algo) if isinstance(algo, str) else algo
     found: dict[str, Option] = {}
@@ -199,7 +202,7 @@ def all_options(algo: str | type[Any]) -> dict[str, Option]:
 
 def resolve(
     env: str | None = None,
-    algo: str | type[Any] | None = None,
+    algo: str | type[Algorithm] | None = None,
     preset: str | None = "auto",
     config_file: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -288,7 +291,9 @@ def _by_name(given: dict[str, Any]) -> dict[str, type[Any]]:
     return classes
 
 
-def _fitting(preset: Mapping[str, Any], algorithm: type[Any], *, exact: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _fitting(
+    preset: Mapping[str, Any], algorithm: type[Algorithm], *, exact: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(what of a preset the algorithm knows, the other names). `exact`: it was made for this very algorithm."""
     if exact:
         return dict(preset), ()
@@ -328,7 +333,7 @@ def _make(group: type[Any], values: Mapping[str, Any]) -> Any:
     return group(**{option.name: values[option.name] for option in options(group) if option.name in values})
 
 
-def _build(algo: str, algorithm: type[Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> TrainConfig:
+def _build(algo: str, algorithm: type[Algorithm], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> TrainConfig:
     known = all_options(algorithm)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(known, "default")

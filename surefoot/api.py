@@ -22,14 +22,15 @@ from surefoot.settings import options
 from surefoot.text import one_line
 from surefoot.training.build.own_encoders import EncoderCode, check_encoder, handed_over
 from surefoot.training.callbacks import Callback
-from surefoot.training.config.resolve import TrainConfig, locate_checkpoint, read_toml, resolve
+from surefoot.training.config.resolve import Outline, locate_checkpoint, read_outline, resolve
+from surefoot.training.config.toml_files import read_toml
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.evaluation.video import Recording, record
 from surefoot.training.life.launch import EnvLike, resume_directory, train_config
 from surefoot.training.life.session import evaluation_factory
-from surefoot.training.life.trust import Trust, require_trust
+from surefoot.training.life.trust import Trust, agreed_algorithm, require_trust
 from surefoot.training.loop.state import load_policy, untrained_policy
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Run:
 
 def train(
     env: EnvLike | None = None,
-    algo: str | None = None,
+    algo: str | type | None = None,
     *,
     preset: str | None = "auto",
     config: str | Path | None = None,
@@ -100,15 +101,18 @@ def train(
     """Train and return the run. `settings` are the command line's flags under the same names.
 
     `env` is an id, `module:Id`, `file.py:Factory`, `envpool:ID`, `pettingzoo:module`, a function that makes an env, or
-    a ready VectorEnv (of arrays or of tensors). Callbacks are objects, or `file.py:Class` as on the command line; so
-    may `encoder` be a class. Code that only the `config` file names needs `trust=True`.
+    a ready VectorEnv (of arrays or of tensors). `algo` is a name, `file.py:Class`, `module:Class` or a class; so are
+    `encoder` and `engine`. Callbacks are objects, or `file.py:Class` as on the command line. Code that only the
+    `config` file names needs `trust=True`.
     """
     name = env if isinstance(env, str) or env is None else env_name(env)
     if isinstance(env, gym.vector.VectorEnv):
         settings = for_vector_env(env, settings)
     named = tuple(callback for callback in callbacks if isinstance(callback, str))
     encoder, settings = handed_over(settings)
-    resolved = resolve(name, algo, preset, config, settings | ({"callbacks": named} if named else {}))
+    settings |= {"callbacks": named} if named else {}
+    agreed = agreed_algorithm(config, trust) if config is not None and algo is None else None
+    resolved = resolve(name, algo, preset, config, settings, agreed=agreed)
     own = [callback for callback in callbacks if not isinstance(callback, str)]
     result = train_config(
         resolved, env=env, run_dir=run_dir, callbacks=own, progress=progress, trust=trust, encoder=encoder
@@ -250,7 +254,7 @@ def evaluate_run(
     return evaluation, folder, passed_over
 
 
-def episode_seeds(config: TrainConfig, asked: int | None) -> int:
+def episode_seeds(config: Outline, asked: int | None) -> int:
     """Of the run's own final evaluation, or others."""
     if asked is not None:
         return asked_episodes(asked)
@@ -264,9 +268,9 @@ def asked_episodes(seed: int) -> int:
     return derive_seed(seed, "asked")
 
 
-def run_config(directory: RunDirectory, trust: Trust) -> TrainConfig:
-    """The settings of a run whose env can be made again."""
-    config = resolve(preset=None, config_file=directory.config)
+def run_config(directory: RunDirectory, trust: Trust) -> Outline:
+    """The settings of a run whose env can be made again. Its algorithm is not needed for that."""
+    config = read_outline(directory.config)
     if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
         raise UsageError(
             f"{directory.path} was trained on an env that was made in Python; evaluate it there: "
@@ -301,7 +305,7 @@ def video(
         code = replace(code, agreed=config.policy.encoder)
         make = evaluation_factory(config, None, render_mode="rgb_array")
     else:
-        config = resolve(preset=None, config_file=directory.config)
+        config = read_outline(directory.config)
         make = _maker(env, config, "rgb_array")
     folder, _ = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
     agents = {"trained": Agent(load_policy(folder, code))}
@@ -323,7 +327,7 @@ def video(
     return found
 
 
-def _maker(env: Any, config: TrainConfig, render_mode: str) -> Callable[[], gym.Env[Any, Any]]:
+def _maker(env: Any, config: Outline, render_mode: str) -> Callable[[], gym.Env[Any, Any]]:
     factory = None if isinstance(env, str) else env
     other = replace(config.env, env=env if isinstance(env, str) else env_name(env))
     return lambda: make_env(other, factory, render_mode)

@@ -23,7 +23,11 @@ class UsageError(SurefootError):
     exit_code = 2
 
 
-class EnvError(SurefootError):
+class CodeError(SurefootError):
+    """Code of the user's raised; its own traceback is the cause."""
+
+
+class EnvError(CodeError):
     """The user's environment raised or broke its contract; its own traceback is the cause."""
 
 

@@ -154,6 +154,14 @@ def options(config: type[Settings]) -> tuple[Option, ...]:
     return tuple(sorted(found, key=lambda option: config.__mro__.index(option.owner)))
 
 
+def title_of(owner: type) -> str:
+    """What a group of settings is called: the first line of its docstring."""
+    said = (owner.__doc__ or "").strip()
+    if not said or said.startswith(f"{owner.__name__}("):  # written by `dataclass`
+        return "Own settings"
+    return said.splitlines()[0].rstrip(".")
+
+
 def _option(config: type, field: dataclasses.Field[Any], hint: Any) -> Option:
     lineage = [c for c in config.__mro__ if field.name in inspect.get_annotations(c)]
     declared = [c.__dataclass_fields__[field.name].metadata for c in lineage]  # type: ignore[attr-defined]

@@ -2,7 +2,9 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -41,6 +43,13 @@ def test_readme_and_ci_run_the_same_test_command():
     assert command in (ROOT / "CONTRIBUTING.md").read_text().splitlines()
 
 
+@pytest.fixture
+def examples_here():
+    """The docs name files of `examples/` as seen from the repository."""
+    Path("examples").symlink_to(ROOT / "examples")
+
+
+@pytest.mark.usefixtures("examples_here")
 @pytest.mark.sampled(18)
 @pytest.mark.parametrize("words", list(commands()))
 def test_every_command_in_the_docs_works(words, capsys):
@@ -55,6 +64,7 @@ def test_every_command_in_the_docs_works(words, capsys):
     assert main(words) == 0
 
 
+@pytest.mark.usefixtures("examples_here")
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("code", list(examples()))
 def test_every_python_example_in_the_docs_runs(code, monkeypatch):
@@ -65,7 +75,16 @@ def test_every_python_example_in_the_docs_runs(code, monkeypatch):
         return real(*args, **{"progress": False, "eval_episodes": 3, **kwargs})
 
     monkeypatch.setattr(surefoot, "train", short, raising=False)
-    exec(compile(code, "example", "exec"), {"__name__": "example"})
+    module = ModuleType("example")  # where types of settings are looked up
+    monkeypatch.setitem(sys.modules, "example", module)
+    exec(compile(code, "example", "exec"), vars(module))
+
+
+def test_the_worked_example_is_the_file_that_is_tested():
+    page = ROOT / "docs" / "algorithms.md"
+    assert blocks(page, "python")[0] == (ROOT / "examples" / "spo.py").read_text()
+    (functor,) = blocks(page, "cpp")
+    assert functor in (ROOT / "surefoot" / "kernels" / "src" / "surrogates.hpp").read_text()
 
 
 def test_every_metric_is_documented_and_nothing_else():

@@ -29,6 +29,7 @@ class Base(Generic[ConfigT]):
 
     uses_critic: ClassVar[bool] = True
     train_actor: ClassVar[bool] = True  # by gradient descent; False: the algorithm moves the actor itself
+    preset_of: ClassVar[str | None] = None  # an algorithm whose presets suit this one, as far as their names are known
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config

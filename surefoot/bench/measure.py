@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from surefoot.errors import UsageError
+from surefoot.engine.registry import NotAvailable
 from surefoot.training.callbacks import Callback
 from surefoot.training.life.launch import train_config
 from surefoot.training.reports.screen import paragraphs
@@ -63,9 +63,7 @@ def bench(
     for engine in engines:
         try:
             measure(config, engine, WARM_UP)
-        except UsageError as error:
-            if engine != "native" or not str(error).startswith("engine=native cannot be had"):
-                raise
+        except NotAvailable as error:
             missing[engine] = str(error)
             say(str(error))
     present = [engine for engine in engines if engine not in missing]
@@ -107,7 +105,7 @@ def only_training(config: TrainConfig, *, endless: bool) -> TrainConfig:
 def measure(config: TrainConfig, engine: str, seconds: float | None) -> dict[str, Any]:
     """One run on an engine, in a directory that does not stay."""
     watch = Stopwatch(seconds)
-    config = replace(config, run=replace(config.run, engine=engine))  # type: ignore[arg-type]
+    config = replace(config, run=replace(config.run, engine=engine), engine_class=None)
     with tempfile.TemporaryDirectory(prefix="surefoot-bench-") as folder:
         try:
             result = train_config(config, run_dir=Path(folder) / "run", callbacks=[watch], progress=False, trust=True)

@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any
 
 from surefoot.cli.flags import Parser, add_json, add_settings
+from surefoot.cli.own_flags import flags_of
 from surefoot.cli.train import add_algo, algorithm_of, explain_unknown
+from surefoot.engine.names import BUILT_IN, check_name
 from surefoot.errors import UsageError
 from surefoot.settings import Seconds, coerce
 from surefoot.text import print
-from surefoot.training.config.resolve import all_options, resolve
+from surefoot.training.config.resolve import resolve
 from surefoot.training.reports.screen import fit, width_of
 
 DEFAULT_ENV = "CartPole-v1"
@@ -51,6 +53,8 @@ def run(words: Sequence[str]) -> int:
     if rounds < 1 or seconds <= 0:
         raise UsageError("--rounds must be at least 1 and --seconds greater than 0")
     engines = list(dict.fromkeys(control["engines"]))
+    for engine in engines:
+        check_name(engine)
     env = control["env"] or (None if control["preset"] not in ("auto", "none") else DEFAULT_ENV)
     config = resolve(env, control["algo"], control["preset"], None, arguments)
     by_steps = "total_steps" in arguments
@@ -92,14 +96,18 @@ def _parser(algo: str) -> Parser:
         usage="surefoot bench [ENV] [--algo ALGO] [--rounds N] [flags of surefoot train]",
         description=DESCRIPTION,
     )
-    own: dict[str, Any] = {"nargs": "+", "choices": ("torch", "native"), "default": ["torch", "native"]}
+    own: dict[str, Any] = {"nargs": "+", "metavar": "ENGINE", "default": ["torch", "native"]}
     parser.add_argument("env", nargs="?", metavar="ENV", help=f"the environment [{DEFAULT_ENV}]")
     add_algo(parser)
-    parser.add_argument("--engines", **own, help="engines to measure; ratios are to the first [torch native]")
+    parser.add_argument(
+        "--engines",
+        **own,
+        help=f"engines to measure ({', '.join(BUILT_IN)}, file.py:Class); ratios are to the first [torch native]",
+    )
     parser.add_argument("--rounds", default="3", metavar="N", help="how often each engine trains [3]")
     parser.add_argument(
         "--seconds", default="4", metavar="TIME", help="length of each run, unless --total-steps is given [4s]"
     )
     add_json(parser)
-    add_settings(parser, (option for option in all_options(algo).values() if option.name not in NO_PART))
+    add_settings(parser, (option for option in flags_of(algo).values() if option.name not in NO_PART))
     return parser

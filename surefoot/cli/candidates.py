@@ -119,7 +119,8 @@ def _values(parser: Parser, action: argparse.Action, current: str) -> Candidates
         words["none"] = ""
     outside = re.sub(r"\{[^}]*\}", "", metavar).strip("|")
     found = KINDS[outside](current) if outside in KINDS else Candidates()
-    return Candidates(words | found.words, found.files)
+    fits = any(word.startswith(current) for word in words)
+    return Candidates(words | found.words, "none" if fits else found.files)
 
 
 def _choices(metavar: str) -> Iterator[str]:
@@ -174,13 +175,21 @@ def _presets(current: str) -> Candidates:
 
 
 def _algos(current: str) -> Candidates:
-    from surefoot.algorithms import ALGORITHMS
+    from surefoot.algorithms import ALGORITHMS, installed_algorithms
 
-    return Candidates(dict.fromkeys(ALGORITHMS, ""))
+    if ":" in current:
+        return _objects(current)
+    return Candidates(dict.fromkeys([*ALGORITHMS, *installed_algorithms()], ""), ".py" if current else "none")
 
 
 def _files(pattern: str) -> Callable[[str], Candidates]:
     return lambda current: Candidates({}, pattern)
+
+
+def _engines(current: str) -> Candidates:
+    from surefoot.engine.names import BUILT_IN
+
+    return Candidates(dict.fromkeys(BUILT_IN, "")) if not current or ":" not in current else _objects(current)
 
 
 KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands for
@@ -188,6 +197,7 @@ KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands f
     "ENV": _envs,
     "PRESET": _presets,
     "ALGO": _algos,
+    "ENGINE": _engines,
     "WRAPPER": _wrappers,
     "FILE.py:CLASS": _objects,
     "FILE.toml": _files(".toml"),

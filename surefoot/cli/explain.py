@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Sequence
 
-from surefoot.algorithms import ALGORITHMS, get_algorithm
+from surefoot.algorithms import ALGORITHMS, described, get_algorithm, preset_algorithm
 from surefoot.cli.flags import Parser, format_value
-from surefoot.settings import options
+from surefoot.settings import options, title_of
 from surefoot.text import print
+from surefoot.training.config.resolve import all_options
 from surefoot.training.reports.screen import fit
 
 
@@ -18,19 +18,24 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         prog="surefoot explain", description="Show the formula of an algorithm, what is new in it, and every setting."
     )
-    parser.add_argument("algo", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}")
+    parser.add_argument(
+        "algo", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}, or your own: file.py:Class, module:Class"
+    )
     print(fit(explain(parser.parse_args(words).algo)))
     return 0
 
 
 def explain(name: str) -> str:
     algorithm = get_algorithm(name)
-    module = sys.modules[algorithm.__module__]
-    ladder = " → ".join(f"[{rung}]" if rung == name else rung for rung in ALGORITHMS)
-    lines = [ladder, "", (module.__doc__ or "").strip(), "", "settings (default in brackets)"]
+    heading = " → ".join(f"[{rung}]" if rung == name else rung for rung in ALGORITHMS)
+    if name not in ALGORITHMS:
+        tuned = preset_algorithm(name, algorithm)
+        heading = name + (f" (uses the presets of {tuned})" if tuned != name else "")
+    lines = [heading, "", described(algorithm), "", "settings (default in brackets)"]
     title = ""
+    all_options(algorithm)  # refuses a setting that another part of the run has
     for option in options(algorithm.config_type):
-        group = (option.owner.__doc__ or "").strip().splitlines()[0].rstrip(".").lower()
+        group = title_of(option.owner).lower()
         if group != title:
             lines += ["", f"  {group}"]
             title = group

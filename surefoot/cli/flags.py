@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.schedules import Schedule
-from surefoot.settings import Option, Seconds, unwrap_optional
+from surefoot.settings import Option, Seconds, title_of, unwrap_optional
 from surefoot.text import print
 
 WIDEST = 100  # columns of help: longer lines are hard to read
@@ -157,7 +157,7 @@ def add_settings(parser: Parser, settings: Iterable[Option]) -> None:
     for option in settings:
         if not option.flag:
             continue
-        title = (option.owner.__doc__ or "").strip().splitlines()[0].rstrip(".").lower()
+        title = title_of(option.owner).lower()
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         _add_flag(groups[title], option)

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from surefoot.algorithms import ALGORITHMS
+from surefoot.algorithms import ALGORITHMS, described, get_algorithm, installed_algorithms
 from surefoot.cli.flags import Parser
-from surefoot.errors import USER_ERRORS, UsageError, did_you_mean
+from surefoot.errors import USER_ERRORS, SurefootError, UsageError, did_you_mean
 from surefoot.text import one_line, print
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import table
@@ -34,10 +34,13 @@ def run(words: Sequence[str]) -> int:
 
 
 def _algos() -> list[dict[str, Any]]:
-    return [
-        {"algo": name, "what": (sys.modules[algorithm.__module__].__doc__ or "").splitlines()[0]}
-        for name, algorithm in ALGORITHMS.items()
-    ]
+    rows = []
+    for name in dict.fromkeys([*ALGORITHMS, *installed_algorithms()]):
+        try:
+            rows.append({"algo": name, "what": described(get_algorithm(name)).splitlines()[0]})
+        except SurefootError as error:  # of somebody's package; the others are still worth listing
+            print(f"{name} cannot be listed: {error}", file=sys.stderr)
+    return rows
 
 
 def _envs() -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from surefoot import __version__
 from surefoot.cli.limits import ADVICE, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.cli.streams import standing_streams
 from surefoot.envs.forks import Original
-from surefoot.errors import EnvError, SurefootError, UsageError, did_you_mean
+from surefoot.errors import CodeError, SurefootError, UsageError, did_you_mean
 from surefoot.text import print
 from surefoot.training.reports.streams import Outlet
 
@@ -69,7 +69,7 @@ def _run(words: list[str]) -> int:
             return _dispatch(words)
     except SurefootError as error:
         print("\n".join([f"surefoot: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
-        if isinstance(error, EnvError) or isinstance(error.__cause__, SystemExit):
+        if isinstance(error, CodeError) or isinstance(error.__cause__, SystemExit):
             _show_cause(error.__cause__)
         return error.exit_code
     except KeyboardInterrupt as interrupt:

@@ -11,14 +11,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from surefoot.algorithms import ALGORITHMS, get_algorithm
+from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.eval import describe as describe_evaluation
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
+from surefoot.cli.own_flags import flags_of
 from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
 from surefoot.runs.directory import ROOT, shell_path
 from surefoot.runs.files import read_json
+from surefoot.settings import title_of
 from surefoot.text import print
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import load_preset
@@ -27,11 +29,13 @@ from surefoot.training.config.resolve import (
     TrainConfig,
     algorithms_with,
     all_options,
-    minibatches,
-    read_toml,
+    preset_notes,
     resolve,
 )
+from surefoot.training.config.together import minibatches
+from surefoot.training.config.toml_files import read_toml
 from surefoot.training.config.unused import check_timeout
+from surefoot.training.life.trust import agreed_algorithm
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import fit
 
@@ -44,6 +48,8 @@ EXAMPLES = """examples:
       the preset names the environment
   surefoot train my/env.py:MyEnv --env-kwargs '{"size": 5}'
       an environment of your own
+  surefoot train CartPole-v1 --algo my/spo.py:SPO
+      an algorithm of your own
   surefoot train CartPole-v1 --dry-run
       show every setting and where it comes from
 """
@@ -58,7 +64,7 @@ def run(words: Sequence[str]) -> int:
     preset, source = control["preset"], control["config"]
     if control["like"]:
         source, preset = _config_of(control["like"]), "none"
-    config = resolve(control["env"], typed_algo, preset, source, arguments)
+    config = resolve(control["env"], typed_algo, preset, source, arguments, agreed=algo)
     check_timeout(config)
     out = sys.stderr if control["json"] else sys.stdout
     if control["dry_run"]:
@@ -89,22 +95,23 @@ def _config_of(run: str) -> str:
 
 
 def algorithm_of(words: Sequence[str]) -> str:
-    """The algorithm decides which flags exist, so it is found before they are parsed."""
+    """The algorithm decides which flags exist, so it is found before they are parsed. Code of a file needs trust."""
     first = Parser(prog="surefoot train", add_help=False)
     for name in ("--algo", "--preset", "--config", "--like"):
         first.add_argument(name)
+    first.add_argument("--trust", action="store_true")
     found, _ = first.parse_known_args(words)
     sources: list[dict[str, Any]] = [{"algo": found.algo} if found.algo else {}]
     if found.config and found.like:
         raise UsageError("--like takes its settings from a run, --config from a file; give one of the two")
-    if found.config:
-        sources.append(read_toml(found.config))
-    if found.like:
-        sources.append(read_toml(find_run(found.like).config))
+    file = find_run(found.like).config if found.like else found.config
+    if file and not found.algo:
+        named = read_toml(file).get("algo") if Parser.describing else agreed_algorithm(file, trusting(found.trust))
+        sources.append({"algo": named} if named else {})
     if found.preset and found.preset not in ("auto", "none"):
         sources.append(load_preset(found.preset))
     algo = str(next((source["algo"] for source in sources if "algo" in source), DEFAULT_ALGO))
-    get_algorithm(algo)
+    flags_of(algo)
     return algo
 
 
@@ -128,7 +135,7 @@ def _settings(algo: str, typed: Namespace) -> dict[str, Any] | None:
     given = {name: vars(typed)[name] for name in flags if name in vars(typed)}
     source = find_run(typed.like).config if getattr(typed, "like", None) else getattr(typed, "config", None)
     try:
-        return resolve(typed.env, typed.algo, typed.preset, source, given).flat()
+        return resolve(typed.env, typed.algo, typed.preset, source, given, agreed=algo).flat()
     except UsageError:
         return None
 
@@ -150,14 +157,14 @@ def _parser(algo: str) -> Parser:
     parser.add_argument("--dry-run", action="store_true", help="print every setting and where it comes from, then stop")
     add_json(parser)
     add_trust(parser)
-    add_settings(parser, all_options(algo).values())
+    add_settings(parser, flags_of(algo).values())
     return parser
 
 
 def add_algo(parser: Parser) -> None:
     """What `train` and `bench` have in common."""
-    names = "{" + ",".join(ALGORITHMS) + "}"
-    parser.add_argument("--algo", metavar=names, help=f"the algorithm [{DEFAULT_ALGO}]")
+    names = "{" + ",".join(ALGORITHMS) + "}|FILE.py:CLASS"
+    parser.add_argument("--algo", metavar=names, help=f"the algorithm, or your own [{DEFAULT_ALGO}]")
     parser.add_argument(
         "--preset", default="auto", help="a preset by name, or none [the tuned one for ENV and ALGO, if there is one]"
     )
@@ -167,10 +174,9 @@ def describe(config: TrainConfig) -> str:
     """Every setting with its value and origin, by group."""
     width = max(len(name) for name in config.flat())
     counted = minibatches(config, config.algorithm.num_envs, config.algorithm.rollout_length)
-    lines = [f"preset: {config.preset or 'none'}"]
+    lines = [f"preset: {config.preset or 'none'}", *(f"note: {note}" for note in preset_notes(config))]
     for group in config.groups:
-        title = (type(group).__doc__ or "").strip().splitlines()[0].rstrip(".")
-        lines += ["", title]
+        lines += ["", title_of(type(group))]
         for name, value in group.as_dict().items():
             origin = config.origins[name]
             said = f"auto ({counted[name]})" if name in counted and value == "auto" else format_value(value)

@@ -2,53 +2,82 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from surefoot.engine.native.engine import HybridEngine, NativeEngine
-from surefoot.engine.torch.engine import TorchEngine
-from surefoot.errors import UsageError, did_you_mean
+from surefoot.engine.contract import Engine
+from surefoot.engine.names import AUTO, BUILT_IN, GROUP, check_name
+from surefoot.errors import UsageError
+from surefoot.user_code import installed, is_from_python, load_entry, load_object, names_code, refuse_from_python
 
 if TYPE_CHECKING:
-    from surefoot.engine.contract import Engine, Learns
+    from surefoot.engine.contract import Learns
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Envs
 
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (NativeEngine, HybridEngine, TorchEngine)}
-AUTO = "auto"
+Wanted = str | type[Engine]  # a name, or the user's own class
 
 
-def get_engine(name: str) -> Engine:
-    """Ours, or an installed package's (entry point `surefoot.engines`)."""
-    if name in ENGINES:
-        return ENGINES[name]()
-    from importlib.metadata import entry_points
-
-    others = {entry.name: entry for entry in entry_points(group="surefoot.engines")}
-    if name in others:
-        engine: Engine = others[name].load()()
-        return engine
-    known = [AUTO, *ENGINES, *others]
-    raise UsageError(f"unknown engine '{name}'{did_you_mean(name, known)} (known: {', '.join(known)})")
+class NotAvailable(UsageError):
+    """The engine that was asked for cannot serve this run."""
 
 
-def choose_engine(wanted: str, policy: ActorCritic, algorithm: Learns, envs: Envs) -> tuple[Engine, str]:
-    """(the engine, why). One that was named and cannot serve is an error."""
+def engine_class(wanted: Wanted) -> type[Engine]:
+    """Ours, an installed package's (entry point `surefoot.engines`), or the user's own. Executes the user's code."""
+    if not isinstance(wanted, str):
+        return _checked(wanted, wanted.__name__)
+    check_name(wanted)
+    refuse_from_python(wanted, "engine")
+    if wanted in BUILT_IN or names_code(wanted):
+        return _checked(load_object(BUILT_IN.get(wanted, wanted), "engine"), wanted)
+    return _checked(load_entry(installed(GROUP)[wanted], "engine"), wanted)
+
+
+def _checked(found: object, name: str) -> type[Engine]:
+    if not isinstance(found, type) or not issubclass(found, Engine):
+        what = found.__name__ if isinstance(found, type) else f"a {type(found).__name__}"
+        raise UsageError(f"engine={name} is {what}, not a class derived from surefoot.engine.contract.Engine")
+    if inspect.isabstract(found):
+        raise UsageError(f"engine={name} is not complete; it lacks {', '.join(sorted(found.__abstractmethods__))}")
+    missing = [attribute for attribute in ("name", "acts_with") if not hasattr(found, attribute)]
+    if missing:
+        raise UsageError(f"engine={name} is not complete; set {' and '.join(missing)} in the class")
+    return found
+
+
+def get_engine(wanted: Wanted) -> Engine:
+    return engine_class(wanted)()
+
+
+def choose_engine(
+    wanted: Wanted, policy: ActorCritic, algorithm: Learns, envs: Envs, before: Sequence[str] = ()
+) -> tuple[Engine, str]:
+    """(the engine, why). One that was named and cannot serve is an error.
+
+    `before`: engines that a resumed run began with, which are asked before the others, so that its bytes stay the same.
+    """
     if wanted != AUTO:
         engine = get_engine(wanted)
         reason = engine.serves(policy, algorithm, envs)
         if reason is not None:
-            raise UsageError(f"engine={wanted} cannot be had: {reason}; use --engine torch or auto")
+            name = wanted if isinstance(wanted, str) else engine.name
+            raise NotAvailable(f"engine={name} is not available: {reason}; use --engine torch or auto")
         return engine, "as asked"
     reasons: list[str] = []
-    for kind in ENGINES.values():
-        engine = kind()
+    for name in dict.fromkeys([*before, *BUILT_IN]):
+        engine = get_engine(name)
         reason = engine.serves(policy, algorithm, envs)
+        if reason is None and name in before:
+            return engine, "as the run began"
         if reason is None:
             return engine, "; ".join(words for words in (*reasons[:1], engine.brings(policy)) if words)
         reasons.append(reason)
     raise UsageError(f"no engine serves this policy: {'; '.join(reasons)}")
 
 
-def uses_kernels(wanted: str) -> bool:
+def uses_kernels(wanted: Wanted) -> bool:
     """Whether compiled kernels may have a part in it, before there is a policy to ask about."""
-    return wanted == AUTO or get_engine(wanted).may_use_kernels
+    if isinstance(wanted, str) and is_from_python(wanted):  # of a run that is only evaluated
+        return False
+    return wanted == AUTO or engine_class(wanted).may_use_kernels

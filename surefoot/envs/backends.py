@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surefoot.errors import USER_ERRORS, SurefootError, UsageError
+from surefoot.user_code import installed, load_entry
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -135,7 +136,7 @@ def no_workers(env_id: str) -> str:
 
 def known_names() -> list[str]:
     """What an id may begin with, before its colon: ours, those registered here and those of installed packages."""
-    return list(dict.fromkeys([*BUILT_IN, *_registered, *_entry_points()]))
+    return list(dict.fromkeys([*BUILT_IN, *_registered, *installed(GROUP)]))
 
 
 def _named(name: str) -> Backend | None:
@@ -143,7 +144,7 @@ def _named(name: str) -> Backend | None:
         return _ours(BUILT_IN[name].path)
     if name in _registered:
         return _registered[name]
-    entry = _entry_points().get(name)
+    entry = installed(GROUP).get(name)
     return None if entry is None else _installed(entry)
 
 
@@ -154,17 +155,11 @@ def _ours(path: str) -> Backend:
     return found
 
 
-def _entry_points() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # not above: it costs a tenth of every start of the command line
-
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
 @cache
 def _installed(entry: EntryPoint) -> Backend:
     """An instance of the class that a package offers."""
+    made = load_entry(entry, "env backend")
     try:
-        made = entry.load()
         backend = made() if isinstance(made, type) else made
     except SurefootError:
         raise

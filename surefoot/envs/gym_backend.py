@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.backends import Backend
 from surefoot.envs.ids import ATARI, HIDDEN_ADAPTERS, atari_ids, objects_in, registered_ids
+from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -23,7 +24,7 @@ class Gymnasium(Backend):
     """Ids without the name of another backend; it has none itself."""
 
     def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
-        from surefoot.envs.make import from_factory, load_object, registered_env
+        from surefoot.envs.make import from_factory, registered_env
 
         if FILE.search(config.env):
             return from_factory(config, load_object(config.env, "env"), render_mode)
@@ -43,7 +44,7 @@ class Gymnasium(Backend):
         return env_id if ":" in env_id or env_id.startswith(HIDDEN_ADAPTERS) else ""
 
     def takes_render_mode(self, env_id: str) -> bool:
-        from surefoot.envs.make import creator_of, load_object
+        from surefoot.envs.make import creator_of
 
         creator = load_object(env_id, "env") if FILE.search(env_id) else creator_of(env_id)
         if creator is None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -21,9 +17,9 @@ from surefoot.envs.backends import SEVERAL_AGENTS, backend_of
 from surefoot.envs.checks import blamed
 from surefoot.envs.forks import Original
 from surefoot.envs.ids import HIDDEN
-from surefoot.envs.seeds import derive_seed
 from surefoot.envs.shipped_ids import register_shipped
-from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError, did_you_mean
+from surefoot.errors import USER_ERRORS, CodeError, EnvError, SurefootError, UsageError, did_you_mean
+from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
@@ -64,6 +60,8 @@ def made(config: EnvConfig) -> Iterator[None]:
     """What making an env raises, as an error that says whether the user or the env is to be changed."""
     try:
         yield
+    except CodeError as error:
+        raise error if isinstance(error, EnvError) else EnvError(str(error)) from error.__cause__
     except (SurefootError, MemoryError):  # the latter is the machine's, and the command line has advice for it
         raise
     except ImportError as error:
@@ -194,47 +192,6 @@ def known_envs() -> list[str]:
         return (name, int(version)) if version.isdigit() else (env_id, 0)
 
     return sorted((i for i in registry if not i.startswith(HIDDEN)), key=order)
-
-
-def load_object(path: str, what: str) -> Any:
-    """The object named by `path/to/file.py:Name` or `module:Name`."""
-    source, _, name = path.rpartition(":")
-    if not source or not name:
-        raise UsageError(f"{what}={path!r} is not of the form file.py:Name or module:Name")
-    if source.endswith(".py"):
-        module = _load_file(Path(source), what)
-    else:
-        try:
-            module = importlib.import_module(source)
-        except ModuleNotFoundError as error:
-            raise UsageError(f"{what}={path!r}: {error}") from None
-        except USER_ERRORS as error:
-            raise EnvError(f"{source} raised {type(error).__name__} when it was imported: {error}") from error
-    if not hasattr(module, name):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        raise UsageError(f"{what}={path!r}: there is no {name!r} in {source}{did_you_mean(name, public)}")
-    return getattr(module, name)
-
-
-def _load_file(file: Path, what: str) -> Any:
-    if not os.path.isfile(file):
-        raise UsageError(f"{what}: the file {file} does not exist (looked in {Path.cwd()})")
-    return _execute(file.resolve(), file.stat().st_mtime_ns)
-
-
-@cache  # once for all envs of a run, anew when the file has changed
-def _execute(file: Path, modified: int) -> Any:
-    name = f"surefoot_user_{derive_seed(modified, str(file))}_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except USER_ERRORS as error:
-        raise EnvError(f"{file} raised {type(error).__name__} when it was loaded: {error}") from error
-    return module
 
 
 def _wrap(env: gym.Env[Any, Any], text: str) -> gym.Env[Any, Any]:

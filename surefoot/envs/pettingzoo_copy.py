@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.checks import as_flag, blamed, reset_result, step_result
-from surefoot.envs.make import load_object, made
+from surefoot.envs.make import made
 from surefoot.envs.open_episodes import LONGEST_REPLAY, close_all, kept
 from surefoot.envs.seeds import derive_seed, episode_seed
 from surefoot.errors import EnvError, UsageError, did_you_mean
+from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig

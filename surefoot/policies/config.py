@@ -7,6 +7,7 @@ from typing import Literal
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, setting
+from surefoot.user_code import is_from_python, names_code
 
 # Ours. `auto` is what runs of 0.1.0 wrote down for nature or small; it is kept for them.
 ENCODERS = ("by-size", "nature", "small", "tiny", "impala", "auto")
@@ -80,7 +81,7 @@ class PolicyConfig(Settings):
     def _check_encoder(self) -> None:
         if not self.own_encoder:
             return
-        if ":" not in self.encoder and not self.encoder_from_python:
+        if not names_code(self.encoder) and not self.encoder_from_python:
             raise UsageError(
                 f"encoder={self.encoder!r} is not one of: {', '.join(ENCODERS)}"
                 f"{did_you_mean(self.encoder, ENCODERS)} (one of your own is file.py:Class or module:Class)"
@@ -101,4 +102,4 @@ class PolicyConfig(Settings):
     @property
     def encoder_from_python(self) -> bool:
         """`<Name>`: a class that was handed over in Python, of which only the name is written down."""
-        return self.encoder.startswith("<") and self.encoder.endswith(">")
+        return is_from_python(self.encoder)

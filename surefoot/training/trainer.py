@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.algorithms import Algorithm, get_algorithm
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch.modes import own_modes
@@ -26,7 +25,7 @@ from surefoot.training.build.engines import Engines
 from surefoot.training.build.envs import build_envs
 from surefoot.training.build.footprint import num_parameters
 from surefoot.training.build.parts import choose_device, collector_options, initial_policy, learner_options
-from surefoot.training.config.resolve import with_minibatches
+from surefoot.training.config.together import with_minibatches
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.loop.due import evaluate_log_save
 from surefoot.training.loop.global_generators import capture_globals, globals_shape
@@ -68,7 +67,7 @@ class Trainer:
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
         self.saving = Saving(config.run.checkpoint_every)
         self.troubles: dict[str, str] = {}  # what does not work at the moment, though the run goes on
-        self.algorithm: Algorithm = get_algorithm(config.run.algo)(config.algorithm)
+        self.algorithm = config.new_algorithm()
         with self.original:
             self.envs = build_envs(config, seed, self.algorithm, envs, factory, self.warn)
         try:
@@ -110,10 +109,10 @@ class Trainer:
         size = sum(p.numel() for p in policy.parameters())
         self.device, self.device_reason = choose_device(wanted, size, home)
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
-        engine, reason = choose_engine(config.run.engine, self.policy, algorithm, envs)
+        engine, reason = choose_engine(config.engine, self.policy, algorithm, envs, config.engines_before)
         self.learner = engine.learner(self.policy, algorithm, learner_options(config, seed, envs.num_envs, length))
         self.threads = self.learner.threads
-        self.engines = Engines(engine, self.learner, reason, algorithm, config.run.algo)
+        self.engines = Engines(engine, self.learner, reason, algorithm, config.algo_name)
         if self.engines.acting == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
         options = collector_options(config, seed, algorithm, envs.num_envs, length, self.timer)

@@ -15,12 +15,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import surefoot
 from surefoot.cli.candidates import propose, typed_words
 from surefoot.cli.main import main
-from surefoot.envs.backends import Backend, backend_of, known_names, register, unregister
+from surefoot.envs.backends import GROUP, Backend, backend_of, known_names, register, unregister
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import make_env
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import EnvError, UsageError
 from surefoot.training.config.presets import automatic_preset
+from tests.installing import install
 from tests.toy_backend import Toy, Walk
 
 PACKAGE = Path(surefoot.__file__).parent
@@ -34,19 +35,9 @@ FLAGS = [
 ]  # fmt: skip
 
 
-def install(folder, monkeypatch, **entries):
-    """A package that offers backends, as pip would put it there."""
-    info = folder / "toys-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n")
-    lines = [f"{name.replace('_', '-')} = {value}" for name, value in entries.items()]
-    (info / "entry_points.txt").write_text("\n".join(["[surefoot.backends]", *lines, ""]))
-    monkeypatch.syspath_prepend(str(folder))
-
-
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    install(tmp_path / "site", monkeypatch, toy="tests.toy_backend:Toy")
+    install(tmp_path / "site", monkeypatch, GROUP, toy="tests.toy_backend:Toy")
 
 
 @pytest.fixture
@@ -230,6 +221,7 @@ def test_a_package_that_offers_no_backend(tmp_path, monkeypatch, capsys):
     install(
         tmp_path / "site",
         monkeypatch,
+        GROUP,
         one="tests.toy_backend:Walk",
         two="no_such_module:X",
         other="tests.toy_backend:Toy",

@@ -4,8 +4,9 @@ import gymnasium as gym
 import pytest
 
 from surefoot.envs.config import EnvConfig
-from surefoot.envs.make import known_envs, load_object, make_env
+from surefoot.envs.make import known_envs, make_env
 from surefoot.errors import EnvError, UsageError
+from surefoot.user_code import load_object
 from tests.helpers import ScriptedEnv
 
 

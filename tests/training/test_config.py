@@ -9,7 +9,8 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
 from surefoot.errors import UsageError
 from surefoot.training.config import presets
-from surefoot.training.config.resolve import all_options, resolve, to_toml
+from surefoot.training.config.resolve import all_options, resolve
+from surefoot.training.config.toml_files import to_toml
 
 
 @pytest.fixture

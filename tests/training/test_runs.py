@@ -15,7 +15,8 @@ from surefoot.api import evaluate_run
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import CheckpointError, EnvError, NonFiniteError, UsageError
 from surefoot.runs import list_runs
-from surefoot.training.config.resolve import resolve, to_toml
+from surefoot.training.config.resolve import resolve
+from surefoot.training.config.toml_files import to_toml
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.trainer import Trainer
 from tests.envs_for_learning import Bandit, Constant

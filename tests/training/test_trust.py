@@ -1,5 +1,7 @@
 """Code that only a file names needs a word from the user, except in runs that this very user has made."""
 
+import hashlib
+import hmac
 import json
 import shutil
 import stat
@@ -10,6 +12,7 @@ import pytest
 
 import surefoot
 from surefoot.cli.main import main
+from surefoot.errors import UsageError
 from surefoot.runs.files import write_json
 from surefoot.training.config.resolve import resolve
 from surefoot.training.life import signature
@@ -20,6 +23,8 @@ from pathlib import Path
 import gymnasium as gym
 import surefoot
 import torch
+from surefoot.algorithms.ppo_clip import PPOClip
+from surefoot.engine.torch.engine import TorchEngine
 Path({canary!r}).touch()
 class Env(gym.Wrapper):
     def __init__(self, **kwargs):
@@ -29,6 +34,10 @@ class Wrap(gym.Wrapper):
         super().__init__(env)
 class Call(surefoot.Callback):
     pass
+class Algo(PPOClip):
+    preset_of = "ppo"
+class Engine(TorchEngine):
+    name = "mine"
 class Encoder(torch.nn.Module):
     size = 4
     def __init__(self, layout):
@@ -38,7 +47,7 @@ class Encoder(torch.nn.Module):
         return self.linear(parts[""])
 """
 TINY = [
-    "--preset=none", "--algo=ppo", "--total-steps=64", "--num-envs=2", "--rollout-length=16", "--num-minibatches=1",
+    "--preset=none", "--total-steps=64", "--num-envs=2", "--rollout-length=16", "--num-minibatches=1",
     "--eval-episodes=1", "--eval-max-steps=5", "--hidden-sizes=8", "--threads=1", "--num-epochs=1", "--seed=0",
 ]  # fmt: skip
 WAYS = {
@@ -55,6 +64,9 @@ NAMED = {
     "callbacks": ["CartPole-v1", "--callbacks", "mine.py:Call"],
     "eval_env": ["CartPole-v1", "--eval-env", "mine.py:Env"],
     "encoder": ["CartPole-v1", "--encoder", "mine.py:Encoder"],
+    "algo": ["CartPole-v1", "--algo", "mine.py:Algo"],
+    "algo of a module": ["CartPole-v1", "--algo", "mine_module:Algo"],
+    "engine": ["CartPole-v1", "--engine", "mine.py:Engine"],
     "a wrapper that writes": ["CartPole-v1", "--wrappers", 'TimeLimit{"max_episode_steps": 9}', "mine.py:Wrap"],
 }
 
@@ -129,9 +141,11 @@ def test_what_is_printed_to_be_typed_next_can_be_typed(capsys, monkeypatch):
     assert "surefoot resume other --trust\n" in capsys.readouterr().out
 
 
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("named", ["env", "algo", "algo of a module", "engine"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run_of_another_user_asks(way, capsys, monkeypatch, tmp_path):
-    train("mine.py:Env")
+def test_a_run_of_another_user_asks(way, named, capsys, monkeypatch, tmp_path):
+    train(*NAMED[named])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     assert asked(WAYS[way], capsys)
     assert main([*WAYS[way], "--trust"]) == 0
@@ -159,6 +173,8 @@ def edit(**changes):
         {"callbacks": '["mine.py:Call"]'},
         {"eval_env": '"mine.py:Env"'},
         {"encoder": '"mine.py:Encoder"'},
+        {"algo": '"mine.py:Algo"'},
+        {"engine": '"mine.py:Engine"'},
     ],
     ids=str,
 )
@@ -271,3 +287,41 @@ def test_a_shim_that_makes_any_env_needs_a_word():
 def test_names_are_shown_in_one_line_each():
     Path("config.toml").write_text('env = "a.py:E\\u001b[8m\\nsurefoot: all is well"\n', encoding="utf-8")
     assert foreign_code(resolve(config_file="config.toml")) == [r"env = a.py:E\x1b[8m\nsurefoot: all is well"]
+
+
+def test_signatures_of_earlier_versions_hold(tmp_path):
+    """They did not cover algorithm and engine, which named no code."""
+    train("mine.py:Env")
+    key = (tmp_path / "state" / "surefoot" / "key").read_bytes()
+    config = surefoot.Run(surefoot.runs.RunDirectory(Path("run"))).config
+    settings = ["mine.py:Env", {}, [], [], None, {}, config["encoder"]]
+    facts = {"settings": settings, "places": [str(Path("mine.py").resolve())]}
+    expected = hmac.new(key, json.dumps(facts, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+    assert json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))["signature"] == expected
+
+
+def test_the_algorithm_of_a_config_file_needs_a_word_in_python_too(monkeypatch, tmp_path):
+    train("CartPole-v1", "--algo", "mine.py:Algo")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+    Path("canary").unlink()
+    for how in ({"config": "run/config.toml"}, {"config": "run/config.toml", "total_steps": 128}):
+        with pytest.raises(UsageError, match=r"algo = mine\.py:Algo\n.*--trust"):
+            surefoot.train(progress=False, run_dir="again", **how)
+    with pytest.raises(UsageError, match=r"algo = mine\.py:Algo"):
+        resolve(preset=None, config_file="run/config.toml")
+    assert not Path("canary").exists()
+    assert surefoot.train(config="run/config.toml", trust=True, progress=False, run_dir="again").config["seed"] == 0
+    typed = surefoot.train(config="run/config.toml", algo="mine.py:Algo", progress=False, run_dir="typed")
+    assert typed.config["algo"] == "mine.py:Algo"
+
+
+@pytest.mark.parametrize("way", ["resume", "eval", "like", "config"])
+def test_at_a_terminal_the_question_is_put_once(way, monkeypatch, tmp_path):
+    train("CartPole-v1", "--algo", "mine.py:Algo")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+    questions = []
+    for command in ("train", "resume", "eval"):
+        monkeypatch.setattr(f"surefoot.cli.{command}.trusting", lambda flag: lambda text: not questions.append(text))
+    assert main(WAYS[way]) == 0
+    (question,) = questions
+    assert "algo = mine.py:Algo" in question

@@ -15,7 +15,7 @@ from surefoot.errors import UsageError
 from surefoot.settings import options
 from surefoot.training.build.available import available_bytes
 from surefoot.training.build.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
-from surefoot.training.config.resolve import minibatches
+from surefoot.training.config.together import minibatches
 from surefoot.training.reports.advice import Facts
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int
     limit = config.env.max_episode_steps or envs.time_limit
     if limit is None:
         raise UsageError(
-            f"{config.run.algo} learns from whole episodes, but the env has no time limit; set --max-episode-steps"
+            f"{config.algo_name} learns from whole episodes, but the env has no time limit; set --max-episode-steps"
         )
     most = limit * algorithm.episodes_per_env * envs.num_envs
     if most > config.run.total_steps:
@@ -108,7 +108,7 @@ def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) 
         minibatches=joint,
         shuffled=epochs,
         twice=not algorithm.train_actor,
-        native=uses_kernels(config.run.engine) and not isinstance(envs, TensorEnvs),
+        native=uses_kernels(config.engine) and not isinstance(envs, TensorEnvs),
         threads=min(most_threads(), MOST_TASKS) if threads == "auto" else threads,
         measured=threads == "auto",
     )

@@ -38,4 +38,10 @@ class Engines:
 
     def as_dict(self) -> dict[str, str]:
         """For the run's files."""
-        return {"engine": self.name, "acting": self.acting, "learning": self.learning, "engine_reason": str(self)}
+        return {
+            "engine": self.name,
+            "engine_chosen": self.engine.name,
+            "acting": self.acting,
+            "learning": self.learning,
+            "engine_reason": str(self),
+        }

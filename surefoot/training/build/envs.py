@@ -19,7 +19,7 @@ from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.auto import choose_workers
 from surefoot.errors import UsageError
 from surefoot.training.build.checks import check_rollout
-from surefoot.training.config.resolve import check_together
+from surefoot.training.config.together import check_together
 from surefoot.training.config.unused import check_ready
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def build_envs(
     if factory is None and (why := no_workers(env.env)):
         raise UsageError(f"workers cannot step {env.env}: {why}; drop --workers")
     if env.restart_workers and algorithm.episodes_per_env is not None:
-        raise UsageError(f"restart_workers cuts episodes short, but {config.run.algo} learns from whole ones; drop it")
+        raise UsageError(f"restart_workers cuts episodes short, but {config.algo_name} learns from whole ones; drop it")
     return WorkerEnvs(
         env,
         num_envs,
@@ -78,7 +78,7 @@ def _together(config: TrainConfig, seed: int) -> Envs | None:
     """Envs that their backend makes all at once; None: they are made one by one."""
     backend = backend_of(config.env.env)
     with made(config.env):
-        envs = backend.make_many(config.env, config.algorithm.num_envs, seed, native=uses_kernels(config.run.engine))
+        envs = backend.make_many(config.env, config.algorithm.num_envs, seed, native=uses_kernels(config.engine))
     if envs is not None and not backend.one_row_each:  # only now is their number known
         try:
             check_together(config, envs.num_envs)

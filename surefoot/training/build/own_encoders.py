@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from surefoot.envs.make import load_object
 from surefoot.errors import UsageError
 from surefoot.training.life.trust import Trust, require_trusted_encoder
+from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
     from surefoot.policies.config import PolicyConfig

@@ -12,7 +12,7 @@ from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
-from surefoot.training.config.resolve import minibatches
+from surefoot.training.config.together import minibatches
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm

@@ -7,30 +7,40 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from surefoot.algorithms import ALGORITHMS, get_algorithm
-from surefoot.engine.config import check_minibatches, count_minibatches, nearest_divisor
+from surefoot.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    algorithm_name,
+    get_algorithm,
+    preset_algorithm,
+)
+from surefoot.algorithms.own import check_algorithm
+from surefoot.engine.names import AUTO, BUILT_IN, check_name, engine_name
 from surefoot.envs.backends import backend_of
 from surefoot.envs.config import EnvConfig
-from surefoot.errors import CheckpointError, UsageError, did_you_mean
+from surefoot.errors import USER_ERRORS, CheckpointError, CodeError, SurefootError, UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
 from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
-from surefoot.runs.files import read_regular
 from surefoot.schedules import Schedule
-from surefoot.settings import Option, Seconds, Settings, coerce, options, setting
+from surefoot.settings import Option, Seconds, Settings, coerce, options, setting, title_of
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import automatic_preset, load_preset
+from surefoot.training.config.together import check_together, whole_envs
+from surefoot.training.config.toml_files import read_toml
 from surefoot.training.config.unused import check_inert
+from surefoot.user_code import names_code, short_name
+
+if TYPE_CHECKING:
+    from surefoot.engine.contract import Engine
 
 DEFAULT_ALGO = "ppo"
-MINIBATCHES = ("num_minibatches", "value_minibatches")
 MEMORY = "memory"  # the origin of numbers that follow from it
 
 
@@ -38,14 +48,19 @@ MEMORY = "memory"  # the origin of numbers that follow from it
 class RunConfig(Settings):
     """The run."""
 
-    algo: str = setting(DEFAULT_ALGO, f"One of {', '.join(ALGORITHMS)}.", flag=False)
+    algo: str = setting(
+        DEFAULT_ALGO, f"One of {', '.join(ALGORITHMS)}; or your own: file.py:Class or module:Class.", flag=False
+    )
     total_steps: int = setting(1_000_000, "Environment steps to train for; never exceeded.", low=1)
     seed: int | None = setting(None, "Random seed; drawn and printed if not given.", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = setting(
         "auto", "Where to train; auto: on a GPU only if the networks are large enough to gain from it."
     )
-    engine: Literal["auto", "torch", "native"] = setting(
-        "auto", "What acts and learns; auto: compiled kernels if they support the policy, else PyTorch."
+    engine: str = setting(
+        AUTO,
+        "What acts and learns: native (compiled kernels), hybrid (PyTorch with its MLPs and memory compiled) or torch; "
+        "auto: the first of them that supports the policy. Or your own: file.py:Class or module:Class.",
+        metavar="{" + ",".join((AUTO, *BUILT_IN)) + "}|FILE.py:CLASS",
     )
     threads: int | Literal["auto"] = setting(
         "auto",
@@ -92,6 +107,7 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_name(self.engine)
         if self.eval_env_kwargs and self.eval_env is None:
             raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
         if self.target_return is not None and not self.eval_episodes:
@@ -102,22 +118,30 @@ class RunConfig(Settings):
         return self.log_every or max(1, self.total_steps // 200)
 
 
-@dataclass(frozen=True)
-class TrainConfig:
-    """Everything a run is made from, in the groups of their owners; `origins` says where each value came from."""
+SHARED = (RunConfig, EnvConfig, PolicyConfig)  # groups of settings that every algorithm has
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """The settings of a run without its algorithm's, which may be code that is not to be executed (yet).
+
+    `origins` says where each value came from.
+    """
 
     run: RunConfig
     env: EnvConfig
     policy: PolicyConfig
-    algorithm: Any
     origins: dict[str, str] = field(default_factory=dict)
-    preset: str | None = None
-    preset_env: str | None = None  # the env that the preset was made for
     sources: dict[str, Path] = field(default_factory=dict)  # the files among the origins
 
     @property
     def groups(self) -> tuple[Settings, ...]:
-        return (self.run, self.env, self.policy, self.algorithm)
+        return (self.run, self.env, self.policy)
+
+    @property
+    def engine(self) -> str | type[Engine]:
+        """What was asked for."""
+        return self.run.engine
 
     def flat(self) -> dict[str, Any]:
         """All settings under their own names, as in `config.toml`."""
@@ -125,29 +149,78 @@ class TrainConfig:
         return {name: str(value) if isinstance(value, Schedule) else value for name, value in values.items()}
 
 
-def all_options(algo: str) -> dict[str, Option]:
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Outline):
+    """Everything a run is made from, in the groups of their owners."""
+
+    algorithm: Any
+    algorithm_class: type[Algorithm]
+    engine_class: type[Engine] | None = None  # that was handed over in Python
+    engines_before: tuple[str, ...] = ()  # what a resumed run began with; `auto` asks these first
+    preset: str | None = None
+    preset_env: str | None = None  # the env that the preset was made for
+    preset_algo: str | None = None  # the algorithm that it was made for
+    preset_left_out: tuple[str, ...] = ()  # what of it the algorithm does not know
+
+    @property
+    def groups(self) -> tuple[Settings, ...]:
+        return (self.run, self.env, self.policy, self.algorithm)
+
+    @property
+    def engine(self) -> str | type[Engine]:
+        return self.engine_class or self.run.engine
+
+    @property
+    def algo_name(self) -> str:
+        """Of the algorithm, without the path to it."""
+        return short_name(self.run.algo)
+
+    def new_algorithm(self) -> Algorithm:
+        """The algorithm with these settings. Executes the user's code, if it is the user's own."""
+        try:
+            algorithm: Algorithm = self.algorithm_class(self.algorithm)
+        except SurefootError:
+            raise
+        except USER_ERRORS as error:
+            raise CodeError(f"{self.run.algo} raised {type(error).__name__} when it was made: {error}") from error
+        return algorithm
+
+
+def all_options(algo: str | type[Algorithm]) -> dict[str, Option]:
     """Every setting of a run of this algorithm, by name."""
-    groups = (RunConfig, EnvConfig, PolicyConfig, get_algorithm(algo).config_type)
-    found = [option for group in groups for option in options(group)]
-    names = {option.name: option for option in found}
-    assert len(names) == len(found), f"two groups of {algo} declare the same setting"
-    return names
+    algorithm = get_algorithm(algo) if isinstance(algo, str) else algo
+    found: dict[str, Option] = {}
+    for group in (*SHARED, algorithm.config_type):
+        for option in options(group):
+            if option.name in found:
+                whose = title_of(found[option.name].owner).lower()
+                raise UsageError(
+                    f"the setting {option.name} of {algorithm.__name__} is also one of another part of the run "
+                    f"({whose}); rename it"
+                )
+            found[option.name] = option
+    return found
 
 
 def resolve(
     env: str | None = None,
-    algo: str | None = None,
+    algo: str | type[Algorithm] | None = None,
     preset: str | None = "auto",
     config_file: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
+    *,
+    agreed: str | None = None,
 ) -> TrainConfig:
-    """The settings of a run. `preset`: a name, "auto" (the tuned one of env and algorithm, if any), or "none"/None."""
-    given = dict(overrides or {})
-    if env is not None:
-        given["env"] = env
-    if algo is not None:
-        given["algo"] = algo
+    """The settings of a run. `preset`: a name, "auto" (the tuned one of env and algorithm, if any), or "none"/None.
+
+    `algo` and the override `engine` may be classes. `agreed`: an algorithm that only the file names and whose code the
+    user has agreed to; from then on it counts as typed. Without that, such code is not executed.
+    """
+    given = dict(overrides or {}) | {k: v for k, v in (("env", env), ("algo", algo)) if v is not None}
+    classes = _by_name(given)
     from_file = read_toml(Path(config_file)) if config_file is not None else {}
+    if agreed is not None and names_code(agreed) and from_file.get("algo") == agreed:
+        given.setdefault("algo", agreed)
     named = preset if preset not in (None, "auto", "none") else None
     from_preset = load_preset(named) if named else {}
 
@@ -155,11 +228,15 @@ def resolve(
         return given.get(key, from_file.get(key, from_preset.get(key, default)))
 
     algo_name, env_name = str(decide("algo", DEFAULT_ALGO)), str(decide("env", ""))
-    get_algorithm(algo_name)
+    if names_code(algo_name) and "algo" not in given:
+        raise UsageError(f"{config_file} names code that would be executed: algo = {algo_name}; use --trust")
+    algorithm = classes.get("algo") or get_algorithm(algo_name)
+    tuned_for = preset_algorithm(algo_name, algorithm)
     if preset == "auto":
-        named = automatic_preset(env_name, algo_name)
+        named = automatic_preset(env_name, tuned_for)
         from_preset = load_preset(named) if named else {}
-    _check_preset_algo(named, from_preset, algo_name)
+    _check_preset_algo(named, from_preset, (algo_name, tuned_for))
+    from_preset, unknown = _fitting(from_preset, algorithm, exact=tuned_for == algo_name)
     layers = [(f"preset {named}", from_preset), (f"file {config_file}", from_file), ("given", given)]
     sources = {} if config_file is None else {f"file {config_file}": Path(config_file).absolute()}
     source = given.get("init_from", from_file.get("init_from", "none"))
@@ -167,7 +244,64 @@ def resolve(
         folder, settings = policy_settings(str(source))
         layers.insert(1, (f"init_from {source}", settings))
         sources[f"init_from {source}"] = folder.absolute().parent.parent / "config.toml"
-    return replace(_build(algo_name, layers, named, from_preset.get("env")), sources=sources)
+    return replace(
+        _build(algo_name, algorithm, layers),
+        sources=sources,
+        engine_class=classes.get("engine"),
+        preset=named,
+        preset_env=from_preset.get("env"),
+        preset_algo=tuned_for if named else None,
+        preset_left_out=unknown,
+    )
+
+
+def read_outline(config_file: Path) -> Outline:
+    """What the `config.toml` of a run says besides the settings of its algorithm, of which nothing is executed."""
+    found, origin = read_toml(config_file), f"file {config_file}"
+    known = {option.name for group in SHARED for option in options(group)}
+    return Outline(
+        **{key: _make(group, found) for key, group in zip(("run", "env", "policy"), SHARED, strict=True)},
+        origins={name: origin if name in found else "default" for name in known},
+        sources={origin: config_file.absolute()},
+    )
+
+
+def preset_notes(config: TrainConfig) -> list[str]:
+    """What to know of a preset that was made for something else."""
+    notes = []
+    if config.preset_env not in (None, config.env.env):
+        notes.append(f"the preset {config.preset} was made for {config.preset_env}")
+    if config.preset_algo not in (None, config.run.algo):
+        left = f", which has no {', '.join(config.preset_left_out)}" if config.preset_left_out else ""
+        notes.append(
+            f"the preset {config.preset} was made for {config.preset_algo} and is used for {config.algo_name}{left}"
+        )
+    return notes
+
+
+def _by_name(given: dict[str, Any]) -> dict[str, type[Any]]:
+    """The classes among the values; `given` has their names afterwards."""
+    classes: dict[str, type[Any]] = {}
+    for key, name_of in (("algo", algorithm_name), ("engine", engine_name)):
+        value = given.get(key)
+        if isinstance(value, type):
+            given[key], classes[key] = name_of(value), value
+        elif value is not None and not isinstance(value, str):
+            raise UsageError(f"{key}={value!r} is of type {type(value).__name__}; give a name or the class itself")
+    if "algo" in classes:
+        check_algorithm(classes["algo"], given["algo"])
+    return classes
+
+
+def _fitting(
+    preset: Mapping[str, Any], algorithm: type[Algorithm], *, exact: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(what of a preset the algorithm knows, the other names). `exact`: it was made for this very algorithm."""
+    if exact:
+        return dict(preset), ()
+    known = all_options(algorithm)
+    unknown = tuple(name for name in preset if name not in known)
+    return {name: value for name, value in preset.items() if name not in (*unknown, "algo")}, unknown
 
 
 def policy_settings(source: str) -> tuple[Path, dict[str, Any]]:
@@ -189,66 +323,46 @@ def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool
     return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
 
 
-def _check_preset_algo(named: str | None, values: Mapping[str, Any], algo: str) -> None:
+def _check_preset_algo(named: str | None, values: Mapping[str, Any], algos: tuple[str, str]) -> None:
     """A preset's numbers are tuned for one algorithm; with another they would be silently wrong."""
-    if named and values.get("algo", algo) != algo:
+    if named and values.get("algo", algos[0]) not in algos:
         raise UsageError(
-            f"preset {named} is for {values['algo']}, not {algo}; drop --algo, or use --preset none with --config"
+            f"preset {named} is for {values['algo']}, not {algos[0]}; drop --algo, or use --preset none with --config"
         )
 
 
-def _build(
-    algo: str, layers: Sequence[tuple[str, Mapping[str, Any]]], preset: str | None, preset_env: str | None
-) -> TrainConfig:
-    known = all_options(algo)
+def _make(group: type[Any], values: Mapping[str, Any]) -> Any:
+    return group(**{option.name: values[option.name] for option in options(group) if option.name in values})
+
+
+def _build(algo: str, algorithm: type[Algorithm], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> TrainConfig:
+    known = all_options(algorithm)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(known, "default")
     for origin, layer in layers:
         for name, value in layer.items():
             if name not in known:
-                raise UsageError(_unknown_setting(name, value, algo, origin, layers))
+                raise UsageError(_unknown_setting(name, value, algo, known, origin, layers))
             values[name], origins[name] = value, origin
     values["algo"] = algo
-    own = _whole_envs(known, values, origins)
+    own = whole_envs(known, values, origins)
     values |= own
     origins |= dict.fromkeys(own, MEMORY)
 
-    def make(group: type[Any]) -> Any:
-        return group(**{option.name: values[option.name] for option in options(group) if option.name in values})
-
     config = TrainConfig(
-        run=make(RunConfig),
-        env=make(EnvConfig),
-        policy=make(PolicyConfig),
-        algorithm=make(get_algorithm(algo).config_type),
+        run=_make(RunConfig, values),
+        env=_make(EnvConfig, values),
+        policy=_make(PolicyConfig, values),
+        algorithm=_make(algorithm.config_type, values),
+        algorithm_class=algorithm,
         origins=origins,
-        preset=preset,
-        preset_env=preset_env,
     )
-    check_inert(config, get_algorithm(algo)(config.algorithm))
+    if config.env.normalize_rewards and "gamma" not in known:
+        raise UsageError(f"normalize_rewards needs a discount, but {config.algo_name} has no setting gamma; drop it")
+    check_inert(config, config.new_algorithm())
     if backend_of(config.env.env).one_row_each:
         check_together(config)
     return config
-
-
-def _whole_envs(known: Mapping[str, Option], values: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, int]:
-    """Minibatches of whole envs, as a memory needs them: the nearest number that divides the envs.
-
-    What the user typed stays as it is, and what a file says that also asks for the memory; the check will speak of it.
-    """
-
-    def value(name: str) -> Any:
-        return coerce(name, values.get(name, known[name].default), known[name].type)
-
-    if value("memory") == "none":
-        return {}
-    found, envs = {}, value("num_envs")
-    for name in (name for name in MINIBATCHES if name in known):
-        wanted = value(name)
-        chosen = origins[name] == "default" or origins[name].startswith("preset") or origins["memory"] == "given"
-        if wanted != "auto" and origins[name] != "given" and chosen and envs >= 1 and envs % wanted:
-            found[name] = nearest_divisor(envs, wanted)
-    return found
 
 
 def algorithms_with(name: str) -> list[str]:
@@ -257,9 +371,13 @@ def algorithms_with(name: str) -> list[str]:
 
 
 def _unknown_setting(
-    name: str, value: Any, algo: str, origin: str, layers: Sequence[tuple[str, Mapping[str, Any]]]
+    name: str,
+    value: Any,
+    algo: str,
+    known: Mapping[str, Option],
+    origin: str,
+    layers: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> str:
-    known = all_options(algo)
     given = {key: item for _, layer in layers for key, item in layer.items() if key in known}
     settings = {key: option.default for key, option in known.items()}
     with suppress(UsageError):  # a wrong value is a message of its own, later
@@ -271,85 +389,3 @@ def _unknown_setting(
     if others:
         return f"'{name}' ({origin}) is no setting of {algo}; it belongs to {', '.join(others)}"
     return f"unknown setting '{name}' ({origin}){did_you_mean(name, known)} (`surefoot explain {algo}` lists all)"
-
-
-def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
-    """What no group can see alone: minibatches that divide, a budget of at least one rollout."""
-    algorithm = config.algorithm
-    envs = num_envs or algorithm.num_envs
-    size = envs * algorithm.rollout_length
-    minibatch = getattr(algorithm, "normalize_advantage", "none") == "minibatch"
-    for name, parts in minibatches(config, envs, algorithm.rollout_length).items():
-        try:
-            check_minibatches(size, parts, minibatch and name == "num_minibatches")
-        except UsageError as error:
-            raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
-        if config.policy.memory != "none" and envs % parts:
-            raise UsageError(
-                f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
-                f"multiple of {name}={parts}; change one of the two"
-            )
-    whole_episodes = get_algorithm(config.run.algo)(algorithm).episodes_per_env is not None
-    if not whole_episodes and size > config.run.total_steps:
-        raise UsageError(
-            f"total_steps={config.run.total_steps} is less than one rollout of {size} "
-            f"({size // algorithm.rollout_length} envs × {algorithm.rollout_length} steps); "
-            "raise --total-steps, or lower --rollout-length or --num-envs"
-        )
-
-
-def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, int]:
-    """How many minibatches there are of rollouts of this size, by the name of the setting; no `auto` among them."""
-    names = [name for name in MINIBATCHES if hasattr(config.algorithm, name)]
-    samples, memory = num_envs * length, config.policy.memory != "none"
-    units = num_envs if memory else samples
-    return {name: count_minibatches(getattr(config.algorithm, name), samples, units) for name in names}
-
-
-def with_minibatches(config: TrainConfig, num_envs: int, length: int) -> TrainConfig:
-    """With numbers in the place of `auto`, so that `config.toml` repeats the run."""
-    return replace(config, algorithm=replace(config.algorithm, **minibatches(config, num_envs, length)))
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_regular(Path(path)).decode())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
-
-
-def to_toml(config: TrainConfig) -> str:
-    """The effective settings; `none` stands for None, which TOML lacks."""
-    import tomli_w
-
-    plain = {
-        name: "none" if value is None else list(value) if isinstance(value, tuple) else value
-        for name, value in config.flat().items()
-    }
-    for name, value in plain.items():
-        if isinstance(value, dict):  # as JSON text, which holds what TOML cannot (null)
-            try:
-                plain[name] = json.dumps(value)
-            except TypeError as error:
-                raise UsageError(
-                    f"{name} cannot be written down ({error}); pass a function that makes the env"
-                ) from None
-    written = tomli_w.dumps(plain)
-    try:
-        written.encode()
-    except UnicodeEncodeError:
-        odd = [name for name, value in plain.items() if not _is_text(value)]
-        raise UsageError(
-            f"{' and '.join(odd)}: a name that is not UTF-8 cannot be written into config.toml; rename the file"
-        ) from None
-    return written
-
-
-def _is_text(value: Any) -> bool:
-    try:
-        str(value).encode()
-    except UnicodeEncodeError:
-        return False
-    return True

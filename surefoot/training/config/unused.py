@@ -41,7 +41,7 @@ def no_workers(config: TrainConfig) -> str:
 
 
 def _without_effect(config: TrainConfig, algorithm: Algorithm) -> Iterator[tuple[str, str]]:
-    algo, typed = config.run.algo, {name for name, origin in config.origins.items() if origin == "given"}
+    algo, typed = config.algo_name, {name for name, origin in config.origins.items() if origin == "given"}
     # If a feature is disabled explicitly, its other settings may stay unused.
     if config.env.workers == 0 and "workers" not in typed:
         yield "env_timeout", no_workers(config)

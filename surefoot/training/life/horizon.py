@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from surefoot.errors import UsageError
 from surefoot.runs.files import read_json, write_atomic, write_json
-from surefoot.training.config.resolve import resolve, to_toml
+from surefoot.training.config.resolve import resolve
+from surefoot.training.config.toml_files import to_toml
 
 if TYPE_CHECKING:
     from surefoot.runs import RunDirectory
@@ -19,7 +20,7 @@ def set_horizon(trainer: Trainer, directory: RunDirectory) -> list[str]:
 
     From here on schedules have the values of a run that was so long from the start.
     """
-    stored = resolve(preset=None, config_file=directory.config)
+    stored = resolve(preset=None, config_file=directory.config, agreed=trainer.config.run.algo)
     before, now = stored.run.total_steps, trainer.budget
     if before == now:
         return []

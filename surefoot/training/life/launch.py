@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import torch
 
+from surefoot.engine.names import BUILT_IN
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.backends import backend_of
 from surefoot.envs.checks import blamed
-from surefoot.envs.make import load_object
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import RunDirectory
@@ -26,7 +26,8 @@ from surefoot.settings import coerce
 from surefoot.training.build.envs import settle_workers
 from surefoot.training.build.own_encoders import load_encoder
 from surefoot.training.callbacks import Callback
-from surefoot.training.config.resolve import TrainConfig, locate_checkpoint, resolve, to_toml
+from surefoot.training.config.resolve import TrainConfig, locate_checkpoint, read_outline, resolve
+from surefoot.training.config.toml_files import to_toml
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.evaluation.headless import go_headless
 from surefoot.training.life.horizon import set_horizon
@@ -37,6 +38,7 @@ from surefoot.training.loop.state import Restored, restore, start_from
 from surefoot.training.reports.screen import fit
 from surefoot.training.reports.trackers import require_tracker
 from surefoot.training.trainer import Trainer
+from surefoot.user_code import is_from_python, load_object
 
 if TYPE_CHECKING:
     from surefoot.policies.user_encoder import EncoderClass
@@ -80,7 +82,7 @@ def train_config(
         envs = other_envs(trainer, factory, ready_made=vector is not None)
         trainer.original.end_copies()
         written = to_toml(trainer.config)  # with what its parts have settled
-        directory = RunDirectory.create(run_dir, config.env.env, config.run.algo, config.run.seed)
+        directory = RunDirectory.create(run_dir, config.env.env, config.algo_name, config.run.seed)
         directory.lock()
         trainer.run = directory
         from_python = vector is not None or factory is not None
@@ -104,7 +106,8 @@ def train_config(
         if directory is not None:
             directory.unlock()
         raise
-    flags = None if from_python or encoder is not None else resume_flags(directory, config)
+    lost = from_python or encoder is not None or any(map(is_from_python, (config.run.algo, config.run.engine)))
+    flags = None if lost else resume_flags(directory, config)
     session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags, can_be_filmed(trainer))
     return _run(session, notes)
 
@@ -193,8 +196,10 @@ def resume_directory(
     directory.refuse_links()
     given = {"max_time": max_time, "total_steps": coerce("total_steps", total_steps, int | None)}
     given = {name: value for name, value in given.items() if value is not None}
-    config = resolve(preset=None, config_file=directory.config, overrides=given)
-    require_trust(config, trust, directory.path)
+    outline = read_outline(directory.config)
+    require_trust(outline, trust, directory.path)
+    config = resolve(preset=None, config_file=directory.config, overrides=given, agreed=outline.run.algo)
+    config = replace(config, engines_before=_engines_before(directory))
     directory.lock()
     try:
         session, notes = _resumed(directory, config, strict, own_process)
@@ -235,7 +240,7 @@ def _resumed(
             notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
         notes += set_horizon(trainer, directory)
         notes += different_versions(directory) + _different_engine(trainer, directory)
-        kernels = uses_kernels(config.run.engine)
+        kernels = uses_kernels(config.engine)
         notes += different_machine(directory, _computed_with(trainer), kernels=kernels)
     except BaseException:
         trainer.envs.close()
@@ -253,6 +258,16 @@ def _computed_with(trainer: Trainer) -> dict[str, Any]:
         "torch_instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": trainer.threads.number,
     }
+
+
+def _engines_before(directory: RunDirectory) -> tuple[str, ...]:
+    """The engines that the run may have begun with, as its manifest says: only they give the same bytes."""
+    manifest = read_json(directory.manifest)
+    chosen = manifest.get("engine_chosen")
+    if chosen is None:  # runs of 0.1.0 say native, or torch also where parts of a policy were compiled
+        acted = manifest.get("acting", manifest.get("engine"))
+        return {"native": ("native",), "torch": ("hybrid", "torch")}.get(str(acted), ())
+    return (chosen,) if chosen in list(BUILT_IN) else ()  # never code that only the manifest names
 
 
 def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:

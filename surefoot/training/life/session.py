@@ -17,7 +17,7 @@ from surefoot.kernels import library
 from surefoot.runs import locks
 from surefoot.runs.directory import shell_path
 from surefoot.text import print
-from surefoot.training.config.resolve import MEMORY
+from surefoot.training.config.resolve import MEMORY, preset_notes
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.life.crash import write_crash
@@ -26,13 +26,14 @@ from surefoot.training.reports.loggers import FileLog, OnlyOriginal, TensorBoard
 from surefoot.training.reports.progress import make_progress
 from surefoot.training.reports.streams import unfailing
 from surefoot.training.reports.trackers import TrackerLog
+from surefoot.user_code import is_from_python
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
     from surefoot.runs import RunDirectory
     from surefoot.training.callbacks import Callback
-    from surefoot.training.config.resolve import TrainConfig
+    from surefoot.training.config.resolve import Outline, TrainConfig
     from surefoot.training.trainer import Trainer
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
@@ -223,14 +224,24 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
     lines += [f"note: {complaint}" for complaint in _complaints(trainer)]
     for name in [name for name, origin in config.origins.items() if origin == MEMORY]:
         lines.append(f"note: {name}={config.flat()[name]}, so that minibatches are made of whole envs (a memory's)")
-    if config.preset_env not in (None, config.env.env):
-        lines.append(f"note: the preset {config.preset} was made for {config.preset_env}")
+    lines += [f"note: {note}" for note in (*preset_notes(config), *_not_written_down(config))]
     return "\n".join(lines)
+
+
+def _not_written_down(config: TrainConfig) -> list[str]:
+    """What a resume could not find again."""
+    named = {"algorithm": config.run.algo, "engine": config.run.engine}
+    return [
+        f"the {what} {name} was handed over in Python and is not written down, so this run cannot be resumed; to be "
+        "found again, it must be in a file of its own"
+        for what, name in named.items()
+        if is_from_python(name)
+    ]
 
 
 def _complaints(trainer: Trainer) -> list[str]:
     """What is wrong with the installation, as far as this run is concerned."""
-    return locks.complaints() + (library.complaints() if uses_kernels(trainer.config.run.engine) else [])
+    return locks.complaints() + (library.complaints() if uses_kernels(trainer.config.engine) else [])
 
 
 def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation | None) -> dict[str, Any]:
@@ -262,13 +273,13 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
 
 
 def evaluation_factory(
-    config: TrainConfig, factory: Any, spaces: tuple[Any, Any] | None = None, render_mode: str | None = None
+    config: Outline, factory: Any, spaces: tuple[Any, Any] | None = None, render_mode: str | None = None
 ) -> MakeEnv:
     """Makes the env to evaluate in: the training one, or `eval_env` with the same wrappers.
 
     A wrong name, or spaces other than the policy's, is an error now rather than after the training.
     """
-    native = uses_kernels(config.run.engine)
+    native = uses_kernels(config.engine)
     if config.run.eval_env is None:
         return env_maker(config.env, factory, render_mode, native=native)
     other = replace(config.env, env=config.run.eval_env, env_kwargs=config.run.eval_env_kwargs)

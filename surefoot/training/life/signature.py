@@ -21,20 +21,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surefoot.user_code import names_code
+
 if TYPE_CHECKING:
-    from surefoot.training.config.resolve import TrainConfig
+    from surefoot.training.config.resolve import Outline
 
 SIGNED = ("env", "env_kwargs", "wrappers", "callbacks", "eval_env", "eval_env_kwargs", "encoder")
+SIGNED_IF_CODE = ("algo", "engine")  # their other values execute nothing, and runs of 0.1.0 were signed without them
 KEY_BYTES = 32
 
 
-def signature_of(config: TrainConfig, code: Iterable[str], *, new: bool = False) -> str | None:
+def signature_of(config: Outline, code: Iterable[str], *, new: bool = False) -> str | None:
     """Of the settings and the `code` that they name; None without a key. `new`: draw one if this user has none yet."""
     key = _read_key() or (_make_key() if new else None)
     if key is None:
         return None
     settings = config.flat()
-    facts = {"settings": [settings[name] for name in SIGNED], "places": [_place(name) for name in code]}
+    signed = [*SIGNED, *(name for name in SIGNED_IF_CODE if names_code(settings[name]))]
+    facts = {"settings": [settings[name] for name in signed], "places": [_place(name) for name in code]}
     return hmac.new(key, json.dumps(facts, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 

@@ -16,8 +16,10 @@ from surefoot.envs.backends import backend_of
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.files import read_json
 from surefoot.text import one_line
-from surefoot.training.config.resolve import TrainConfig, resolve
+from surefoot.training.config.resolve import Outline, read_outline
+from surefoot.training.config.toml_files import read_toml
 from surefoot.training.life.signature import signature_of
+from surefoot.user_code import names_code
 
 Trust = bool | Callable[[str], bool]  # yes, no, or somebody to ask
 
@@ -42,18 +44,18 @@ class Code(NamedTuple):
     source: str
 
 
-def named_code(config: TrainConfig) -> list[Code]:
+def named_code(config: Outline) -> list[Code]:
     """Everything that the settings would import or execute, or that writes files of its own."""
     wrappers = [wrapper.partition("{")[0].strip() for wrapper in config.env.wrappers]
     envs = [("env", config.env.env), ("eval_env", config.run.eval_env or "")]
     found = [Code(setting, name, source) for setting, name in envs if (source := backend_of(name).code(name))]
     found += [Code("wrappers", name, name) for name in wrappers if name not in HARMLESS]
     found += [Code("callbacks", name, name) for name in config.run.callbacks]
-    encoder = config.policy.encoder
-    return found + ([Code("encoder", encoder, encoder)] if ":" in encoder else [])
+    others = [("encoder", config.policy.encoder), ("algo", config.run.algo), ("engine", config.run.engine)]
+    return found + [Code(setting, name, name) for setting, name in others if names_code(name)]
 
 
-def foreign_code(config: TrainConfig) -> list[str]:
+def foreign_code(config: Outline) -> list[str]:
     """The part of it that nobody typed and that no run of this user's names."""
     origins = config.origins
     code = [one for one in named_code(config) if origins.get(one.setting, "default") not in ("given", "default")]
@@ -67,7 +69,7 @@ def vouched(config_file: Path | None) -> list[Code]:
         return []
     try:
         said = read_json(config_file.with_name("manifest.json")).get("signature")
-        config = resolve(preset=None, config_file=config_file)
+        config = read_outline(config_file)
     except SurefootError:
         return []
     code = named_code(config)
@@ -77,19 +79,19 @@ def vouched(config_file: Path | None) -> list[Code]:
     return code if compare_digest(said.encode(errors="replace"), made.encode()) else []
 
 
-def sign(config: TrainConfig) -> str | None:
+def sign(config: Outline) -> str | None:
     """What tells later that this user has had the code of these settings executed; None if there is none to name."""
     code = named_code(config)
     return signature_of(config, [one.source for one in code], new=True) if code else None
 
 
-def needs_trust(config: TrainConfig, config_file: Path) -> bool:
+def needs_trust(config: Outline, config_file: Path) -> bool:
     """Whether a run with these settings, once it is written, has to be trusted when it is used again."""
     read = replace(config, origins=dict.fromkeys(config.origins, "file"), sources={"file": config_file})
     return bool(foreign_code(read))
 
 
-def require_trust(config: TrainConfig, trust: Trust, source: str | Path) -> None:
+def require_trust(config: Outline, trust: Trust, source: str | Path) -> None:
     """Nothing that only a file names is imported or executed without a word from the user."""
     require_word(foreign_code(config), trust, source)
 
@@ -98,6 +100,19 @@ def require_trusted_encoder(encoder: str, trust: Trust, checkpoint: Path) -> Non
     """The same for what the description of a policy names."""
     own = Code("encoder", encoder, encoder) in vouched(checkpoint.absolute().parent.parent / "config.toml")
     require_word([] if own else [_line("encoder", encoder)], trust, checkpoint)
+
+
+def agreed_algorithm(config_file: str | Path, trust: Trust) -> str | None:
+    """The algorithm that a file names, after a word from the user if that is code; None: it names none.
+
+    It is asked for by itself and first, because the algorithm decides which settings there are.
+    """
+    algo = read_toml(config_file).get("algo")
+    if not isinstance(algo, str):
+        return None
+    if names_code(algo) and Code("algo", algo, algo) not in vouched(Path(config_file).absolute()):
+        require_word([_line("algo", algo)], trust, config_file)
+    return algo
 
 
 def require_word(code: Sequence[str], trust: Trust, source: str | Path) -> None:

@@ -22,7 +22,7 @@ from surefoot.training.loop.global_generators import restore_globals
 from surefoot.training.loop.state_tree import join, split
 
 if TYPE_CHECKING:
-    from surefoot.training.config.resolve import TrainConfig
+    from surefoot.training.config.resolve import Outline
     from surefoot.training.trainer import Trainer
 
 
@@ -74,7 +74,7 @@ def load_policy(folder: Path, code: EncoderCode = NO_CODE) -> ActorCritic:
     return policy.eval()
 
 
-def untrained_policy(folder: Path, config: TrainConfig, code: EncoderCode = NO_CODE) -> ActorCritic:
+def untrained_policy(folder: Path, config: Outline, code: EncoderCode = NO_CODE) -> ActorCritic:
     """The policy that the run of this checkpoint began with."""
     if config.run.init_from is not None:
         return load_policy(Path(config.run.init_from), code)

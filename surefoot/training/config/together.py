@@ -1,0 +1,74 @@
+"""What no group of settings can see alone: minibatches that divide, a budget of at least one rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from surefoot.engine.config import check_minibatches, count_minibatches, nearest_divisor
+from surefoot.errors import UsageError
+from surefoot.settings import Option, coerce
+
+if TYPE_CHECKING:
+    from surefoot.training.config.resolve import TrainConfig
+
+MINIBATCHES = ("num_minibatches", "value_minibatches")
+
+
+def whole_envs(known: Mapping[str, Option], values: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, int]:
+    """Minibatches of whole envs, as a memory needs them: the nearest number that divides the envs.
+
+    What the user typed stays as it is, and what a file says that also asks for the memory; the check will speak of it.
+    """
+
+    def value(name: str) -> Any:
+        return coerce(name, values.get(name, known[name].default), known[name].type)
+
+    if value("memory") == "none":
+        return {}
+    found, envs = {}, value("num_envs")
+    for name in (name for name in MINIBATCHES if name in known):
+        wanted = value(name)
+        chosen = origins[name] == "default" or origins[name].startswith("preset") or origins["memory"] == "given"
+        if wanted != "auto" and origins[name] != "given" and chosen and envs >= 1 and envs % wanted:
+            found[name] = nearest_divisor(envs, wanted)
+    return found
+
+
+def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
+    """Refuse what does not fit together. `num_envs`: where it is known only once the envs are made."""
+    algorithm = config.algorithm
+    envs = num_envs or algorithm.num_envs
+    size = envs * algorithm.rollout_length
+    minibatch = getattr(algorithm, "normalize_advantage", "none") == "minibatch"
+    for name, parts in minibatches(config, envs, algorithm.rollout_length).items():
+        try:
+            check_minibatches(size, parts, minibatch and name == "num_minibatches")
+        except UsageError as error:
+            raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
+        if config.policy.memory != "none" and envs % parts:
+            raise UsageError(
+                f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
+                f"multiple of {name}={parts}; change one of the two"
+            )
+    whole_episodes = config.new_algorithm().episodes_per_env is not None
+    if not whole_episodes and size > config.run.total_steps:
+        raise UsageError(
+            f"total_steps={config.run.total_steps} is less than one rollout of {size} "
+            f"({size // algorithm.rollout_length} envs × {algorithm.rollout_length} steps); "
+            "raise --total-steps, or lower --rollout-length or --num-envs"
+        )
+
+
+def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, int]:
+    """How many minibatches there are of rollouts of this size, by the name of the setting; no `auto` among them."""
+    names = [name for name in MINIBATCHES if hasattr(config.algorithm, name)]
+    samples, memory = num_envs * length, config.policy.memory != "none"
+    units = num_envs if memory else samples
+    return {name: count_minibatches(getattr(config.algorithm, name), samples, units) for name in names}
+
+
+def with_minibatches(config: TrainConfig, num_envs: int, length: int) -> TrainConfig:
+    """With numbers in the place of `auto`, so that `config.toml` repeats the run."""
+    return replace(config, algorithm=replace(config.algorithm, **minibatches(config, num_envs, length)))

@@ -1,0 +1,58 @@
+"""Settings as TOML files: a user's `--config`, and the `config.toml` of a run."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surefoot.errors import UsageError
+from surefoot.runs.files import read_regular
+
+if TYPE_CHECKING:
+    from surefoot.training.config.resolve import TrainConfig
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_regular(Path(path)).decode())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+
+
+def to_toml(config: TrainConfig) -> str:
+    """The effective settings; `none` stands for None, which TOML lacks."""
+    import tomli_w
+
+    plain = {
+        name: "none" if value is None else list(value) if isinstance(value, tuple) else value
+        for name, value in config.flat().items()
+    }
+    for name, value in plain.items():
+        if isinstance(value, dict):  # as JSON text, which holds what TOML cannot (null)
+            try:
+                plain[name] = json.dumps(value)
+            except TypeError as error:
+                raise UsageError(
+                    f"{name} cannot be written down ({error}); pass a function that makes the env"
+                ) from None
+    written = tomli_w.dumps(plain)
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        odd = [name for name, value in plain.items() if not _is_text(value)]
+        raise UsageError(
+            f"{' and '.join(odd)}: a name that is not UTF-8 cannot be written into config.toml; rename the file"
+        ) from None
+    return written
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -307,7 +307,7 @@ def test_the_algorithm_of_a_config_file_needs_a_word_in_python_too(monkeypatch, 
     for how in ({"config": "run/config.toml"}, {"config": "run/config.toml", "total_steps": 128}):
         with pytest.raises(UsageError, match=r"algo = mine\.py:Algo\n.*--trust"):
             surefoot.train(progress=False, run_dir="again", **how)
-    with pytest.raises(UsageError, match="algo = mine.py:Algo"):
+    with pytest.raises(UsageError, match=r"algo = mine\.py:Algo"):
         resolve(preset=None, config_file="run/config.toml")
     assert not Path("canary").exists()
     assert surefoot.train(config="run/config.toml", trust=True, progress=False, run_dir="again").config["seed"] == 0

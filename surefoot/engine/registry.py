@@ -65,15 +65,19 @@ def choose_engine(
             raise NotAvailable(f"engine={name} is not available: {reason}; use --engine torch or auto")
         return engine, "as asked"
     reasons: list[str] = []
-    for name in dict.fromkeys([*before, *BUILT_IN]):
-        engine = get_engine(name)
+    for engine in map(get_engine, BUILT_IN):
         reason = engine.serves(policy, algorithm, envs)
-        if reason is None and name in before:
-            return engine, "as the run began"
         if reason is None:
-            return engine, "; ".join(words for words in (*reasons[:1], engine.brings(policy)) if words)
+            break
         reasons.append(reason)
-    raise UsageError(f"no engine serves this policy: {'; '.join(reasons)}")
+    else:
+        raise UsageError(f"no engine serves this policy: {'; '.join(reasons)}")
+    for earlier in map(get_engine, before):
+        if earlier.name == engine.name:
+            break
+        if earlier.serves(policy, algorithm, envs) is None:
+            return earlier, "as the run began"
+    return engine, "; ".join(words for words in (*reasons[:1], engine.brings(policy)) if words)
 
 
 def uses_kernels(wanted: Wanted) -> bool:

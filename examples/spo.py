@@ -52,11 +52,13 @@ class SPO(Base[Config]):
     preset_of = "ppo"
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        return estimate(rollout, self.config, operations)
+        return estimate(rollout, self.config.at(rollout.remaining), operations)
 
     def terms(self, remaining: float) -> Loss:
-        return joint_loss(HELD, self.config, self.config.clip_ratio, metrics=("approx_kl", "clip_fraction"))
+        config = self.config.at(remaining)  # plain numbers, also where a setting changes over the run
+        return joint_loss(HELD, config, config.clip_ratio, metrics=("approx_kl", "clip_fraction"))
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
         loss, minibatch = self.current_loss(rollout.remaining), self.config.normalize_advantage == "minibatch"
-        return learner.epochs(loss, self.estimate, rollout, self.config, normalize=minibatch)
+        config = self.config.at(rollout.remaining)
+        return learner.epochs(loss, self.estimate, rollout, config, normalize=minibatch)

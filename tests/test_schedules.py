@@ -11,7 +11,8 @@ from surefoot.algorithms import ppo_clip, trpo
 from surefoot.cli.main import main
 from surefoot.errors import UsageError
 from surefoot.schedules import Schedule, as_schedule, from_function, parse_schedule
-from surefoot.training.config.resolve import resolve, to_toml
+from surefoot.training.config.resolve import resolve
+from surefoot.training.config.toml_files import to_toml
 
 QUICK = {"preset": "none", "seed": 0, "num_envs": 2, "rollout_length": 16, "total_steps": 128, "eval_episodes": 0}
 

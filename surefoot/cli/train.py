@@ -18,7 +18,7 @@ from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
 from surefoot.runs.directory import ROOT, shell_path
-from surefoot.runs.files import read_json
+from surefoot.runs.files import read_json, read_toml
 from surefoot.text import print
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import load_preset
@@ -28,7 +28,6 @@ from surefoot.training.config.resolve import (
     algorithms_with,
     all_options,
     minibatches,
-    read_toml,
     resolve,
 )
 from surefoot.training.config.unused import check_timeout

@@ -113,6 +113,7 @@ class GymEnvs:
     """The envs, their observations in one array, resets within the step (so every step is a transition)."""
 
     exact_seeds, batched_actions = True, False
+    num_agents = 1
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, run_seed: int) -> None:
         self.num_envs = num_envs
@@ -250,6 +251,11 @@ class GymEnvs:
                 self._store(index, *self._reset(env))
         self._begun = None
         return lost
+
+    def episode_numbers(self) -> list[int]:
+        if self._begun is not None:  # only looked at so far
+            return [-1] * self.num_envs
+        return [env.episode for env in self.envs]
 
     @property
     def observations(self) -> Array:

@@ -80,6 +80,7 @@ class NativeEnvs:
     """As `GymEnvs` of the same config, for one that `native_kind` accepts."""
 
     exact_seeds, batched_actions = True, True
+    num_agents = 1
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
         kind, reason = native_kind(config)
@@ -186,6 +187,9 @@ class NativeEnvs:
         self._begun = True
         return lost
 
+    def episode_numbers(self) -> list[int]:
+        return self.envs.where()[0] if self._begun else [-1] * self.num_envs
+
     @property
     def observations(self) -> Array:
         """What every env shows now."""
@@ -197,8 +201,6 @@ class NativeEnvs:
 
 class NativeEpisodes(NativeEnvs):
     """Evaluation's episodes: number j has the seed (seed, "eval", j), whichever env plays it."""
-
-    num_agents = 1
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
         super().__init__(config, num_envs, run_seed, library)

@@ -175,6 +175,11 @@ class ParallelEnvs:
         self._begun = False
         return lost
 
+    def episode_numbers(self) -> list[int]:
+        if self._begun:  # only looked at so far
+            return [-1] * self.num_envs
+        return [number for copy in self.copies for number in copy.numbers]
+
     @property
     def observations(self) -> Array:
         """What every agent sees now."""

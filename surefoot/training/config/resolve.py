@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
 from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
-from surefoot.runs.files import read_regular
+from surefoot.runs.files import read_toml
 from surefoot.settings import Option, Seconds, Settings, coerce, options, setting
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import automatic_preset, load_preset
@@ -307,15 +306,6 @@ def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, in
 def with_minibatches(config: TrainConfig, num_envs: int, length: int) -> TrainConfig:
     """With numbers in the place of `auto`, so that `config.toml` repeats the run."""
     return replace(config, algorithm=replace(config.algorithm, **minibatches(config, num_envs, length)))
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_regular(Path(path)).decode())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 
 def to_toml(config: TrainConfig) -> str:

@@ -89,6 +89,10 @@ class Numbered(Protocol):
         """Of each row's open episode, or of its next one where its agent is out of this one; −1 before the first."""
         ...
 
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """Of many episodes, each by its row and its number."""
+        ...
+
 
 class EpisodeEnvs(Protocol):
     """`Envs` for a list of numbered episodes, each with its own seed: an episode begins when it is asked for.

@@ -24,7 +24,7 @@ from surefoot.envs.checks import (
 from surefoot.envs.forks import Original
 from surefoot.envs.masks import MaskReader, has_method, method_of
 from surefoot.envs.open_episodes import LONGEST_REPLAY, OpenEpisodes, close_all, kept
-from surefoot.envs.seeds import episode_seed
+from surefoot.envs.seeds import EpisodeSeeds, episode_seed
 from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
@@ -116,7 +116,7 @@ class GymEnvs:
     num_agents = 1
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, run_seed: int) -> None:
-        self.num_envs = num_envs
+        self.num_envs, self._seeds = num_envs, EpisodeSeeds(run_seed)
         self.envs: list[SeededEpisodes] = []
         try:
             for index in range(num_envs):
@@ -256,6 +256,9 @@ class GymEnvs:
         if self._begun is not None:  # only looked at so far
             return [-1] * self.num_envs
         return [env.episode for env in self.envs]
+
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        return self._seeds.of(rows, numbers)
 
     @property
     def observations(self) -> Array:

@@ -6,7 +6,7 @@ and this Gymnasium; `NativeEnvs` then does what `GymEnvs` would, to the last bit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from surefoot.envs.checks import require_finite
 from surefoot.envs.gym_envs import GymEnvs, render_modes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.open_episodes import LONGEST_REPLAY, episodes_shape
-from surefoot.envs.seeds import derive_seed, episode_seed
+from surefoot.envs.seeds import EpisodeSeeds, derive_seed, episode_seed
 from surefoot.errors import EnvError
 from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply, classic_library
 from surefoot.kernels.library import NotBuilt
@@ -101,7 +101,7 @@ class NativeEnvs:
             time_limit=self.time_limit,
             longest_replay=LONGEST_REPLAY,
         )
-        self._begun = False
+        self._begun, self._seeds = False, EpisodeSeeds(run_seed)
 
     def reset(self) -> Array:
         self.envs.reset()
@@ -189,6 +189,9 @@ class NativeEnvs:
 
     def episode_numbers(self) -> list[int]:
         return self.envs.where()[0] if self._begun else [-1] * self.num_envs
+
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        return self._seeds.of(rows, numbers)
 
     @property
     def observations(self) -> Array:

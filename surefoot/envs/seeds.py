@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
+from struct import unpack
 
 
 def derive_seed(run_seed: int, *purpose: int | str) -> int:
@@ -20,16 +22,18 @@ def episode_seed(run_seed: int, env_index: int, episode: int) -> int:
 
 
 class EpisodeSeeds:
-    """`episode_seed` of one run, for a log of many: the part of the hash that its envs have in common is kept."""
+    """`episode_seed` of many episodes of one run: the part of the hash that those of an env have in common is kept."""
 
     def __init__(self, run_seed: int) -> None:
         self._run_seed, self._begun = run_seed, dict[int, blake2b]()
 
-    def __call__(self, env_index: int, episode: int) -> int:
-        begun = self._begun.get(env_index)
-        if begun is None:
-            text = f"{self._run_seed}/episode/{env_index}/"
-            begun = self._begun[env_index] = blake2b(text.encode(), digest_size=8)
-        whole = begun.copy()
-        whole.update(b"%d" % episode)
-        return int.from_bytes(whole.digest(), "little") & 0x7FFF_FFFF
+    def of(self, envs: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """Each episode by its env and its number."""
+        begun, digests = self._begun, []
+        for env in set(envs) - begun.keys():
+            begun[env] = blake2b(f"{self._run_seed}/episode/{env}/".encode(), digest_size=8)
+        for env, number in zip(envs, numbers, strict=True):
+            whole = begun[env].copy()
+            whole.update(b"%d" % number)
+            digests.append(whole.digest())
+        return [seed & 0x7FFF_FFFF for seed in unpack(f"<{len(digests)}Q", b"".join(digests))]

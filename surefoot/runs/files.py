@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -157,14 +157,23 @@ class AppendedFile:
 
 
 class LinesFile(AppendedFile):
-    """A log of whole lines. A torn last line of an earlier writer is cut off."""
+    """A log of whole lines. A torn last line of an earlier writer is cut off.
+
+    `prepare`: adds to `pending` whatever is still to be written, before it goes out.
+    """
 
     def __init__(self, path: Path, pending: Iterable[bytes] = ()) -> None:
         super().__init__(path, pending)
+        self.prepare: Callable[[], None] | None = None
         if path.exists():
             end = _end_of_lines(path)
             if end < path.stat().st_size:
                 os.truncate(path, end)
+
+    def flush(self) -> bool:
+        if self.prepare is not None:
+            self.prepare()
+        return super().flush()
 
 
 class JsonLines(LinesFile):

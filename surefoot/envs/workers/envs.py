@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot.envs.open_episodes import episodes_shape
+from surefoot.envs.seeds import EpisodeSeeds
 from surefoot.envs.workers.memory import action_parts, all_fields, map_fields, write_actions
 from surefoot.envs.workers.messages import frame
 from surefoot.envs.workers.supervisor import Supervisor
@@ -50,7 +51,7 @@ class WorkerEnvs:
         if factory is not None or not config.env:
             raise UsageError("workers need an env by id or file.py:Factory: another process cannot be given a function")
         self.num_envs, count = num_envs, max(1, min(workers, num_envs))
-        self._begun = False
+        self._begun, self._seeds = False, EpisodeSeeds(run_seed)
         self.supervisor = Supervisor(
             config, num_envs, run_seed, count, timeout=timeout, restarts=restarts, notice=notice
         )
@@ -148,6 +149,9 @@ class WorkerEnvs:
             return [-1] * self.num_envs
         numbers: list[int] = self.supervisor.counts[:, 0].tolist()
         return numbers
+
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        return self._seeds.of(rows, numbers)
 
     @property
     def observations(self) -> Array:

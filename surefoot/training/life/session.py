@@ -64,7 +64,7 @@ class Session:
         trainer.selection.make = trainer.target.make = self.evaluation_env
         logs = directory.open_logs(self.unwritten)
         # The episodes first: a callback of the user's that fails does not keep them from being logged.
-        episodes = EpisodeLog(logs.episodes, trainer.config.run.log_info, trainer.seed)
+        episodes = EpisodeLog(logs.episodes, trainer.config.run.log_info)
         trainer.callbacks = [episodes, *self.callbacks, OnlyOriginal(), *self._loggers(logs), display]
         directory.note(greeting(trainer, directory))
         directory.set_status("running", step=trainer.step)

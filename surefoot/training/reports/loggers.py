@@ -42,7 +42,7 @@ class OnlyOriginal(Callback):
 class FileLog(Callback):
     """`metrics.jsonl`, the record, `timings.jsonl`, kept apart so that equal runs have equal metrics, and `log.txt`.
 
-    The rows of `episodes.csv` come from `EpisodeLog`; they go to the disk with those of the metrics.
+    `EpisodeLog` writes `episodes.csv`; whether the disk takes it is said here.
     """
 
     def __init__(self, run: RunDirectory, logs: Logs) -> None:
@@ -53,7 +53,6 @@ class FileLog(Callback):
             row[name] = json_number(name, value)
         self._logs.timings.write({"step": row["step"], **timing})
         self._logs.metrics.write(row)
-        self._logs.episodes.flush()
         refused = [log for log in (self._logs.metrics, self._logs.episodes) if log.pending]
         if not refused:
             trainer.recovered("metrics")

@@ -36,7 +36,7 @@ def _cell(name: str) -> str:
 def read_episodes(path: Path) -> Iterator[EpisodeRow]:
     """Every whole row, as numbers by the names in the header; None where a cell is empty."""
     names: list[str] | None = None
-    for end, line in read_lines(path):
+    for number, (_, line) in enumerate(read_lines(path), 1):
         try:
             if names is None:
                 (names,) = csv.reader([line.decode().rstrip("\n")])
@@ -44,7 +44,7 @@ def read_episodes(path: Path) -> Iterator[EpisodeRow]:
             cells = line.decode().rstrip("\n").split(",")
             yield {name: _number(name, cell) for name, cell in zip(names, cells, strict=True)}
         except (ValueError, csv.Error) as error:
-            raise CheckpointError(f"{path} is damaged in the line that ends at byte {end}: {error}") from None
+            raise CheckpointError(f"{path} is damaged in line {number}: {error}") from None
 
 
 def _number(name: str, cell: str) -> int | float | None:

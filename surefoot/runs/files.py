@@ -239,13 +239,14 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_json_lines_from(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """(where its line ends, the object) of every whole line from byte `offset` on."""
-    for end, line in read_lines(path, offset):
+    after = f" after byte {offset}" if offset else ""
+    for number, (end, line) in enumerate(read_lines(path, offset), 1):
         try:
             row = json.loads(line)
         except BROKEN as error:
-            raise CheckpointError(f"{path} is damaged in the line that ends at byte {end}: {error}") from None
+            raise CheckpointError(f"{path} is damaged in line {number}{after}: {error}") from None
         if not isinstance(row, dict):
-            raise CheckpointError(f"{path} is damaged in the line that ends at byte {end}: it holds no JSON object")
+            raise CheckpointError(f"{path} is damaged in line {number}{after}: it holds no JSON object")
         yield end, row
 
 

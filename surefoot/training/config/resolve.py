@@ -53,8 +53,15 @@ class RunConfig(Settings):
         high=1024,
     )
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
+    name: str | None = setting(
+        None, "What to call the run: in its directory's name, in `list runs` and in trackers.", metavar="NAME"
+    )
+    tags: tuple[str, ...] = setting((), "Tags for `list runs --tag`, such as baseline,paper.", metavar="TAG")
     checkpoint_every: int | None = setting(
         None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
+    )
+    keep_checkpoints: int | Literal["all"] = setting(
+        3, "How many of the newest checkpoints to keep, besides the best.", low=1
     )
     max_time: Seconds | None = setting(
         None, "Save and stop within this wall time (2h, 90m, 45s); `surefoot resume` continues.", above=0
@@ -74,6 +81,9 @@ class RunConfig(Settings):
     eval_every: int | None = setting(
         None, "Steps between evaluations during training, which choose the best checkpoint; none: disabled.", low=1
     )
+    patience: int | None = setting(
+        None, "Stop after this many evaluations in a row without a better one than before; none: disabled.", low=1
+    )
     selection_episodes: int = setting(
         20, "Episodes per evaluation during training; their seeds are not those of the final one.", low=1
     )
@@ -90,6 +100,10 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        tags = dict.fromkeys(tag.strip() for text in self.tags for tag in text.split(","))
+        object.__setattr__(self, "tags", tuple(tag for tag in tags if tag))
+        if self.name is not None and not self.name.strip():
+            raise UsageError("name is empty; give the run a name, or drop it")
         if self.eval_env_kwargs and self.eval_env is None:
             raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
         if self.target_return is not None and not self.eval_episodes:

@@ -214,9 +214,10 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
     config = trainer.config
     size = sum(p.numel() for p in trainer.policy.parameters())
     given = {name: config.flat()[name] for name, origin in config.origins.items() if origin == "given"}
-    changed = ", ".join(f"{name}={value}" for name, value in given.items() if name not in ("env", "algo"))
+    changed = ", ".join(f"{name}={value}" for name, value in given.items() if name not in ("env", "algo", "name"))
+    called = "" if config.run.name is None else f"{config.run.name}: "
     lines = [
-        f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
+        f"{called}{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
         + (f" ({changed})" if changed else ""),
         f"{trainer.engines} on {trainer.device} ({trainer.device_reason}), "
         f"{trainer.threads}, {size:,} parameters, "

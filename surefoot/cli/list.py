@@ -31,6 +31,9 @@ def run(words: Sequence[str]) -> int:
     rows = kinds[arguments.kind]()
     if arguments.tag:
         rows = [row for row in rows if set(arguments.tag) <= set(row.get("tags", ()))]
+        if not rows and not arguments.json:
+            print(f"no run has the tag {' and '.join(arguments.tag)}")
+            return 0
     if arguments.json:
         print(json.dumps(rows))
     else:

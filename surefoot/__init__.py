@@ -14,11 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surefoot.api import Run, evaluate, load, resume, train, video
+    from surefoot.api import evaluate, load, resume, train, video
     from surefoot.errors import BusyError, CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
+    from surefoot.runs.run import Run
     from surefoot.training.callbacks import Callback
     from surefoot.training.evaluation.agent import Agent
     from surefoot.training.evaluation.result import Evaluation
+    from surefoot.training.evaluation.video import Recording as Recording
 
 __version__ = "0.1.0"
 
@@ -30,7 +32,7 @@ _HOME = {
     "EnvError": "surefoot.errors",
     "Evaluation": "surefoot.training.evaluation.result",
     "NonFiniteError": "surefoot.errors",
-    "Run": "surefoot.api",
+    "Run": "surefoot.runs.run",
     "SurefootError": "surefoot.errors",
     "UsageError": "surefoot.errors",
     "evaluate": "surefoot.api",

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from surefoot import notebook
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import make_env
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import CheckpointError, SurefootError, UsageError
-from surefoot.runs import RunDirectory, find_run
+from surefoot.errors import CheckpointError, UsageError
+from surefoot.runs import Run, RunDirectory, find_run
 from surefoot.runs.checkpoints import find_checkpoint
 from surefoot.runs.files import read_json
 from surefoot.settings import options
-from surefoot.text import one_line
 from surefoot.training.build.own_encoders import EncoderCode, check_encoder, handed_over
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import Outline, locate_checkpoint, read_outline, resolve
-from surefoot.training.config.toml_files import read_toml
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
@@ -35,55 +31,6 @@ from surefoot.training.loop.state import load_policy, untrained_policy
 
 if TYPE_CHECKING:
     from surefoot.policies.user_encoder import EncoderClass
-
-
-class Run:
-    """A run on disk: `run.path`, `run.metrics`, `run.result`, `run.config`."""
-
-    def __init__(self, directory: RunDirectory) -> None:
-        self.directory, self.path = directory, directory.path
-
-    def __repr__(self) -> str:
-        known = self._facts()
-        return f"Run({str(self.path)!r}{''.join(f', {name} {value}' for name, value in known.items())})"
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        return notebook.table(str(self.path), self._facts())
-
-    def _facts(self) -> dict[str, str]:
-        """The first things to know of a run, as far as its files can be read."""
-        facts: dict[str, str] = {}
-        with suppress(SurefootError, OSError, ValueError):
-            config = self.config
-            facts |= {name: one_line(str(config[name])) for name in ("env", "algo", "seed") if name in config}
-        with suppress(SurefootError, OSError, ValueError):
-            status = self.directory.read_status()
-            facts["state"] = one_line(str(status.get("state")))
-            for name, shown, kind in (("step", "step", ","), ("eval_return", "return", ",.2f")):
-                if isinstance(value := status.get(name), (int, float)):
-                    facts[shown] = format(value, kind)
-        return facts
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """The rows of `metrics.jsonl`."""
-        return self.directory.read_metrics()
-
-    @property
-    def result(self) -> dict[str, Any]:
-        """The summary that `--json` prints: steps, seconds, the final evaluation."""
-        result: dict[str, Any] = read_json(self.directory.result)
-        return result
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The effective settings."""
-        return read_toml(self.directory.config)
-
-    def video(self, out: str | Path | None = None, **how: Any) -> Recording:
-        """As `surefoot.video`."""
-        return video(self, out, **how)
 
 
 def train(

@@ -79,6 +79,21 @@ class Envs(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class Numbered(Protocol):
+    """Envs with `exact_seeds`: an episode's seed is hashed from the run's, the env's index and the episode's number."""
+
+    num_agents: int  # rows of an env, which share its episodes' seeds
+
+    def episode_numbers(self) -> list[int]:
+        """Of each row's open episode, or of its next one where its agent is out of this one; −1 before the first."""
+        ...
+
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """Of many episodes, each by its row and its number."""
+        ...
+
+
 class EpisodeEnvs(Protocol):
     """`Envs` for a list of numbered episodes, each with its own seed: an episode begins when it is asked for.
 

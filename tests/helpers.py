@@ -117,3 +117,8 @@ class BadEnv(ScriptedEnv):
         if self.now and self.fault == "four_values":
             return obs, reward, terminated, info
         return obs, reward, terminated, truncated, info
+
+
+def episode_rows(run):
+    """The lines of a run's `episodes.csv` but for their last cell, the seconds, which are never the same twice."""
+    return [line.rpartition(",")[0] for line in run.directory.episodes.read_text(encoding="utf-8").splitlines()]

@@ -173,3 +173,14 @@ class Fatal(gym.Env):
             raise ZeroDivisionError("could not be closed")
         if self.how == "hang_close":
             time.sleep(1000)
+
+
+class Told(Noise):
+    """Tells the seed of its episode at the episode's end."""
+
+    def reset(self, *, seed=None, options=None):
+        self.told = seed
+        return super().reset(seed=seed, options=options)
+
+    def info(self):
+        return {"seed": self.told}

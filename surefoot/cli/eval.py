@@ -11,7 +11,7 @@ from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.errors import UsageError
 from surefoot.settings import coerce
 from surefoot.text import print
-from surefoot.training.reports.progress import as_return
+from surefoot.training.reports.result import describe_evaluation
 from surefoot.training.reports.screen import fit
 
 
@@ -31,7 +31,7 @@ def run(words: Sequence[str]) -> int:
     for reason in passed_over:
         print(f"passed over: {reason}", file=sys.stderr)
     manner = "stochastic" if arguments.stochastic else "greedy"
-    print(fit(f"{folder}\n{manner} {describe(evaluation.summary())}", out), file=out)
+    print(fit(f"{folder}\n{manner} {describe_evaluation(evaluation.summary())}", out), file=out)
     if arguments.json:
         print(json.dumps({"run_dir": str(found.path), "checkpoint": folder.name, **evaluation.as_dict()}))
     return 0
@@ -65,20 +65,3 @@ def playing_options(arguments: Any) -> dict[str, Any]:
         "strict": arguments.strict,
         "trust": trusting(arguments.trust),
     }
-
-
-def describe(found: dict[str, Any]) -> str:
-    """An evaluation's summary in two lines."""
-    cut = f", {found['cut']} cut at the step budget" if found["cut"] else ""
-
-    def show(name: str) -> str:
-        return as_return(found[name], found["min_return"], found["max_return"])
-
-    length = f"{found['mean_length']:.{0 if found['mean_length'] >= 10 else 1}f}"
-    return (
-        f"return {show('mean_return')} ± {show('std_return')} over {found['episodes']} episodes, "
-        f"95 % interval of the mean {show('mean_return_low')} to {show('mean_return_high')}\n"
-        f"median {show('median_return')}, IQM {show('iqm_return')}, "
-        f"range {show('min_return')} to {show('max_return')}, "
-        f"mean length {length} ({found['min_length']} to {found['max_length']}){cut}"
-    )

@@ -20,12 +20,20 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(prog="surefoot list", description="List algorithms, environments, presets or runs.")
     parser.add_argument("kind", metavar="{" + ",".join(kinds) + "}", help="what to list")
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="only runs with this tag (`train --tags`)")
     arguments = parser.parse_args(words)
     if arguments.kind not in kinds:
         raise UsageError(
             f"cannot list '{arguments.kind}'{did_you_mean(arguments.kind, kinds)} (one of {', '.join(kinds)})"
         )
+    if arguments.tag and arguments.kind != "runs":
+        raise UsageError("--tag chooses among runs: surefoot list runs --tag TAG")
     rows = kinds[arguments.kind]()
+    if arguments.tag:
+        rows = [row for row in rows if set(arguments.tag) <= set(row.get("tags", ()))]
+        if not rows and not arguments.json:
+            print(f"no run has the tag {' and '.join(arguments.tag)}")
+            return 0
     if arguments.json:
         print(json.dumps(rows))
     else:
@@ -72,7 +80,8 @@ def _table(rows: list[dict[str, Any]], kind: str) -> None:
     if not rows:
         print(f"no {kind} yet" + ("; train one: surefoot train CartPole-v1" if kind == "runs" else ""))
         return
-    names = [name for name in max(rows, key=len) if name != "why"]
+    optional = {name for name in ("name", "tags") if not any(row.get(name) for row in rows)}
+    names = [name for name in max(rows, key=len) if name != "why" and name not in optional]
     cells = [[one_line(_cell(name, row.get(name))) for name in names] for row in rows]
     print(*table(names, cells), sep="\n")
     for row in rows:
@@ -81,8 +90,10 @@ def _table(rows: list[dict[str, Any]], kind: str) -> None:
 
 
 def _cell(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == []:
         return "–"
+    if isinstance(value, list):
+        return ",".join(value)
     if isinstance(value, float):
         return as_return(value)
     return f"{value:,}" if name in ("steps", "total_steps") else str(value)

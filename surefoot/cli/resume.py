@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser, add_json, add_run, trusting
-from surefoot.cli.train import say_result
 from surefoot.text import print
 
 
@@ -38,7 +36,6 @@ def run(words: Sequence[str]) -> int:
         to_stderr=arguments.json,
         own_process=True,
     )
-    say_result(result, sys.stderr if arguments.json else sys.stdout)
     if arguments.json:
         print(json.dumps(result))
     return 0

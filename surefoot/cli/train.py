@@ -7,19 +7,15 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from surefoot.algorithms import ALGORITHMS
-from surefoot.cli.eval import describe as describe_evaluation
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
 from surefoot.cli.own_flags import flags_of
 from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
-from surefoot.runs.directory import ROOT, shell_path
-from surefoot.runs.files import read_json
+from surefoot.runs.files import read_json, read_toml
 from surefoot.settings import title_of
 from surefoot.text import print
 from surefoot.training.config.other_libraries import explain
@@ -33,10 +29,8 @@ from surefoot.training.config.resolve import (
     resolve,
 )
 from surefoot.training.config.together import minibatches
-from surefoot.training.config.toml_files import read_toml
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.life.trust import agreed_algorithm
-from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import fit
 
 EXAMPLES = """examples:
@@ -72,7 +66,7 @@ def run(words: Sequence[str]) -> int:
         if control["json"]:
             print(json.dumps(config.flat()))
         return 0
-    return _train(config, control, out)
+    return _train(config, control)
 
 
 def _config_of(run: str) -> str:
@@ -184,7 +178,7 @@ def describe(config: TrainConfig) -> str:
     return "\n".join(lines)
 
 
-def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
+def _train(config: TrainConfig, control: dict[str, Any]) -> int:
     if sys.stderr.isatty():
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
     from surefoot.training.life.launch import train_config
@@ -196,51 +190,6 @@ def _train(config: TrainConfig, control: dict[str, Any], out: Any) -> int:
         own_process=True,
         trust=trusting(control["trust"]),
     )
-    say_result(result, out)
     if control["json"]:
         print(json.dumps(result))
     return 0
-
-
-def describe_engine(result: dict[str, Any]) -> str:
-    mixed = result["acting"] != result["learning"]
-    return f"acting {result['acting']}, learning {result['learning']}" if mixed else str(result["engine"])
-
-
-def describe_target(result: dict[str, Any]) -> str:
-    """Whether it is reached, by the final evaluation; a try that ended the run may have been luckier than that."""
-    if result["target_reached"]:
-        return "reached"
-    tried = result["target_try"]
-    if tried is None:
-        return "NOT reached"
-    found = as_return(tried["mean_return"], result["target_return"])
-    return f"reached in a try ({found} over {tried['episodes']} episodes), NOT in the final evaluation on fresh ones"
-
-
-def say_result(result: dict[str, Any], out: Any) -> None:
-    where = result["run_dir"]
-    lines = [
-        f"\ntrained {result['total_steps']:,} steps in {result['seconds']:.1f} s "
-        f"({result['steps_per_second']:,.0f} steps/s, {describe_engine(result)})"
-    ]
-    if result["stopped"]:
-        lines.append(f"stopped early: {result['stopped']}")
-    if result["target_return"] is not None and not result["resume"]:
-        lines.append(f"target return {result['target_return']:g}: {describe_target(result)}")
-    if result["eval"]:
-        lines.append(f"greedy {describe_evaluation(result['eval'])}")
-    if result["best"]:
-        step, found = result["best"]["step"], result["best"]["selection_return"]
-        lines.append(f"best by evaluation during training: step {step:,} ({as_return(found)}); --checkpoint best")
-    print(fit("\n".join(lines), out), file=out)
-    missing = "" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")'
-    print(f"run:     {where}\ncurves:  tensorboard --logdir {shell_path(curves(where))}{missing}", file=out)
-    if result["next"]:
-        print(f"next:    {result['next']}", file=out)
-
-
-def curves(where: str) -> str:
-    """The folder for TensorBoard: that of all runs, where this one is among them, so that they can be compared."""
-    run, root = Path(where).absolute(), ROOT.absolute()
-    return str(ROOT) if root in run.parents else f"{where}/tensorboard"

@@ -24,7 +24,7 @@ from surefoot.envs.checks import (
 from surefoot.envs.forks import Original
 from surefoot.envs.masks import MaskReader, has_method, method_of
 from surefoot.envs.open_episodes import LONGEST_REPLAY, OpenEpisodes, close_all, kept
-from surefoot.envs.seeds import episode_seed
+from surefoot.envs.seeds import EpisodeSeeds, episode_seed
 from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
@@ -113,9 +113,10 @@ class GymEnvs:
     """The envs, their observations in one array, resets within the step (so every step is a transition)."""
 
     exact_seeds, batched_actions = True, False
+    num_agents = 1
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, run_seed: int) -> None:
-        self.num_envs = num_envs
+        self.num_envs, self._seeds = num_envs, EpisodeSeeds(run_seed)
         self.envs: list[SeededEpisodes] = []
         try:
             for index in range(num_envs):
@@ -250,6 +251,14 @@ class GymEnvs:
                 self._store(index, *self._reset(env))
         self._begun = None
         return lost
+
+    def episode_numbers(self) -> list[int]:
+        if self._begun is not None:  # only looked at so far
+            return [-1] * self.num_envs
+        return [env.episode for env in self.envs]
+
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        return self._seeds.of(rows, numbers)
 
     @property
     def observations(self) -> Array:

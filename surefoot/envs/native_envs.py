@@ -6,7 +6,7 @@ and this Gymnasium; `NativeEnvs` then does what `GymEnvs` would, to the last bit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from surefoot.envs.checks import require_finite
 from surefoot.envs.gym_envs import GymEnvs, render_modes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.open_episodes import LONGEST_REPLAY, episodes_shape
-from surefoot.envs.seeds import derive_seed, episode_seed
+from surefoot.envs.seeds import EpisodeSeeds, derive_seed, episode_seed
 from surefoot.errors import EnvError
 from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply, classic_library
 from surefoot.kernels.library import NotBuilt
@@ -80,6 +80,7 @@ class NativeEnvs:
     """As `GymEnvs` of the same config, for one that `native_kind` accepts."""
 
     exact_seeds, batched_actions = True, True
+    num_agents = 1
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
         kind, reason = native_kind(config)
@@ -100,7 +101,7 @@ class NativeEnvs:
             time_limit=self.time_limit,
             longest_replay=LONGEST_REPLAY,
         )
-        self._begun = False
+        self._begun, self._seeds = False, EpisodeSeeds(run_seed)
 
     def reset(self) -> Array:
         self.envs.reset()
@@ -186,6 +187,12 @@ class NativeEnvs:
         self._begun = True
         return lost
 
+    def episode_numbers(self) -> list[int]:
+        return self.envs.where()[0] if self._begun else [-1] * self.num_envs
+
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        return self._seeds.of(rows, numbers)
+
     @property
     def observations(self) -> Array:
         """What every env shows now."""
@@ -197,8 +204,6 @@ class NativeEnvs:
 
 class NativeEpisodes(NativeEnvs):
     """Evaluation's episodes: number j has the seed (seed, "eval", j), whichever env plays it."""
-
-    num_agents = 1
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
         super().__init__(config, num_envs, run_seed, library)

@@ -134,6 +134,11 @@ class Copy:
     def seed(self) -> int:
         return episode_seed(self.run_seed, self.index, self.episode)
 
+    @property
+    def numbers(self) -> list[int]:
+        """Of the episode that each agent is in, or of the next one if it has left this one."""
+        return [self.episode + (agent in self._gone) for agent in self.agents]
+
     def __str__(self) -> str:
         return f"{self._name} (copy {self.index}, seed {self.seed}, episode {self.episode}, step {self.steps})"
 

@@ -6,7 +6,7 @@ copy has ended and is reset. Only the `ParallelEnv` interface is used; the packa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from surefoot.envs.ids import objects_in
 from surefoot.envs.masks import MaskReader
 from surefoot.envs.open_episodes import OpenEpisodes, close_all
 from surefoot.envs.pettingzoo_copy import ONE_PROCESS, PREFIX, AgentOfCopy, Copy, ParallelMaker, common_agents
+from surefoot.envs.seeds import EpisodeSeeds
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
@@ -43,7 +44,7 @@ class ParallelEnvs:
     def __init__(
         self, make: Callable[[], Any], num_copies: int, run_seed: int, max_episode_steps: int | None = None
     ) -> None:
-        self.time_limit = max_episode_steps
+        self.time_limit, self._seeds = max_episode_steps, EpisodeSeeds(run_seed)
         self.copies: list[Copy] = []
         try:
             for index in range(num_copies):
@@ -174,6 +175,14 @@ class ParallelEnvs:
                 self._see(index)
         self._begun = False
         return lost
+
+    def episode_numbers(self) -> list[int]:
+        if self._begun:  # only looked at so far
+            return [-1] * self.num_envs
+        return [number for copy in self.copies for number in copy.numbers]
+
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        return self._seeds.of([row // self.num_agents for row in rows], numbers)
 
     @property
     def observations(self) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
+from struct import unpack
 
 
 def derive_seed(run_seed: int, *purpose: int | str) -> int:
@@ -17,3 +19,21 @@ def derive_seed(run_seed: int, *purpose: int | str) -> int:
 def episode_seed(run_seed: int, env_index: int, episode: int) -> int:
     """The seed of one episode of one env of a run."""
     return derive_seed(run_seed, "episode", env_index, episode)
+
+
+class EpisodeSeeds:
+    """`episode_seed` of many episodes of one run: the part of the hash that those of an env have in common is kept."""
+
+    def __init__(self, run_seed: int) -> None:
+        self._run_seed, self._begun = run_seed, dict[int, blake2b]()
+
+    def of(self, envs: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """Each episode by its env and its number."""
+        begun, digests = self._begun, []
+        for env in set(envs) - begun.keys():
+            begun[env] = blake2b(f"{self._run_seed}/episode/{env}/".encode(), digest_size=8)
+        for env, number in zip(envs, numbers, strict=True):
+            whole = begun[env].copy()
+            whole.update(b"%d" % number)
+            digests.append(whole.digest())
+        return [seed & 0x7FFF_FFFF for seed in unpack(f"<{len(digests)}Q", b"".join(digests))]

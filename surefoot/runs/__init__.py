@@ -1,6 +1,7 @@
-"""The run directory: layout, atomic files, metrics log, manifest. Imports no torch."""
+"""The run directory: layout, atomic files, logs, manifest, and the run as it is read. Imports no torch."""
 
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.index import find_run, list_runs
+from surefoot.runs.run import Run
 
-__all__ = ["RunDirectory", "find_run", "list_runs"]
+__all__ = ["Run", "RunDirectory", "find_run", "list_runs"]

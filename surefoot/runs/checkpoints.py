@@ -28,12 +28,18 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_checkpoint(
-    root: Path, step: int, files: Mapping[str, bytes], facts: Mapping[str, Any], *, best: bool = False
+    root: Path,
+    step: int,
+    files: Mapping[str, bytes],
+    facts: Mapping[str, Any],
+    *,
+    best: bool = False,
+    keep: int | None = KEEP,
 ) -> Path:
-    """Write `files` as `root/<step>` and make it the latest, and the best where it is.
+    """Write `files` as `root/<step>` and make it the latest, and the best where it is. `keep`: as `prune`.
 
-    On a full disk the spare checkpoints (all but the latest and the best) make room for the new one; if that is not
-    enough, the OSError names the bytes that are needed and free, and the older checkpoints stand.
+    On a full disk the spare checkpoints (all but the latest and the best) make room for the new one, unless all are to
+    be kept; if that is not enough, the OSError names the bytes that are needed and free, and the older ones stand.
     """
     sweep(root)
     entries = {n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in files.items()}
@@ -44,7 +50,7 @@ def write_checkpoint(
         try:
             target = _write_all(root, step, whole)
         except OSError as error:
-            if error.errno not in DISK_FULL or not _drop_spares(root):
+            if error.errno not in DISK_FULL or keep is None or not _drop_spares(root):
                 raise
             target = _write_all(root, step, whole)
         write_atomic(root / LATEST, f"{target.name}\n")
@@ -56,7 +62,7 @@ def write_checkpoint(
         needed, free = sum(map(len, whole.values())), shutil.disk_usage(root).free
         why = f"{error.strerror}; {needed:,} bytes are needed, {free:,} are free"
         raise OSError(error.errno, why, str(root)) from error
-    prune(root)
+    prune(root, keep)
     return target
 
 
@@ -141,8 +147,10 @@ def has_checkpoints(root: Path) -> bool:
     return bool(steps_of(root)) or os.path.exists(root / LATEST) or any(root.glob("aside-*"))
 
 
-def prune(root: Path, keep: int = KEEP) -> list[Path]:
-    """Remove all but the newest few, the latest and the best; returns what was removed."""
+def prune(root: Path, keep: int | None = KEEP) -> list[Path]:
+    """Remove all but the newest few (None: none), the latest and the best; returns what was removed."""
+    if keep is None:
+        return []
     precious = (pointed(root, LATEST), pointed(root, BEST))
     old = [folder for folder in steps_of(root)[:-keep] if folder not in precious]
     for folder in old:

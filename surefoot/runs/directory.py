@@ -10,20 +10,38 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 from shlex import quote
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from surefoot.errors import CheckpointError, GoneError, UsageError
 from surefoot.runs import locks
-from surefoot.runs.files import AppendedFile, JsonLines, read_json, read_json_lines, sweep, write_atomic, write_json
+from surefoot.runs.files import (
+    AppendedFile,
+    JsonLines,
+    LinesFile,
+    read_json,
+    read_json_lines,
+    sweep,
+    write_atomic,
+    write_json,
+)
 from surefoot.runs.hold import LOCK, Hold
-from surefoot.schema import Items, Record, Table, Text, Whole
+from surefoot.schema import Items, Optional, Record, Table, Text, Whole
 from surefoot.text import printable
 
 ROOT = Path("runs")
 Appended = TypeVar("Appended", bound=AppendedFile)
 LOGS = Record(  # what a checkpoint remembers of the logs
-    sizes=Record({"metrics.jsonl": Whole(), "timings.jsonl": Whole()}), unwritten=Table(Items(Text()))
+    sizes=Record({"metrics.jsonl": Whole(), "timings.jsonl": Whole(), "episodes.csv": Optional(Whole(), later=True)}),
+    unwritten=Table(Items(Text())),
 )
+
+
+class Logs(NamedTuple):
+    """Those that a checkpoint remembers."""
+
+    metrics: JsonLines
+    timings: JsonLines
+    episodes: LinesFile
 
 
 class RunDirectory:
@@ -31,7 +49,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self._name_files(path)
-        self._logs: dict[str, JsonLines] = {}
+        self._logs: dict[str, AppendedFile] = {}
         self._notes = AppendedFile(self.log)
         self._appended: list[AppendedFile] = [self._notes]  # that are open, or may be opened yet
         self.hold: Hold | None = None
@@ -41,15 +59,20 @@ class RunDirectory:
         self.path = path
         self.config, self.manifest = path / "config.toml", path / "manifest.json"
         self.metrics, self.timings = path / "metrics.jsonl", path / "timings.jsonl"
+        self.episodes = path / "episodes.csv"
         self.tensorboard, self.checkpoints = path / "tensorboard", path / "checkpoints"
         self.status, self.result, self.log = path / "status.json", path / "result.json", path / "log.txt"
         self.videos, self.crash = path / "videos", path / "crash"
 
     @classmethod
-    def create(cls, path: str | Path | None, env: str, algo: str, seed: int) -> RunDirectory:
-        """A new, empty directory: the given one, or `runs/<env>/<algo>/<time>-s<seed>`. Fails before any work."""
+    def create(cls, path: str | Path | None, env: str, algo: str, seed: int, name: str | None = None) -> RunDirectory:
+        """A new, empty directory: the given one, or `runs/<env>/<algo>/<name>-<time>-s<seed>`. Fails before any work.
+
+        The name comes first, so that it is the prefix by which commands find the run.
+        """
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        target = ROOT / escape(env) / escape(algo) / f"{stamp}-s{seed}" if path is None else Path(path)
+        called = "" if name is None else f"{_short(escape(name, 'run'))}-"
+        target = ROOT / escape(env) / escape(algo) / f"{called}{stamp}-s{seed}" if path is None else Path(path)
         try:
             if path is None:
                 target = _make_new(target)
@@ -176,12 +199,25 @@ class RunDirectory:
     def read_metrics(self) -> list[dict[str, Any]]:
         return list(read_json_lines(self.metrics))
 
-    def open_logs(self, unwritten: dict[str, list[str]] | None = None) -> tuple[JsonLines, JsonLines]:
-        """(metrics, timings), to append to. `unwritten`: rows that a full disk had refused, from the checkpoint."""
+    @property
+    def _log_files(self) -> tuple[Path, ...]:
+        """What is appended to and, on a resume, cut back to the checkpoint."""
+        return (self.metrics, self.timings, self.episodes)
+
+    def open_logs(self, unwritten: dict[str, list[str]] | None = None) -> Logs:
+        """To append to. `unwritten`: rows that a full disk had refused, from the checkpoint."""
         waiting = {name: [line.encode() for line in lines] for name, lines in (unwritten or {}).items()}
-        for log in (self.metrics, self.timings):
-            self._logs[log.name] = self.adopt(JsonLines(log, waiting.get(log.name, ())))
-        return self._logs[self.metrics.name], self._logs[self.timings.name]
+
+        def kept(log: Path) -> list[bytes]:
+            return waiting.get(log.name, [])
+
+        logs = Logs(
+            JsonLines(self.metrics, kept(self.metrics)),
+            JsonLines(self.timings, kept(self.timings)),
+            LinesFile(self.episodes, kept(self.episodes)),
+        )
+        self._logs = {log.path.name: self.adopt(log) for log in logs}
+        return logs
 
     def adopt(self, file: Appended) -> Appended:
         """A file of this directory that somebody appends to: it moves along when the directory is renamed."""
@@ -192,7 +228,7 @@ class RunDirectory:
         """What a checkpoint remembers of the logs: their bytes on the disk, and rows that are not there yet."""
         for log in self._logs.values():
             log.flush()
-        logs = [self._logs.get(path.name) or AppendedFile(path) for path in (self.metrics, self.timings)]
+        logs = [self._logs.get(path.name) or AppendedFile(path) for path in self._log_files]
         sizes = {log.path.name: log.size for log in logs}
         unwritten = {name: [line.decode() for line in log.pending] for name, log in self._logs.items() if log.pending}
         return {"sizes": sizes, "unwritten": unwritten}
@@ -203,8 +239,8 @@ class RunDirectory:
 
     def cut_logs(self, sizes: dict[str, int]) -> None:
         """Drop the rows that were written after a checkpoint."""
-        for log in (self.metrics, self.timings):
-            wanted = sizes[log.name]
+        for log in self._log_files:
+            wanted = sizes.get(log.name) or 0  # earlier versions wrote no episodes.csv
             try:
                 size = log.stat().st_size if os.path.lexists(log) else 0
                 if size < wanted:
@@ -237,6 +273,11 @@ def _make_new(base: Path) -> Path:
     raise AssertionError
 
 
-def escape(name: str) -> str:
+def escape(name: str, nothing: str = "env") -> str:
     """An env id as one path component: `ALE/Pong-v5` → `ALE_Pong-v5`, `my/file.py:Env` → `my_file.py_Env`."""
-    return re.sub(r"[^\w.\-+ ]", "_", name).strip("._ ") or "env"
+    return re.sub(r"[^\w.\-+ ]", "_", name).strip("._ ") or nothing
+
+
+def _short(name: str, most: int = 120) -> str:
+    """So many bytes of it: a file system takes 255 of a file's name, and a run's has a time and a seed, too."""
+    return name.encode()[:most].decode(errors="ignore")

@@ -7,18 +7,19 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import CheckpointError
+from surefoot.errors import CheckpointError, UsageError
 
 LARGEST = 256 * 2**20  # bytes of a JSON file that is read
 # No link is followed; on Windows, where links are rare, "\n" stays what it is.
 NOT_EVERYWHERE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 LONGEST_LINE = 16 * 2**20  # bytes of a row of metrics
+BLOCK = 2**16  # bytes that are read at once where the end of a log is looked for
 BROKEN = (ValueError, RecursionError)  # what reading JSON raises: no JSON, no text, or nested without end
 
 
@@ -155,22 +156,49 @@ class AppendedFile:
             self._handle = None
 
 
-class JsonLines(AppendedFile):
-    """A log of one JSON object per line. A torn last line of an earlier writer is cut off."""
+class LinesFile(AppendedFile):
+    """A log of whole lines. A torn last line of an earlier writer is cut off.
+
+    `prepare`: adds to `pending` whatever is still to be written, before it goes out.
+    """
 
     def __init__(self, path: Path, pending: Iterable[bytes] = ()) -> None:
         super().__init__(path, pending)
+        self.prepare: Callable[[], None] | None = None
         if path.exists():
-            data = path.read_bytes()
-            if not data.endswith(b"\n"):
-                os.truncate(path, data.rfind(b"\n") + 1)
+            end = _end_of_lines(path)
+            if end < path.stat().st_size:
+                os.truncate(path, end)
+
+    def flush(self) -> bool:
+        if self.prepare is not None:
+            self.prepare()
+        return super().flush()
+
+
+class JsonLines(LinesFile):
+    """A log of one JSON object per line."""
 
     def write(self, row: dict[str, Any]) -> bool:
         return self.append((json.dumps(row) + "\n").encode())
 
 
-def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole line; a torn last one (the writer was killed) is left out."""
+def _end_of_lines(path: Path) -> int:
+    """The bytes up to the last line break. Only the end of the file is read."""
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - BLOCK)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(where it ends, its bytes) of every whole line from byte `offset` on; a torn last one is left out."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -181,16 +209,52 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
     with file:
-        for number in count(1):
+        end = file.seek(offset)
+        while True:
             line = file.readline(LONGEST_LINE)
             if not line.endswith(b"\n"):
                 if len(line) == LONGEST_LINE:
-                    raise CheckpointError(f"{path} is damaged: line {number} has no end")
+                    raise CheckpointError(f"{path} is damaged: the line at byte {end} has no end")
                 return
-            try:
-                row = json.loads(line)
-            except BROKEN as error:
-                raise CheckpointError(f"{path} is damaged in line {number}: {error}") from None
-            if not isinstance(row, dict):
-                raise CheckpointError(f"{path} is damaged in line {number}: it holds no JSON object")
-            yield row
+            end += len(line)
+            yield end, line
+
+
+def line_start(path: Path, offset: int) -> int:
+    """`offset` if a line of the log may begin there; 0 if not: the log was cut back since, so that all of it is new."""
+    try:
+        if offset <= 0 or not stat.S_ISREG(os.stat(path).st_mode):
+            return 0
+        with open(path, "rb") as file:
+            file.seek(offset - 1)
+            return offset if file.read(1) == b"\n" else 0
+    except OSError:
+        return 0
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The object of every whole line."""
+    return (row for _, row in read_json_lines_from(path, 0))
+
+
+def read_json_lines_from(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(where its line ends, the object) of every whole line from byte `offset` on."""
+    after = f" after byte {offset}" if offset else ""
+    for number, (end, line) in enumerate(read_lines(path, offset), 1):
+        try:
+            row = json.loads(line)
+        except BROKEN as error:
+            raise CheckpointError(f"{path} is damaged in line {number}{after}: {error}") from None
+        if not isinstance(row, dict):
+            raise CheckpointError(f"{path} is damaged in line {number}{after}: it holds no JSON object")
+        yield end, row
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    try:
+        return tomllib.loads(read_regular(Path(path)).decode())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
+        raise UsageError(f"{path} is not valid TOML: {error}") from None

@@ -12,12 +12,16 @@ from typing import Any
 from surefoot.errors import CheckpointError, SurefootError, UsageError
 from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines
-from surefoot.schema import Misfit, Number, Optional, Record, Text, Whole
+from surefoot.schema import Items, Misfit, Number, Optional, Record, Text, Whole
 
 OWN = {"checkpoints", "tensorboard", "videos", "crash"}  # folders of a run, in which there is no other run
 RETURN = Optional(Number(finite=False), later=True)
 MANIFEST = Record(
-    env=Optional(Text(), later=True), algo=Optional(Text(), later=True), seed=Optional(Whole(), later=True)
+    env=Optional(Text(), later=True),
+    algo=Optional(Text(), later=True),
+    seed=Optional(Whole(), later=True),
+    name=Optional(Text(), later=True),
+    tags=Optional(Items(Text()), later=True),
 )
 STATUS = Record(state=Text(), step=Optional(Whole(), later=True), eval_return=RETURN)
 ROW = Record(step=Whole(), eval_return=RETURN, episode_return=RETURN)
@@ -130,6 +134,8 @@ def _description(run: RunDirectory, manifest: dict[str, Any], status: dict[str, 
     known = [x for x in evaluated if x is not None] or [x for x in trained if x is not None]
     return {
         "run": str(run.path),
+        "name": manifest.get("name"),
+        "tags": manifest.get("tags") or [],
         "env": manifest.get("env"),
         "algo": manifest.get("algo"),
         "seed": manifest.get("seed"),

@@ -65,7 +65,7 @@ class Trainer:
         self.deadline = Deadline(config.run.max_time)  # the envs' start-up counts
         self.original = Original()
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
-        self.saving = Saving(config.run.checkpoint_every)
+        self.saving = Saving(config.run.checkpoint_every, config.run.keep_checkpoints)
         self.troubles: dict[str, str] = {}  # what does not work at the moment, though the run goes on
         self.algorithm = config.new_algorithm()
         with self.original:

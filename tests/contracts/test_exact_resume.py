@@ -15,6 +15,7 @@ from surefoot.cli.main import main
 from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.training.life.session import Interrupted
+from tests.helpers import episode_rows
 from tests.marks import quick
 
 EXTRAS = {"normalize_observations": True, "normalize_rewards": True, "learning_rate_schedule": "linear", "num_envs": 3}
@@ -57,6 +58,7 @@ def weights(run):
 
 def same(left, right):
     assert (left.path / "metrics.jsonl").read_bytes() == (right.path / "metrics.jsonl").read_bytes()
+    assert episode_rows(left) == episode_rows(right)
     for name in ("policy.safetensors", "policy.json"):
         assert (weights(left) / name).read_bytes() == (weights(right) / name).read_bytes()
     best = [run.path / "checkpoints" / (run.path / "checkpoints" / "BEST").read_text().strip() for run in (left, right)]

@@ -10,6 +10,7 @@ from surefoot.cli.main import main
 from surefoot.runs import checkpoints
 from surefoot.runs.checkpoints import BEST, LATEST, MANIFEST, pointed
 from surefoot.training.loop.saving import Saving
+from tests.helpers import episode_rows
 
 Saving.patient = True  # a run of half a second outruns the disk; which checkpoints it writes is not to depend on that
 
@@ -90,6 +91,7 @@ def best(run):
 def same(left, right):
     """Rows, weights, the best checkpoint and the final evaluation, byte for byte; nothing of a killed writer."""
     assert (left.path / "metrics.jsonl").read_bytes() == (right.path / "metrics.jsonl").read_bytes()
+    assert episode_rows(left) == episode_rows(right)
     for pointer in (newest, best):
         assert pointer(left).name == pointer(right).name
         for name in ("policy.safetensors", "policy.json"):

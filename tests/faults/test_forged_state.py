@@ -195,6 +195,7 @@ WRONG = {  # field of state.json: values that it cannot have
     "journal.metrics": ([5], [{"kl": "x"}], {}),
     "journal.finished": ([{}], [{"env": 0, "ret": 0.0, "length": 0, "info": 5}]),
     "selection.next_step": ("x",),
+    "selection.waited": (-1, "x", 0.5),
     "selection.best": ([], [1], "ab", [1.5, 0.0], [0, math.nan]),
     "target.first": ("x", []),
     "target.found": ([[], [], 0], [[1.0], [1]], 5),

@@ -109,6 +109,7 @@ RUN_FILES = (
     "manifest.json",
     "metrics.jsonl",
     "timings.jsonl",
+    "episodes.csv",
     "status.json",
     "result.json",
     "log.txt",

@@ -190,6 +190,8 @@ def test_describe_says_what_a_run_is(tmp_path):
     run.set_status("done", step=100, eval_return=9.5)
     assert describe(run) == {
         "run": str(run.path),
+        "name": None,
+        "tags": [],
         "env": "CartPole-v1",
         "algo": "ppo",
         "seed": 0,

@@ -150,6 +150,7 @@ def test_the_rows_that_a_checkpoint_knows_of_are_on_the_disk_before_it(monkeypat
     surefoot.train("CartPole-v1", **SHORT | {"checkpoint_every": 640})
     assert order.index("metrics.jsonl") < order.index("policy.safetensors")
     assert order.index("timings.jsonl") < order.index("policy.safetensors")
+    assert order.index("episodes.csv") < order.index("policy.safetensors")
 
 
 def test_the_size_of_an_appended_file_is_right_after_a_rename(tmp_path):

@@ -77,7 +77,7 @@ def test_an_abandoned_evaluation_is_made_again():
     assert (selection.next_step, selection.best[0]) == (200, 120)
     other = Selection(config, 0)
     other.load_state_dict(json.loads(json.dumps(selection.state_dict())))
-    assert other.state_dict() == {"next_step": 200, "last_step": 120, "best": selection.best}
+    assert other.state_dict() == {"next_step": 200, "last_step": 120, "best": selection.best, "waited": 0}
 
 
 def test_a_best_that_the_disk_refused_is_not_the_best(monkeypatch):
@@ -107,3 +107,65 @@ def test_a_ready_made_vector_env_needs_another_to_evaluate_in():
     envs = SyncVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(4)])
     run = surefoot.train(envs, **settings, eval_env="CartPole-v1")
     assert run.result["best"] is not None
+
+
+PATIENT = {**EVALUATED, "total_steps": 4096, "patience": 2}
+
+
+def test_patience_stops_a_run_whose_evaluations_do_not_improve(monkeypatch):
+    scores(monkeypatch, [5, 4, 9, 9, 7, 100])
+    run = surefoot.train("CartPole-v1", **PATIENT)
+    assert run.result["stopped"] == "patience"
+    assert run.status["why"] == "patience"
+    assert run.result["total_steps"] == 5 * 512  # an equal one is no better
+    assert run.result["best"]["step"] == 3 * 512
+    assert run.metrics[-1]["step"] == run.checkpoints.latest == 5 * 512
+    assert run.result["eval"] is not None
+
+
+def test_patience_that_runs_out_with_the_budget_did_not_stop_the_run(monkeypatch):
+    scores(monkeypatch, [5, 4, 3])
+    run = surefoot.train("CartPole-v1", **{**PATIENT, "total_steps": 1536})
+    assert run.result["stopped"] is None
+
+
+def test_patience_survives_a_kill_exactly(monkeypatch, tmp_path):
+    values = [5, 6, 4, 6, 3, 2]
+    scores(monkeypatch, values)
+    whole = surefoot.train("CartPole-v1", run_dir=tmp_path / "whole", **PATIENT)
+    assert whole.result["total_steps"] == 4 * 512
+
+    class Kill(surefoot.Callback):
+        def on_rollout(self, trainer, rollout):
+            if trainer.step >= 3 * 512:  # one of two evaluations has been waited for
+                trainer.save = lambda **_: None
+                raise KeyboardInterrupt
+
+    scores(monkeypatch, values)
+    often = {**PATIENT, "checkpoint_every": 256}
+    with pytest.raises(KeyboardInterrupt):
+        surefoot.train("CartPole-v1", run_dir=tmp_path / "killed", **often, callbacks=[Kill()])
+    scores(monkeypatch, values[3:])
+    killed = surefoot.resume(tmp_path / "killed", progress=False)
+    assert killed.result["stopped"] == "patience"
+    assert (killed.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
+
+
+def test_a_run_out_of_patience_stays_as_it_is_until_it_is_given_more_steps(monkeypatch):
+    scores(monkeypatch, [5, 4, 3])
+    run = surefoot.train("CartPole-v1", **PATIENT)
+    rows = (run.path / "metrics.jsonl").read_bytes()
+    assert surefoot.resume(run, progress=False).result["stopped"] == "patience"
+    assert (run.path / "metrics.jsonl").read_bytes() == rows
+    scores(monkeypatch, [2, 1])
+    more = surefoot.resume(run, total_steps=8192, progress=False)
+    assert more.result["total_steps"] == 5 * 512
+    assert "patience of 2 evaluations is exhausted; it is counted anew" in more.directory.log.read_text()
+
+
+def test_patience_needs_evaluations():
+    with pytest.raises(UsageError, match=r"patience has no effect without eval_every.*set --eval-every"):
+        resolve("CartPole-v1", overrides={"patience": 3})
+    resolve("CartPole-v1", overrides={"patience": 3, "eval_every": "none"})  # switched off in so many words
+    with pytest.raises(UsageError, match="patience=0 is too small"):
+        resolve("CartPole-v1", overrides={"patience": 0, "eval_every": 1000})

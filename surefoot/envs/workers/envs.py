@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot.envs.open_episodes import episodes_shape
+from surefoot.envs.seeds import EpisodeSeeds
 from surefoot.envs.workers.memory import action_parts, all_fields, map_fields, write_actions
 from surefoot.envs.workers.messages import frame
 from surefoot.envs.workers.supervisor import Supervisor
@@ -33,6 +34,7 @@ class WorkerEnvs:
     """
 
     exact_seeds, batched_actions = True, False
+    num_agents = 1
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class WorkerEnvs:
         if factory is not None or not config.env:
             raise UsageError("workers need an env by id or file.py:Factory: another process cannot be given a function")
         self.num_envs, count = num_envs, max(1, min(workers, num_envs))
+        self._begun, self._seeds = False, EpisodeSeeds(run_seed)
         self.supervisor = Supervisor(
             config, num_envs, run_seed, count, timeout=timeout, restarts=restarts, notice=notice
         )
@@ -78,6 +81,7 @@ class WorkerEnvs:
         self.supervisor.close()
 
     def reset(self) -> Array:
+        self._begun = True
         _, lost = self.supervisor.ask_all({"do": "reset"})
         for worker, error in lost.items():
             self.supervisor.revive(worker, error, "before its reset")
@@ -140,6 +144,15 @@ class WorkerEnvs:
             self._seen[own] = obs
         return obs
 
+    def episode_numbers(self) -> list[int]:
+        if not self._begun:  # some may have been reset to look at them
+            return [-1] * self.num_envs
+        numbers: list[int] = self.supervisor.counts[:, 0].tolist()
+        return numbers
+
+    def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        return self._seeds.of(rows, numbers)
+
     @property
     def observations(self) -> Array:
         """What every env shows now."""
@@ -162,6 +175,7 @@ class WorkerEnvs:
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
         """As that of `GymEnvs`."""
+        self._begun = True
         messages = []
         for worker in self.supervisor.workers:
             own = slice(worker.envs.start, worker.envs.stop)

@@ -28,12 +28,12 @@ from surefoot.errors import USER_ERRORS, CheckpointError, CodeError, SurefootErr
 from surefoot.policies.config import PolicyConfig
 from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
+from surefoot.runs.files import read_toml
 from surefoot.schedules import Schedule
 from surefoot.settings import Option, Seconds, Settings, coerce, options, setting, title_of
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import automatic_preset, load_preset
 from surefoot.training.config.together import check_together, whole_envs
-from surefoot.training.config.toml_files import read_toml
 from surefoot.training.config.unused import check_inert
 from surefoot.user_code import names_code, short_name
 
@@ -70,8 +70,15 @@ class RunConfig(Settings):
         high=1024,
     )
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
+    name: str | None = setting(
+        None, "What to call the run: in its directory's name, in `list runs` and in trackers.", metavar="NAME"
+    )
+    tags: tuple[str, ...] = setting((), "Tags for `list runs --tag`, such as baseline,paper.", metavar="TAG")
     checkpoint_every: int | None = setting(
         None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
+    )
+    keep_checkpoints: int | Literal["all"] = setting(
+        3, "How many of the newest checkpoints to keep, besides the best.", low=1
     )
     max_time: Seconds | None = setting(
         None, "Save and stop within this wall time (2h, 90m, 45s); `surefoot resume` continues.", above=0
@@ -91,6 +98,9 @@ class RunConfig(Settings):
     eval_every: int | None = setting(
         None, "Steps between evaluations during training, which choose the best checkpoint; none: disabled.", low=1
     )
+    patience: int | None = setting(
+        None, "Stop after this many evaluations in a row without a better one than before; none: disabled.", low=1
+    )
     selection_episodes: int = setting(
         20, "Episodes per evaluation during training; their seeds are not those of the final one.", low=1
     )
@@ -108,6 +118,10 @@ class RunConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_name(self.engine)
+        tags = dict.fromkeys(tag.strip() for text in self.tags for tag in text.split(","))
+        object.__setattr__(self, "tags", tuple(tag for tag in tags if tag))
+        if self.name is not None and not self.name.strip():
+            raise UsageError("name is empty; give the run a name, or drop it")
         if self.eval_env_kwargs and self.eval_env is None:
             raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
         if self.target_return is not None and not self.eval_episodes:

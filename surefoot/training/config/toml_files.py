@@ -1,26 +1,14 @@
-"""Settings as TOML files: a user's `--config`, and the `config.toml` of a run."""
+"""The settings of a run as its `config.toml`."""
 
 from __future__ import annotations
 
 import json
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import UsageError
-from surefoot.runs.files import read_regular
 
 if TYPE_CHECKING:
     from surefoot.training.config.resolve import TrainConfig
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_regular(Path(path)).decode())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 
 def to_toml(config: TrainConfig) -> str:

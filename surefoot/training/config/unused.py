@@ -47,6 +47,7 @@ def _without_effect(config: TrainConfig, algorithm: Algorithm) -> Iterator[tuple
         yield "env_timeout", no_workers(config)
     if config.run.eval_every is None and "eval_every" not in typed:
         yield "selection_episodes", "without eval_every; set --eval-every (the final evaluation has --eval-episodes)"
+        yield "patience", "without eval_every: it counts evaluations during training; set --eval-every, or drop it"
     if not algorithm.uses_critic:
         for name in ("critic_hidden_sizes", "shared_trunk"):
             yield name, f"with {algo}, which has no critic; drop it"

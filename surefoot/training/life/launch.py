@@ -35,6 +35,7 @@ from surefoot.training.life.session import MakeEnv, Session, evaluation_factory,
 from surefoot.training.life.trust import Trust, needs_trust, require_trust, sign
 from surefoot.training.loop.global_generators import seed_globals
 from surefoot.training.loop.state import Restored, restore, start_from
+from surefoot.training.reports.result import describe_result
 from surefoot.training.reports.screen import fit
 from surefoot.training.reports.trackers import require_tracker
 from surefoot.training.trainer import Trainer
@@ -61,7 +62,8 @@ def train_config(
     """Train a resolved config; everything is checked and the directory made before the first env step.
 
     `encoder`: a class that was handed over in Python.
-    `own_process`: nobody else lives here, so greet, and seed the global generators that a careless env may use.
+    `own_process`: nobody else lives here, so seed the global generators that a careless env may use.
+    `progress`: show what is about to run, how it goes, and the result.
     """
     require_trust(config, trust, "a file (--config, --like or --init-from)")
     RunDirectory.check_place(run_dir)
@@ -82,13 +84,15 @@ def train_config(
         envs = other_envs(trainer, factory, ready_made=vector is not None)
         trainer.original.end_copies()
         written = to_toml(trainer.config)  # with what its parts have settled
-        directory = RunDirectory.create(run_dir, config.env.env, config.algo_name, config.run.seed)
+        directory = RunDirectory.create(run_dir, config.env.env, config.algo_name, config.run.seed, config.run.name)
         directory.lock()
         trainer.run = directory
         from_python = vector is not None or factory is not None
         manifest = build_manifest(
             env=config.env.env,
             env_from_python=from_python,
+            name=config.run.name,
+            tags=list(config.run.tags),
             algo=config.run.algo,
             seed=config.run.seed,
             preset=config.preset,
@@ -164,15 +168,18 @@ def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
         session.directory.note(note)
         if session.progress:
             say(note, session.to_stderr)
-    if session.own_process:
-        greeted = greeting(session.trainer, session.directory)
-        say(fit(greeted, sys.stderr if session.to_stderr else sys.stdout), session.to_stderr)
+    out = sys.stderr if session.to_stderr else sys.stdout
+    if session.progress:
+        say(fit(greeting(session.trainer, session.directory), out), session.to_stderr)
     try:
-        return session.run()
+        result = session.run()
     except SystemExit as left:
         raise no_way_out(left) from left
     finally:
         session.directory.unlock()
+    if session.progress:
+        say(describe_result(result, out), session.to_stderr)
+    return result
 
 
 def resume_directory(
@@ -234,6 +241,9 @@ def _resumed(
         if asked and trainer.target.found is not None:
             trainer.target.go_on()
             notes.append(f"the target return of {config.run.target_return:g} is reached; training goes on without it")
+        if asked and trainer.selection.exhausted:
+            trainer.selection.go_on()
+            notes.append(f"the patience of {config.run.patience} evaluations is exhausted; it is counted anew")
         directory.cut_logs(restored.log_sizes)
         if restored.lost_envs:
             lost = ", ".join(map(str, restored.lost_envs))

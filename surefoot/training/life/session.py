@@ -22,6 +22,7 @@ from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.life.crash import write_crash
 from surefoot.training.life.signals import Interrupted, complain, signals_handled
+from surefoot.training.reports.episode_log import EpisodeLog
 from surefoot.training.reports.loggers import FileLog, OnlyOriginal, TensorBoardLog, VideoLog
 from surefoot.training.reports.progress import make_progress
 from surefoot.training.reports.streams import unfailing
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
     from surefoot.runs import RunDirectory
+    from surefoot.runs.directory import Logs
     from surefoot.training.callbacks import Callback
     from surefoot.training.config.resolve import Outline, TrainConfig
     from surefoot.training.trainer import Trainer
@@ -61,7 +63,10 @@ class Session:
         trainer, directory = self.trainer, self.directory
         display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
         trainer.selection.make = trainer.target.make = self.evaluation_env
-        trainer.callbacks = [*self.callbacks, OnlyOriginal(), *self._loggers(), display]
+        logs = directory.open_logs(self.unwritten)
+        # The episodes first: a callback of the user's that fails does not keep them from being logged.
+        episodes = EpisodeLog(logs.episodes, trainer.config.run.log_info)
+        trainer.callbacks = [episodes, *self.callbacks, OnlyOriginal(), *self._loggers(logs), display]
         directory.note(greeting(trainer, directory))
         directory.set_status("running", step=trainer.step)
         outcome = "failed"
@@ -127,9 +132,9 @@ class Session:
         directory.set_status(state, step=trainer.step, eval_return=found, why=trainer.stop_reason)
         return result
 
-    def _loggers(self) -> list[Callback]:
+    def _loggers(self, logs: Logs) -> list[Callback]:
         trainer, directory, config = self.trainer, self.directory, self.trainer.config.run
-        found: list[Callback] = [FileLog(directory, self.unwritten), TensorBoardLog(directory, trainer.step)]
+        found: list[Callback] = [FileLog(directory, logs), TensorBoardLog(directory, trainer.step)]
         found += [TrackerLog(name, directory) for name in config.trackers]
         if config.video_every is not None and self.video_env is not None:
             found.append(VideoLog(directory, self.video_env, config.video_every, trainer.step))
@@ -210,9 +215,10 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
     config = trainer.config
     size = sum(p.numel() for p in trainer.policy.parameters())
     given = {name: config.flat()[name] for name, origin in config.origins.items() if origin == "given"}
-    changed = ", ".join(f"{name}={value}" for name, value in given.items() if name not in ("env", "algo"))
+    changed = ", ".join(f"{name}={value}" for name, value in given.items() if name not in ("env", "algo", "name"))
+    called = "" if config.run.name is None else f"{config.run.name}: "
     lines = [
-        f"{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
+        f"{called}{config.run.algo} on {config.env.env}, seed {trainer.seed}, preset {config.preset or 'none'}"
         + (f" ({changed})" if changed else ""),
         f"{trainer.engines} on {trainer.device} ({trainer.device_reason}), "
         f"{trainer.threads}, {size:,} parameters, "

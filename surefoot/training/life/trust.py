@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from surefoot.envs.backends import backend_of
 from surefoot.errors import SurefootError, UsageError
-from surefoot.runs.files import read_json
+from surefoot.runs.files import read_json, read_toml
 from surefoot.text import one_line
 from surefoot.training.config.resolve import Outline, read_outline
-from surefoot.training.config.toml_files import read_toml
 from surefoot.training.life.signature import signature_of
 from surefoot.user_code import names_code
 

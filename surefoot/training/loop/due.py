@@ -21,6 +21,8 @@ def evaluate_log_save(trainer: Trainer) -> None:
         with trainer.timer.phase("eval"):
             found = _evaluate(trainer)
         complete = bool(found)
+    if selection.exhausted and not trainer.over:
+        trainer.stop("patience")
     if not complete:
         if saving.behind:
             trainer.save()

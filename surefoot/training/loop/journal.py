@@ -22,6 +22,7 @@ class Journal:
         self.next_row = interval
         self.updates = self.episodes = 0
         self.recent: list[float] = []  # returns of the last 100 episodes
+        self.latest: list[Episode] = []  # those that ended in the last rollout
         self._metrics: list[dict[str, float]] = []
         self._finished: list[Episode] = []
 
@@ -31,6 +32,7 @@ class Journal:
         self.episodes += len(finished)
         self._metrics.append(metrics)
         self._finished += finished
+        self.latest = finished
         self.recent = (self.recent + [episode.ret for episode in finished])[-100:]
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from surefoot.runs.checkpoints import KEEP
 from surefoot.training.loop.state import take_snapshot
 from surefoot.training.loop.writing import Writing
 
@@ -24,8 +25,9 @@ class Saving:
 
     patient = False  # rather wait for the one before than put one off: then the steps do not depend on the disk
 
-    def __init__(self, every: int | None) -> None:
+    def __init__(self, every: int | None, keep: int | Literal["all"] = KEEP) -> None:
         self.every = every
+        self.keep = None if keep == "all" else keep  # how many of the newest, besides the best; None: all
         self.saved_step = -1  # of the last checkpoint that is on the disk; none yet
         self.behind = False  # something has happened since the last one was taken
         self._asked: str | None = None  # the signal that asks for one
@@ -56,7 +58,9 @@ class Saving:
         self._tried_step, self._tried_at, self.behind = trainer.step, begin, False
         snapshot = take_snapshot(trainer, mid_rollout=mid_rollout)
         run = trainer.run
-        self._writing = Writing(run.checkpoints, snapshot, best=best, handles=run.open_handles(), lock=run.hold)
+        self._writing = Writing(
+            run.checkpoints, snapshot, best=best, keep=self.keep, handles=run.open_handles(), lock=run.hold
+        )
         written = self.settle(trainer) if wait or asked else True
         if written and asked:
             self._answer(trainer, asked)
@@ -74,7 +78,9 @@ class Saving:
         if isinstance(writing.error, OSError):
             trainer.follow()
             if writing.root != trainer.run.checkpoints:  # renamed in the middle of it
-                self._writing = writing = Writing(trainer.run.checkpoints, writing.snapshot, best=writing.best)
+                self._writing = writing = Writing(
+                    trainer.run.checkpoints, writing.snapshot, best=writing.best, keep=self.keep
+                )
                 writing.done()
         self._writing = None
         trainer.deadline.expect(writing.seconds)  # the last one is waited for

@@ -28,6 +28,7 @@ class Selection:
         self.seed, self.make = derive_seed(run_seed, "selection"), make
         self.next_step, self.last_step = self.every or 0, 0
         self.best: tuple[int, float] | None = None  # (step, mean return)
+        self.patience, self.waited = config.patience, 0  # evaluations since one was the best
 
     def due(self, step: int, *, last: bool = False) -> bool:
         """Every so many steps, and at the end of the run, whose policy may be the best."""
@@ -49,18 +50,31 @@ class Selection:
         )
         self.next_step, self.last_step = step - step % self.every + self.every, step
         if self.best is None or found.mean_return > self.best[1]:
-            self.best = (step, found.mean_return)
+            self.best, self.waited = (step, found.mean_return), 0
+        else:
+            self.waited += 1
         return found
 
+    @property
+    def exhausted(self) -> bool:
+        """The last `patience` evaluations were no better than one before them."""
+        return self.patience is not None and self.waited >= self.patience
+
+    def go_on(self) -> None:
+        """The run is to train on though its patience was exhausted."""
+        self.waited = 0
+
     def state_dict(self) -> dict[str, Any]:
-        return {"next_step": self.next_step, "last_step": self.last_step, "best": self.best}
+        return {"next_step": self.next_step, "last_step": self.last_step, "best": self.best, "waited": self.waited}
 
     def state_shape(self) -> Shape:
-        return Record(next_step=Whole(), last_step=Whole(), best=Optional(Row(Whole(), Number())))
+        best = Optional(Row(Whole(), Number()))
+        return Record(next_step=Whole(), last_step=Whole(), best=best, waited=Optional(Whole(), later=True))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.next_step, self.last_step = state["next_step"], state["last_step"]
         self.best = None if state["best"] is None else (int(state["best"][0]), float(state["best"][1]))
+        self.waited = int(state.get("waited") or 0)  # earlier versions had no patience
 
 
 def as_row(found: Evaluation) -> dict[str, float]:

@@ -9,7 +9,7 @@ from threading import Thread
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from surefoot.runs.checkpoints import write_checkpoint
+from surefoot.runs.checkpoints import KEEP, write_checkpoint
 
 if TYPE_CHECKING:
     from surefoot.runs.hold import Hold
@@ -26,9 +26,16 @@ class Writing:
     """
 
     def __init__(
-        self, root: Path, snapshot: Snapshot, *, best: bool, handles: Sequence[int] = (), lock: Hold | None = None
+        self,
+        root: Path,
+        snapshot: Snapshot,
+        *,
+        best: bool,
+        keep: int | None = KEEP,
+        handles: Sequence[int] = (),
+        lock: Hold | None = None,
     ) -> None:
-        self.root, self.snapshot, self.best, self._lock = root, snapshot, best, lock
+        self.root, self.snapshot, self.best, self._keep, self._lock = root, snapshot, best, keep, lock
         self.error: BaseException | None = None
         self.seconds = 0.0
         self._handles = list(handles)
@@ -56,7 +63,10 @@ class Writing:
             # The checkpoint remembers how long the logs are: their rows must not come to the disk after it.
             for handle in self._handles:
                 os.fsync(handle)
-            write_checkpoint(self._place, self.snapshot.step, self.snapshot.files, self.snapshot.facts, best=self.best)
+            snapshot = self.snapshot
+            write_checkpoint(
+                self._place, snapshot.step, snapshot.files, snapshot.facts, best=self.best, keep=self._keep
+            )
         except BaseException as error:  # raised where it is waited for
             self.error = error
         finally:

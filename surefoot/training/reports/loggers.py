@@ -14,6 +14,7 @@ from surefoot.training.evaluation.video import record
 
 if TYPE_CHECKING:
     from surefoot.runs import RunDirectory
+    from surefoot.runs.directory import Logs
     from surefoot.training.trainer import Trainer
 
 
@@ -39,25 +40,28 @@ class OnlyOriginal(Callback):
 
 
 class FileLog(Callback):
-    """`metrics.jsonl`, the record, `timings.jsonl`, kept apart so that equal runs have equal metrics, and `log.txt`."""
+    """`metrics.jsonl`, the record, `timings.jsonl`, kept apart so that equal runs have equal metrics, and `log.txt`.
 
-    def __init__(self, run: RunDirectory, unwritten: dict[str, list[str]] | None = None) -> None:
-        self._run, self._over = run, False
-        self._metrics, self._timings = run.open_logs(unwritten)
+    `EpisodeLog` writes `episodes.csv`; whether the disk takes it is said here.
+    """
+
+    def __init__(self, run: RunDirectory, logs: Logs) -> None:
+        self._run, self._logs, self._over = run, logs, False
 
     def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
         for name, value in row.items():
             row[name] = json_number(name, value)
-        self._timings.write({"step": row["step"], **timing})
-        written = self._metrics.write(row)
-        if written:
+        self._logs.timings.write({"step": row["step"], **timing})
+        self._logs.metrics.write(row)
+        refused = [log for log in (self._logs.metrics, self._logs.episodes) if log.pending]
+        if not refused:
             trainer.recovered("metrics")
         else:
             trainer.follow()
             free = shutil.disk_usage(self._run.path).free
             trainer.trouble(
                 "metrics",
-                f"metrics could not be written to {self._run.metrics}: {self._metrics.error} ({free:,} bytes are "
+                f"metrics could not be written to {refused[0].path}: {refused[0].error} ({free:,} bytes are "
                 "free). They are kept in memory; training goes on",
             )
 
@@ -68,10 +72,11 @@ class FileLog(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         self._over = True  # from here on the session says how the run stands
-        self._metrics.close()
-        self._timings.close()
-        if lost := len(self._metrics.pending):
-            trainer.warn(f"the last {lost} rows of metrics are lost: {self._metrics.error}")
+        for log in self._logs:
+            log.close()
+        for name, log in (("metrics", self._logs.metrics), ("episodes", self._logs.episodes)):
+            if lost := sum(record.count(b"\n") for record in log.pending):
+                trainer.warn(f"the last {lost} rows of {name} are lost: {log.error}")
 
 
 class TensorBoardLog(Callback):

@@ -191,7 +191,11 @@ class TrackerLog(Callback):
 
 
 def run_name(run: RunDirectory) -> str:
-    """The run's path below `runs/`; elsewhere its own name."""
+    """What `--name` called it; else its path below `runs/`, or elsewhere its directory's name."""
+    with suppress(CheckpointError):
+        given = read_json(run.manifest).get("name")
+        if isinstance(given, str):
+            return given
     path, root = run.path.resolve(), ROOT.resolve()
     return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
 

@@ -1,0 +1,53 @@
+"""`episodes.csv`: a row per training episode.
+
+    step,return,length,seed,env,info/NAME…,seconds
+
+`step` is the run's step after the update that the episode was learned in. Everything but `seconds` is the same in two
+equal runs; it stands last, so that whoever compares two files can leave it out.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from surefoot.errors import CheckpointError
+from surefoot.runs.files import read_lines
+
+EpisodeRow: TypeAlias = dict[str, int | float | None]
+FIRST, LAST = ("step", "return", "length", "seed", "env"), "seconds"
+WHOLE = {"step", "length", "seed", "env"}
+
+
+def header(info_keys: Sequence[str]) -> bytes:
+    """The first line. `info_keys`: the names given to `--log-info`."""
+    names = (*FIRST, *(f"info/{key}" for key in info_keys), LAST)
+    return (",".join(_cell(name) for name in names) + "\n").encode()
+
+
+def _cell(name: str) -> str:
+    """In quotes where a comma or a quote would end it; a line break cannot stand in a line."""
+    plain = " ".join(name.splitlines())
+    return '"' + plain.replace('"', '""') + '"' if set(plain) & {",", '"'} else plain
+
+
+def read_episodes(path: Path) -> Iterator[EpisodeRow]:
+    """Every whole row, as numbers by the names in the header; None where a cell is empty."""
+    names: list[str] | None = None
+    for number, (_, line) in enumerate(read_lines(path), 1):
+        try:
+            if names is None:
+                (names,) = csv.reader([line.decode().rstrip("\n")])
+                continue
+            cells = line.decode().rstrip("\n").split(",")
+            yield {name: _number(name, cell) for name, cell in zip(names, cells, strict=True)}
+        except (ValueError, csv.Error) as error:
+            raise CheckpointError(f"{path} is damaged in line {number}: {error}") from None
+
+
+def _number(name: str, cell: str) -> int | float | None:
+    if not cell:
+        return None
+    return int(cell) if name in WHOLE else float(cell)

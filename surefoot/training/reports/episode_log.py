@@ -1,0 +1,115 @@
+"""`episodes.csv`: every training episode, with the seed that plays it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from surefoot.runs.episodes import header
+from surefoot.training.callbacks import Callback
+from surefoot.types import Numbered
+
+if TYPE_CHECKING:
+    from surefoot.engine.episodes import Episode
+    from surefoot.runs.files import LinesFile
+    from surefoot.training.trainer import Trainer
+
+MANY, SECONDS = 1000, 1.0  # episodes, or seconds, after which lines are made and written
+MOST_WAITING = 2**24  # bytes of rows that a full disk may leave in memory: about 400,000 episodes
+
+
+class Ended(NamedTuple):
+    """What one rollout ended. `begun`: in each row the number of the episode that it began with, if by a reset."""
+
+    step: int
+    seconds: float
+    episodes: list[Episode]
+    begun: list[int]
+
+
+class EpisodeLog(Callback):
+    """Keeps the episodes of some rollouts and makes lines of them: of many, or once a second, or for a checkpoint.
+
+    A fast run ends ten thousand episodes a second, so that a line may cost a microsecond. After every rollout it would
+    cost many times that: what the kernels have driven out of the processor's caches has to come back first.
+    """
+
+    def __init__(self, log: LinesFile, info_keys: Sequence[str] = ()) -> None:
+        self._log, self._info_keys = log, tuple(info_keys)
+        self._ended: list[Ended] = []
+        self._envs: Numbered | None = None
+        self._numbers: list[int] = []  # of each row's open episode, when the envs were last asked
+        self._count, self._due = 0, 0.0  # episodes in `_ended`; seconds of training at which they are written
+        self._anew = self._full = False
+        log.prepare = self._make_lines
+        if not log.size and not log.pending:
+            log.pending.append(header(self._info_keys))
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._anew = trainer.collector.reset_each_rollout
+        if isinstance(trainer.envs, Numbered):
+            self._envs, self._numbers = trainer.envs, trainer.envs.episode_numbers()
+
+    def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        episodes = trainer.journal.latest
+        if not self._full and (episodes or self._anew):
+            self._ended.append(Ended(trainer.step, trainer.seconds, episodes, self._begun() if self._anew else []))
+            self._count += len(episodes)
+        if self._count >= MANY or (trainer.seconds >= self._due and self._count):
+            self._count, self._due = 0, trainer.seconds + SECONDS
+            self._log.flush()
+
+    def on_log(self, trainer: Trainer, row: dict[str, object], timing: dict[str, float]) -> None:
+        full = self._log.error is not None and sum(map(len, self._log.pending)) > MOST_WAITING
+        if full and not self._full:
+            trainer.warn(f"too many rows wait for {self._log.path}; until the disk takes them, no episode is logged")
+        self._full = full
+
+    def _make_lines(self) -> None:
+        ended, self._ended = self._ended, []
+        if not ended:
+            return
+        seeds, rows = iter(self._seeds(ended)), list[str]()
+        for step, seconds, episodes, _ in ended:
+            infos = [self._info(episode) for episode in episodes] if self._info_keys else [""] * len(episodes)
+            end = f"{seconds:.3f}\n"
+            rows += [
+                f"{step},{episode.ret!r},{episode.length},{seed},{episode.env},{info}{end}"
+                for episode, info, seed in zip(episodes, infos, seeds, strict=False)
+            ]
+        if rows:
+            self._log.pending.append("".join(rows).encode())
+
+    def _info(self, episode: Episode) -> str:
+        return "".join([f"{episode.info.get(key, '')}," for key in self._info_keys])
+
+    def _seeds(self, ended: list[Ended]) -> Sequence[int | str]:
+        """Of these episodes, in order; empty where the envs have no such seeds, or where they cannot be told."""
+        rows = [episode.env for rollout in ended for episode in rollout.episodes]
+        if self._envs is None:
+            return [""] * len(rows)
+        if self._anew:
+            return self._envs.episode_seeds(rows, [each.begun[e.env] for each in ended for e in each.episodes])
+        numbers, unknown = self._next_numbers(rows)
+        seeds = self._envs.episode_seeds(rows, numbers)
+        return ["" if row in unknown else seed for row, seed in zip(rows, seeds, strict=True)] if unknown else seeds
+
+    def _begun(self) -> list[int]:
+        """What the rollout began with: a reset of all envs. Only the episodes that began there are logged."""
+        if self._envs is None:
+            return []
+        before, agents = self._numbers, self._envs.num_agents
+        self._numbers = self._envs.episode_numbers()
+        return [min(before[row - row % agents :][:agents]) + 1 for row in range(len(before))]
+
+    def _next_numbers(self, rows: list[int]) -> tuple[list[int], set[int]]:
+        """(of each episode, the rows where that is not sure): an episode that a lost worker cut short has a number,
+        too, but is not among them; nor are those of a rollout in which the run has failed.
+        """
+        assert self._envs is not None
+        following, numbers = [max(number, 0) for number in self._numbers], []
+        for row in rows:
+            numbers.append(following[row])
+            following[row] += 1
+        self._numbers = now = self._envs.episode_numbers()
+        return numbers, set() if following == now else {row for row in set(rows) if following[row] != now[row]}

@@ -13,6 +13,7 @@ import surefoot.training.life.launch
 from surefoot.cli.main import main
 from tests.faults.disks import PAGE, empty, fill, own_mounts, possible, small_disk
 from tests.faults.runs import TINY, cli, command, leftovers, newest, opened, same
+from tests.helpers import episode_rows
 
 DISK, WATCHED, RESCUED = Path("disk"), Path("watched.jsonl"), Path("rescued")
 SIZE = 2**20
@@ -105,6 +106,7 @@ def whole_lines(text):
 def assert_good_end(whole):
     run = opened(RESCUED / "run")
     assert (run.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
+    assert episode_rows(run) == episode_rows(whole)
     assert run.directory.read_status()["state"] == "done"
     assert newest(run).name == newest(whole).name
     assert (newest(run) / "policy.safetensors").read_bytes() == (newest(whole) / "policy.safetensors").read_bytes()

@@ -100,7 +100,9 @@ class EpisodeLog(Callback):
             return []
         before, agents = self._numbers, self._envs.num_agents
         self._numbers = self._envs.episode_numbers()
-        return [min(before[row - row % agents :][:agents]) + 1 for row in range(len(before))]
+        if agents > 1:  # one that had left the episode already was ahead of the others
+            before = [min(before[row - row % agents :][:agents]) for row in range(len(before))]
+        return [number + 1 for number in before]
 
     def _next_numbers(self, rows: list[int]) -> tuple[list[int], set[int]]:
         """(of each episode, the rows where that is not sure): an episode that a lost worker cut short has a number,

@@ -53,7 +53,9 @@ class FileLog(Callback):
             row[name] = json_number(name, value)
         self._logs.timings.write({"step": row["step"], **timing})
         self._logs.metrics.write(row)
-        refused = [log for log in (self._logs.metrics, self._logs.episodes) if log.pending]
+        if self._logs.episodes.error is not None:
+            self._logs.episodes.flush()
+        refused = [log for log in (self._logs.metrics, self._logs.episodes) if log.error is not None]
         if not refused:
             trainer.recovered("metrics")
         else:

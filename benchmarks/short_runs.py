@@ -33,6 +33,9 @@ SETTINGS = (
 )
 
 
+STARTED: list[subprocess.Popen[bytes]] = []
+
+
 def words_of(folder: Path, number: int) -> list[str]:
     return ["train", "CartPole-v1", *SETTINGS.split(), "--run-dir", str(folder / str(number))]
 
@@ -41,7 +44,9 @@ def start_process(folder: Path, number: int) -> int:
     """From the shell: a new interpreter."""
     command = [sys.executable, "-m", "surefoot.cli.main", *words_of(folder, number)]
     with open(folder / f"{number}.txt", "w", encoding="utf-8") as out:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out).pid
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    STARTED.append(child)  # one that is forgotten is waited for by the next Popen, and its exit code is lost
+    return child.pid
 
 
 def start_forked(folder: Path, number: int) -> int:

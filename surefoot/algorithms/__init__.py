@@ -1,4 +1,4 @@
-"""The ladder, in the lecture's order. Flags, `explain`, docs, checkpoints and contract tests follow this listing."""
+"""The algorithms, in the lecture's order. Flags, `explain`, docs, checkpoints and contract tests use this list."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Algorithm(Protocol):
-    """What the trainer asks of an algorithm."""
+    """The interface that the trainer uses."""
 
     config_type: ClassVar[type[Any]]
     uses_critic: ClassVar[bool]
@@ -35,11 +35,11 @@ class Algorithm(Protocol):
         ...
 
     def terms(self, remaining: float) -> Loss | None:
-        """The loss, declared, so that compiled kernels may compute it; None: it is learned in PyTorch."""
+        """The loss as a declaration that compiled kernels can compute; None: PyTorch computes it."""
         ...
 
     def current_loss(self, remaining: float) -> LossFunction:
-        """What a learner is handed: those terms, or a function that only PyTorch can differentiate."""
+        """The loss passed to a learner: those terms, or a function that only PyTorch can differentiate."""
         ...
 
     def estimate(self, rollout: Rollout, operations: Operations = ...) -> Batch: ...

@@ -1,4 +1,4 @@
-"""What may follow the words typed so far, from the commands' own parsers. Imports neither torch nor Gymnasium."""
+"""Completions for the words typed so far, from the commands' own parsers. Imports neither torch nor Gymnasium."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from surefoot.cli.flags import Described, Parser
 from surefoot.cli.main import COMMANDS
 from surefoot.errors import USER_ERRORS, SurefootError
 
-COMMON = {"--help": "show what surefoot can do", "--version": "show the version"}
+COMMON = {"--help": "show all commands", "--version": "show the version"}
 
 
 @dataclass
 class Candidates:
-    """Words with a line of help each, and which files the shell should offer besides."""
+    """Words with a line of help each, and which files the shell should offer as well."""
 
     words: dict[str, str] = field(default_factory=dict)
     files: str = "none"  # or any, folders, or how their names end (.py)

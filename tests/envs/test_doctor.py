@@ -398,7 +398,7 @@ def test_an_unsupported_space(tmp_path, capsys):
     assert run([f"{file}:Texts"]) == 1
     out = capsys.readouterr().out
     assert "✗ error: the observation space is not supported" in out
-    assert "1 error to mend first" in out
+    assert "1 error to fix first" in out
 
 
 def test_gymnasiums_warnings_are_findings_and_no_output(recwarn):

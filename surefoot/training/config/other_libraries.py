@@ -138,7 +138,7 @@ def explain(
         return None
     shown = f"--{here.setting.replace('_', '-')}" if as_flag else here.setting
     if here.setting not in own:
-        return f"here it is {shown}, which is no setting of {algo}; it belongs to {', '.join(owners(here.setting))}"
+        return f"here it is {shown}, which is not a setting of {algo}; it belongs to {', '.join(owners(here.setting))}"
     if here.value is not None and str(value).lower() not in OFF:
         shown += f" {here.value}" if as_flag else f"={here.value!r}"
     return f"here it is {shown}" + (f" ({here.note})" if here.note else "")

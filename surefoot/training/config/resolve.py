@@ -1,4 +1,4 @@
-"""From names and values to the settings of one run, each with its origin. Imports no torch.
+"""Resolves names and values into the settings of one run, each with its origin. Imports no torch.
 
 Precedence: defaults < preset < config file < flags (or keywords).
 """
@@ -31,7 +31,7 @@ from surefoot.training.config.unused import check_inert
 
 DEFAULT_ALGO = "ppo"
 MINIBATCHES = ("num_minibatches", "value_minibatches")
-MEMORY = "memory"  # the origin of numbers that follow from it
+MEMORY = "memory"  # the origin of values adjusted because of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,21 +42,21 @@ class RunConfig(Settings):
     total_steps: int = setting(1_000_000, "Environment steps to train for; never exceeded.", low=1)
     seed: int | None = setting(None, "Random seed; drawn and printed if not given.", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto", "Where to train; auto: on a GPU only if the networks are large enough to gain from it."
+        "auto", "Device to train on; auto: a GPU only if the networks are large enough to benefit."
     )
     engine: Literal["auto", "torch", "native"] = setting(
-        "auto", "What acts and learns; auto: compiled kernels if they support the policy, else PyTorch."
+        "auto", "Engine for acting and learning; auto: compiled kernels if they support the policy, else PyTorch."
     )
     threads: int | Literal["auto"] = setting(
         "auto",
-        "Threads of the learner; auto: the fastest number, measured. PyTorch's rounding depends on it, so its runs "
-        "record it in their config.toml.",
+        "Threads of the learner; auto: measure and use the fastest number. PyTorch's rounding depends on it, so its "
+        "runs record it in config.toml.",
         low=1,
         high=1024,
     )
     log_every: int | None = setting(None, "Steps between rows of metrics; none: 200 rows per run.", low=1)
     checkpoint_every: int | None = setting(
-        None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
+        None, "Steps between checkpoints, in addition to the final one; none: one per minute.", low=1
     )
     max_time: Seconds | None = setting(
         None, "Save and stop within this wall time (2h, 90m, 45s); `surefoot resume` continues.", above=0
@@ -65,19 +65,19 @@ class RunConfig(Settings):
         None, "Start from the policy (and normaliser) of this run or checkpoint.", metavar="RUN"
     )
     log_info: tuple[str, ...] = setting(
-        (), "Names of numbers to log from the env's info at the end of episodes (is_success).", metavar="NAME"
+        (), "Numbers to log from the env's info at the end of episodes, by name (is_success).", metavar="NAME"
     )
     callbacks: tuple[str, ...] = setting(
         (), "Your own callbacks: file.py:Class or module:Class.", metavar="FILE.py:CLASS"
     )
     trackers: tuple[str, ...] = setting(
-        (), "Send the metrics to these services as well; their failures cannot harm the run.", metavar="{wandb,mlflow}"
+        (), "Also send metrics to these services; their failures do not affect the run.", metavar="{wandb,mlflow}"
     )
     eval_every: int | None = setting(
         None, "Steps between evaluations during training, which choose the best checkpoint; none: disabled.", low=1
     )
     selection_episodes: int = setting(
-        20, "Episodes per evaluation during training; their seeds are not those of the final one.", low=1
+        20, "Episodes per evaluation during training, with other seeds than the final one.", low=1
     )
     eval_episodes: int = setting(100, "Episodes of the final greedy evaluation; 0: disabled.", low=0)
     target_return: float | None = setting(
@@ -93,9 +93,9 @@ class RunConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.eval_env_kwargs and self.eval_env is None:
-            raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
+            raise UsageError("eval_env_kwargs has no effect without eval_env; set the env to evaluate in")
         if self.target_return is not None and not self.eval_episodes:
-            raise UsageError("target_return is reached in an evaluation, but eval_episodes=0; give it some (100)")
+            raise UsageError("target_return is tested in an evaluation, but eval_episodes=0; set eval_episodes (100)")
 
     @property
     def log_interval(self) -> int:
@@ -104,7 +104,7 @@ class RunConfig(Settings):
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything a run is made from, in the groups of their owners; `origins` says where each value came from."""
+    """All settings of a run, grouped by owner; `origins` records where each value came from."""
 
     run: RunConfig
     env: EnvConfig
@@ -112,7 +112,7 @@ class TrainConfig:
     algorithm: Any
     origins: dict[str, str] = field(default_factory=dict)
     preset: str | None = None
-    preset_env: str | None = None  # the env that the preset was made for
+    preset_env: str | None = None  # the env that the preset was tuned for
     sources: dict[str, Path] = field(default_factory=dict)  # the files among the origins
 
     @property
@@ -120,7 +120,7 @@ class TrainConfig:
         return (self.run, self.env, self.policy, self.algorithm)
 
     def flat(self) -> dict[str, Any]:
-        """All settings under their own names, as in `config.toml`."""
+        """All settings by name, as in `config.toml`."""
         values = {name: value for group in self.groups for name, value in group.as_dict().items()}
         return {name: str(value) if isinstance(value, Schedule) else value for name, value in values.items()}
 
@@ -141,7 +141,7 @@ def resolve(
     config_file: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> TrainConfig:
-    """The settings of a run. `preset`: a name, "auto" (the tuned one of env and algorithm, if any), or "none"/None."""
+    """The settings of a run. `preset`: a name, "auto" (the tuned one for env and algorithm, if any), or "none"/None."""
     given = dict(overrides or {})
     if env is not None:
         given["env"] = env
@@ -171,26 +171,26 @@ def resolve(
 
 
 def policy_settings(source: str) -> tuple[Path, dict[str, Any]]:
-    """(the checkpoint, how its policy was built) of a run, or of a checkpoint."""
+    """The checkpoint of a run (or the checkpoint itself) and the settings its policy was built with."""
     folder, _ = locate_checkpoint(source)
     _, files = read_verified(folder)
     try:
         settings: dict[str, Any] = json.loads(files["policy.json"])["policy"]
         known = {option.name for option in options(PolicyConfig)}
-        return folder, {n: value for n, value in settings.items() if n in known}  # and nothing else of a stranger's
+        return folder, {n: value for n, value in settings.items() if n in known}  # ignore the rest: it is untrusted
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{folder / 'policy.json'} describes no policy: {error!r}") from None
+        raise CheckpointError(f"{folder / 'policy.json'} does not describe a policy: {error!r}") from None
 
 
 def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
-    """(a checkpoint that verifies, what was passed over) of a run by name, or the one at a path."""
-    if os.path.exists(Path(source) / MANIFEST):  # False for what no file can be called
+    """A checkpoint that verifies, of a run by name or at a path, and the reasons why newer ones were skipped."""
+    if os.path.exists(Path(source) / MANIFEST):  # False if no file can have this name
         return Path(source), []
     return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
 
 
 def _check_preset_algo(named: str | None, values: Mapping[str, Any], algo: str) -> None:
-    """A preset's numbers are tuned for one algorithm; with another they would be silently wrong."""
+    """A preset is tuned for one algorithm; with another its values would be silently wrong."""
     if named and values.get("algo", algo) != algo:
         raise UsageError(
             f"preset {named} is for {values['algo']}, not {algo}; drop --algo, or use --preset none with --config"
@@ -232,9 +232,9 @@ def _build(
 
 
 def _whole_envs(known: Mapping[str, Option], values: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, int]:
-    """Minibatches of whole envs, as a memory needs them: the nearest number that divides the envs.
+    """A memory needs minibatches of whole envs: replace their number by the nearest one that divides num_envs.
 
-    What the user typed stays as it is, and what a file says that also asks for the memory; the check will speak of it.
+    A number that the user typed is kept, as is one from a file that also sets the memory; the check reports it later.
     """
 
     def value(name: str) -> Any:
@@ -262,19 +262,19 @@ def _unknown_setting(
     known = all_options(algo)
     given = {key: item for _, layer in layers for key, item in layer.items() if key in known}
     settings = {key: option.default for key, option in known.items()}
-    with suppress(UsageError):  # a wrong value is a message of its own, later
+    with suppress(UsageError):  # an invalid value is reported separately, later
         settings |= {key: coerce(key, item, known[key].type) for key, item in given.items()}
     elsewhere = explain(name, algo, known, algorithms_with, value, settings, as_flag=False)
     if elsewhere:
         return f"unknown setting '{name}' ({origin}); {elsewhere}"
     others = algorithms_with(name)
     if others:
-        return f"'{name}' ({origin}) is no setting of {algo}; it belongs to {', '.join(others)}"
+        return f"'{name}' ({origin}) is not a setting of {algo}; it belongs to {', '.join(others)}"
     return f"unknown setting '{name}' ({origin}){did_you_mean(name, known)} (`surefoot explain {algo}` lists all)"
 
 
 def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
-    """What no group can see alone: minibatches that divide, a budget of at least one rollout."""
+    """Checks across groups: minibatches divide the rollout, the budget covers at least one rollout."""
     algorithm = config.algorithm
     envs = num_envs or algorithm.num_envs
     size = envs * algorithm.rollout_length
@@ -286,8 +286,8 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
             raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
         if config.policy.memory != "none" and envs % parts:
             raise UsageError(
-                f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
-                f"multiple of {name}={parts}; change one of the two"
+                f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is not "
+                f"a multiple of {name}={parts}; change one of the two"
             )
     whole_episodes = get_algorithm(config.run.algo)(algorithm).episodes_per_env is not None
     if not whole_episodes and size > config.run.total_steps:
@@ -299,7 +299,7 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
 
 
 def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, int]:
-    """How many minibatches there are of rollouts of this size, by the name of the setting; no `auto` among them."""
+    """Number of minibatches for rollouts of this size, by the name of the setting, with `auto` resolved."""
     names = [name for name in MINIBATCHES if hasattr(config.algorithm, name)]
     samples, memory = num_envs * length, config.policy.memory != "none"
     units = num_envs if memory else samples
@@ -307,7 +307,7 @@ def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, in
 
 
 def with_minibatches(config: TrainConfig, num_envs: int, length: int) -> TrainConfig:
-    """With numbers in the place of `auto`, so that `config.toml` repeats the run."""
+    """The config with numbers instead of `auto`, so that `config.toml` repeats the run."""
     return replace(config, algorithm=replace(config.algorithm, **minibatches(config, num_envs, length)))
 
 
@@ -316,7 +316,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(read_regular(Path(path)).decode())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
+    except (ValueError, RecursionError) as error:  # not TOML or UTF-8, a huge number, deep nesting
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 
@@ -329,13 +329,11 @@ def to_toml(config: TrainConfig) -> str:
         for name, value in config.flat().items()
     }
     for name, value in plain.items():
-        if isinstance(value, dict):  # as JSON text, which holds what TOML cannot (null)
+        if isinstance(value, dict):  # as JSON text, which supports null, unlike TOML
             try:
                 plain[name] = json.dumps(value)
             except TypeError as error:
-                raise UsageError(
-                    f"{name} cannot be written down ({error}); pass a function that makes the env"
-                ) from None
+                raise UsageError(f"{name} cannot be saved ({error}); pass a function that makes the env") from None
     written = tomli_w.dumps(plain)
     try:
         written.encode()

@@ -1,7 +1,7 @@
 """Env backends: what an id means, how its envs are made, and what can be done with them.
 
-A backend is one class in one file. `toy:Walk` belongs to the backend named `toy`, and an id without such a name to
-Gymnasium's. Everything that depends on the kind of env asks `backend_of`; no other file looks at how an id begins.
+A backend is one class in one file. `toy:Walk` belongs to the backend named `toy`, and an id without a prefix to
+Gymnasium's. Everything that depends on the kind of env asks `backend_of`; no other file inspects id prefixes.
 An installed package adds a backend through the entry point `surefoot.backends`, a script through `register`. No heavy
 import: the command line reads this file, and a backend is imported when it is first needed.
 """
@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
 class Backend(ABC):
-    """A kind of env. Only `name` and `make_one` are needed; the rest says where it differs from Gymnasium's envs.
+    """A kind of env. Only `name` and `make_one` are required; override the rest where it differs from Gymnasium's envs.
 
     Reasons are phrases for messages; an empty one means that there is none.
     """
@@ -88,7 +88,7 @@ class Backend(ABC):
 
 
 class BuiltIn(NamedTuple):
-    """Where a backend of ours is, and what follows its name in an id."""
+    """Where to import a built-in backend from, and the form of its ids."""
 
     path: str
     form: str = ""

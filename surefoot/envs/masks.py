@@ -1,4 +1,4 @@
-"""Action masks: where an env's come from, and how they are read. Every adapter, the doctor and evaluation ask here."""
+"""Finds and reads the action masks of an env, for every adapter, the doctor and evaluation."""
 
 from __future__ import annotations
 

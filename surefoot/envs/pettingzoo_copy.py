@@ -1,4 +1,4 @@
-"""One copy of a PettingZoo parallel env: how it is made, who is alive in it, and how it is replayed."""
+"""One copy of a PettingZoo parallel env: how it is made, which agents are alive, and how it is replayed."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class EvaluationCopy(Copy):
 
 @dataclass(frozen=True)
 class AgentOfCopy:
-    """A row, by name."""
+    """The name of a row in messages."""
 
     copy: Copy
     agent: str

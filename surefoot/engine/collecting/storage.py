@@ -1,4 +1,4 @@
-"""What holds the rollout that is being collected."""
+"""The interface of rollout storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Storage(Protocol):
-    """T steps of N envs, allocated once. Steps and observations come as the envs give them: NumPy or tensors."""
+    """T steps of N envs, allocated once. Steps and observations are what the envs return, NumPy or tensors."""
 
     obs: Tensor  # [T+1, N, ...] raw
     action: Tensor  # [T, N, ...]

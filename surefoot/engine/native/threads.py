@@ -1,4 +1,4 @@
-"""How many threads the compiled kernels are given: as many as pay, by measuring. No result depends on the number."""
+"""Chooses the number of threads for the compiled kernels by measuring. Results do not depend on it."""
 
 from __future__ import annotations
 

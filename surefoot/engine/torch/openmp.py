@@ -1,7 +1,7 @@
 """PyTorch's OpenMP threads after a fork.
 
 GNU's runtime keeps its threads for the next parallel region. A forked child has only the thread that forked and would
-wait for the others forever. So they are let go before a fork; parent and child start new ones when they need them.
+wait for the others forever. So we release them before a fork; parent and child start new ones when they need them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many threads PyTorch is given: as many as pay, by measuring. Its sums depend on the number, so a run keeps it."""
+"""Chooses PyTorch's number of threads by measuring. Its sums depend on the number, so a run keeps it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ BOOT += "from surefoot.envs.workers.serve import serve; serve(*map(int, a))"
 
 
 class Lost(Exception):
-    """A worker is dead or does not answer. `.trace`: where it was, as far as it could still say."""
+    """A worker is dead or does not answer. `.trace`: its last known stack trace, if any."""
 
     def __init__(self, reason: str, trace: str = "") -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ def how_it_ended(code: int) -> str:
 
 
 class Worker:
-    """One process, its socket, and the deadline of its replies: `timeout` seconds without any progress."""
+    """One process, its socket, and the deadline for replies: `timeout` seconds without any progress."""
 
     def __init__(self, number: int, envs: range, timeout: float, counts: Array, memory: int) -> None:
         self.number, self.envs, self.timeout, self.memory = number, envs, timeout, memory

@@ -27,7 +27,7 @@ class Algorithm(Protocol):
     uses_critic: ClassVar[bool]
     train_actor: ClassVar[bool]  # by gradient descent; False: the algorithm moves the actor itself
     config: Any
-    state: dict[str, float]  # whatever changes over the run (β, say); saved with it
+    state: dict[str, float]  # values that change over the run (such as β); saved with it
 
     @property
     def episodes_per_env(self) -> int | None:
@@ -59,10 +59,10 @@ ALGORITHMS: dict[str, type[Any]] = {
 
 
 def get_algorithm(name: str) -> type[Any]:
-    """The algorithm of this name: ours, or an installed package's (entry point `surefoot.algorithms`)."""
+    """The algorithm of this name: built in, or from an installed package (entry point `surefoot.algorithms`)."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
-    from importlib.metadata import entry_points  # not above: it costs a tenth of every start of the command line
+    from importlib.metadata import entry_points  # imported late: it takes a tenth of the command line's start-up time
 
     others = {entry.name: entry for entry in entry_points(group="surefoot.algorithms")}
     if name in others:

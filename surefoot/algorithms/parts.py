@@ -32,7 +32,7 @@ class Base(Generic[ConfigT]):
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
-        self.state: dict[str, float] = {}  # whatever changes over the run (β, say); saved with it
+        self.state: dict[str, float] = {}  # values that change over the run (such as β); saved with it
 
     def terms(self, remaining: float) -> Loss | None:
         """The loss as a declaration that compiled kernels understand too. None: only `loss` defines it.

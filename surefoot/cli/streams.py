@@ -12,7 +12,7 @@ from surefoot.training.reports.streams import Outlet
 
 @contextmanager
 def standing_streams() -> Iterator[Outlet]:
-    """Makes stdin, stdout and stderr exist and not raise. Yields stdout, whose `error` tells of lost output."""
+    """Provides stdin, stdout and stderr that never raise. Yields stdout; its `error` is set if output is lost."""
     _open_descriptors()
     before = sys.stdin, sys.stdout, sys.stderr
     if sys.stdin is None:

@@ -46,7 +46,7 @@ class Loss:
     """Terms and weights of a loss. Calling it computes the loss in PyTorch; an engine may use its kernel instead."""
 
     surrogate: Surrogate | None  # None: of the critic alone
-    parameters: tuple[float, ...] = ()  # of the surrogate (ε, say)
+    parameters: tuple[float, ...] = ()  # of the surrogate (such as ε)
     kl_coef: float = 0.0  # β, of the exact KL(old‖new)
     value_coef: float | None = None  # c_v; None: the critic has no part in it
     value_loss: str = "mse"

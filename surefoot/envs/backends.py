@@ -62,16 +62,16 @@ class Backend(ABC):
         return spaces_of(config)
 
     def copy_maker(self, config: EnvConfig) -> ParallelMaker | None:
-        """What makes an env of several agents to evaluate in; None: an env has one agent, and `make_one` makes it."""
+        """A factory of multi-agent envs to evaluate in; None: envs have one agent, and `make_one` makes them."""
         return None
 
     def code(self, env_id: str) -> str:
-        """What this id has imported or executed: `file.py:Name`, `module:Name` or a module. A run of somebody else's
-        that names it needs `--trust`. Empty where the id only chooses among envs that the user has installed."""
+        """The code that this id imports or executes: `file.py:Name`, `module:Name` or a module. Someone else's run that
+        names it needs `--trust`. Empty if the id only selects among envs that the user has installed."""
         return env_id
 
     def takes_render_mode(self, env_id: str) -> bool:
-        """Whether what makes this env can be told to draw it."""
+        """Whether this env can be rendered."""
         return not self.no_film
 
     def preset_ids(self, env_id: str) -> tuple[str, ...]:

@@ -28,9 +28,9 @@ class Original:
         self.pid, self._forks = os.getpid(), _forks
 
     def end_copies(self, error: BaseException | None = None) -> None:
-        """Nothing in the process itself; in a copy, the end: at once, and without touching anything of ours.
+        """Does nothing in the original process. Ends a copy at once, without running any of our cleanup.
 
-        `error`: what the copy came back with. A child that calls `sys.exit()` wants to end, and does with that code.
+        `error`: the exception that the copy raised. A child that calls `sys.exit()` ends with that code.
         """
         if self._forks != _forks:
             self._end(error)

@@ -153,7 +153,7 @@ class _Book:
 
 
 def spread(actions: Actions, rows: Array, size: int) -> Actions:
-    """The actions of some rows as those of all: the others', which nobody looks at, are zero or None."""
+    """Expands the actions of some rows to all rows; the others, which are ignored, are zero or None."""
     if len(rows) == size:
         return actions
     if isinstance(actions, np.ndarray):

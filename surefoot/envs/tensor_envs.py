@@ -135,7 +135,7 @@ class TensorEnvs:
         )
 
     def _rows(self, obs: Any, info: dict[str, Any], ended: Tensor | None = None) -> Tensor:
-        """`[N, ...]` rows; where an episode `ended` nobody acts, and any action is legal."""
+        """`[N, ...]` rows; where an episode `ended` no action is taken, so any is legal."""
         layout = self.layout
         if layout.plain:
             return self._shaped(obs, layout.shape, "observations")

@@ -70,11 +70,11 @@ class Storage(Protocol):
         ...
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
-        """On the policy's device, values still to be filled in. `memory`: before the first step."""
+        """The rollout on the policy's device, without values yet. `memory`: the memory before the first step."""
         ...
 
     def require_sound(self, used: int, rollout: Rollout) -> None:
-        """Look for faults of the envs that nobody has looked for at every step."""
+        """Check for faults of the envs that were not checked at every step."""
         ...
 
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Any]) -> None:

@@ -42,7 +42,7 @@ def _pause() -> Callable[[int], int] | None:
 
 
 def _runtime() -> ctypes.PyDLL:
-    """Finds symbols of whatever PyTorch was linked with. Its calls keep the GIL, so nobody else forks meanwhile."""
+    """Finds symbols of the runtime that PyTorch is linked with. Calls hold the GIL, so no other thread can fork."""
     assert torch._C.__file__ is not None
     return ctypes.PyDLL(torch._C.__file__)
 

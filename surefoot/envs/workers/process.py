@@ -20,7 +20,7 @@ from surefoot.errors import EnvError
 if TYPE_CHECKING:
     from surefoot.types import Array
 
-# The worker must find the same packages before it can import anything of ours.
+# The worker must find the same packages before it can import surefoot.
 BOOT = "import sys; a = sys.argv[1:6]; sys.path[:] = sys.argv[6:]; del sys.argv[1:]; "
 BOOT += "from surefoot.envs.workers.serve import serve; serve(*map(int, a))"
 
@@ -78,7 +78,7 @@ class Worker:
     def send(self, message: bytes, timeout: float | None = None) -> None:
         if self.process is None:
             raise self.lost
-        while self.awaited:  # somebody was interrupted before it took a reply
+        while self.awaited:  # an interrupt left a reply unread
             self.receive()
         self.patience = self.timeout if timeout is None else timeout
         self.progress, self.deadline = self.counts.tobytes(), time.monotonic() + self.patience

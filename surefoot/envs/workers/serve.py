@@ -213,7 +213,7 @@ def _receive(sock: socket.socket, size: int) -> bytes:
 
 
 def _as_message(error: BaseException) -> dict[str, Any]:
-    """The error, and the traceback of what the env did wrong (or of ours, where it did nothing)."""
+    """The error, and the traceback in the env's code (or in ours, if the env is not to blame)."""
     cause = error.__cause__ or (None if isinstance(error, SurefootError) else error)
     kind = type(error).__name__ if isinstance(error, SurefootError) else ""
     text = str(error) if kind else f"an env worker raised {type(error).__name__}: {error}"

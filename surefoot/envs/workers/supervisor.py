@@ -62,7 +62,7 @@ class Supervisor:
         self.memory = os.memfd_create("surefoot-envs")
         self._fields: list[Field] = [counts_field(num_envs)]
         self._error: EnvError | None = None
-        # Also when nobody closes them: at the latest when the program ends.
+        # If close() is never called, stop them when the program ends.
         self.kill = weakref.finalize(self, _end_all, self.workers, self.memory, os.getpid())
         try:
             self.counts = map_fields(self.memory, self._fields, create=True)["counts"]

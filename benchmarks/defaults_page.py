@@ -1,4 +1,4 @@
-"""docs/defaults.md from what defaults.py measured."""
+"""Writes docs/defaults.md from the results of defaults.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESAMPLES = 5_000
 
 
 def normalized(found: Runs, task: str) -> list[float]:
-    """Scores by seed: 0 is random play, 1 a good score."""
+    """Scores by seed: 0 is random play, 1 is a good score."""
     low, high = TASKS[task].low, TASKS[task].high
     return [(score - low) / (high - low) for _, score in sorted(found[task].items())]
 
@@ -64,17 +64,17 @@ def tried_table(candidates: dict[str, Runs]) -> list[str]:
     means = {name: [float(np.mean(normalized(found, task))) for task in common] for name, found in candidates.items()}
     for name in sorted(means, key=lambda name: -float(np.mean(means[name]))):
         numbers = " | ".join(f"{x:.2f}" for x in [*means[name], float(np.mean(means[name]))])
-        lines.append(f"| {name.replace(',', ', ') or 'as they are'} | {numbers} |")
+        lines.append(f"| {name.replace(',', ', ') or 'defaults'} | {numbers} |")
     return lines
 
 
-INTRO = """# What the defaults are based on
+INTRO = """# Evidence for the defaults
 
-A task that nobody has tuned for is trained with the library's defaults, so they must be good for tasks in general.
-This page holds them against such tasks and against the defaults of Stable-Baselines3. No task here has a preset that
-is used; each toy states one kind of action space, the others are Gymnasium's. Every number is the mean return of 20
-greedy episodes with the final weights, averaged over seeds 0 to 4, and the worst seed after the stroke. Candidates
-were compared on other seeds, from 100 on.
+A task without a preset is trained with the library's defaults, so they must work well in general. This page tests them
+on such tasks and compares them with the defaults of Stable-Baselines3. No preset is used here. Each toy task covers one
+kind of action space; the other tasks are Gymnasium's. Every number is the mean return of 20 greedy episodes with the
+final weights, averaged over seeds 0 to 4, followed by the worst seed after the slash. Candidates were compared on other
+seeds, from 100 on.
 
 ```sh
 python benchmarks/defaults.py --algo ppo                               # as they are now
@@ -82,27 +82,26 @@ python benchmarks/defaults.py --algo ppo --side before                 # as they
 python benchmarks/defaults.py --algo ppo --side sb3 --peers DIR        # DIR: what benchmarks/make_peers.sh made
 ```
 
-## What changed, and why
+## Changes and reasons
 
-In 0.1.0 a rollout was always cut into four minibatches: 256 samples each with eight envs. On dense continuous tasks
+In 0.1.0 a rollout was always split into four minibatches: 256 samples each with eight envs. On dense continuous tasks
 that is too few gradient steps. Now `num_minibatches` (and `value_minibatches`, with which NPG and TRPO fit their
-critic) is `auto`: minibatches of 64 samples or a little more, but at most 32 of them, and at most four where a memory
-needs whole envs. A run writes the number down in its `config.toml`; presets state their own, so their results are as
-before.
+critic) is `auto`: minibatches of 64 samples or slightly more, but at most 32 of them, and at most four if a memory
+needs whole envs. A run records the number in its `config.toml`; presets set their own, so their results are unchanged.
 """
 
 
 def page(results: dict[str, dict[str, dict[str, Runs]]]) -> str:
-    """The whole of it."""
+    """The whole page."""
     lines = [INTRO]
     for algo, sides in results["reported"].items():
         lines += [f"## {algo}", "", "Mean / worst of the seeds.", "", *comparison(sides), ""]
     for algo, candidates in results["tried"].items():
         if candidates:
             lines += [
-                f"## {algo}: what was tried",
+                f"## {algo}: candidates tried",
                 "",
-                "0 is random play, 1 a good score.",
+                "0 is random play, 1 is a good score.",
                 "",
                 *tried_table(candidates),
                 "",

@@ -1,11 +1,11 @@
-"""Train every preset, play 100 greedy episodes with its final weights, and write down what they scored.
+"""Train every preset, play 100 greedy episodes with its final weights, and record the scores.
 
     python benchmarks/presets.py                                  # all presets, seeds 0 1 2
     python benchmarks/presets.py --preset CartPole-v1/ppo --seeds 0 1 2 3 4
     python benchmarks/presets.py --page-only                      # rewrite the page from the stored results
 
 Results are merged into benchmarks/results/presets.json as they arrive; docs/presets.md is written from that
-file. Every run is a process of its own with one thread: runs share no state and do not compete for cores.
+file. Every run is a separate process with one thread: runs share no state and do not compete for cores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def list_presets() -> list[str]:
-    """Those of one env; a family's defaults name none."""
+    """Presets for a single env; the defaults of a family name none."""
     return [name for name in stored.list_presets() if "env" in load_preset(name)]
 
 
@@ -39,7 +39,7 @@ EPISODES = 100
 GIVEN = ("homework", "lecture")
 ENVS = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
-# Pairs without a preset: what was tried, and what came of it. The page lists them below the table.
+# Pairs without a preset: settings that were tried, and their results. The page lists them below the table.
 NOT_LEARNED: dict[tuple[str, str], str] = {
     ("MountainCar-v0", "reinforce"): (
         "16 episodes per update, rate 3e-3, 500k steps: -200.0; 32 episodes, rate 0.01, an entropy bonus: "
@@ -60,12 +60,12 @@ NOT_LEARNED: dict[tuple[str, str], str] = {
 }
 
 INTRODUCTION = """\
-# Presets and what they reach
+# Presets and their scores
 
 A preset is a file of settings that is known to learn its environment. Each number below comes from training
-with the preset as it is and then playing 100 greedy episodes with the final weights: not the best checkpoint,
-not the training curve. The tuned settings were chosen by their scores on these same seeds, so expect a little
-less of others. Cells read *mean over the seeds / worst seed / environment steps*.
+with the unmodified preset and then playing 100 greedy episodes with the final weights, not the best checkpoint
+or the training curve. The tuned settings were chosen by their scores on these same seeds, so expect slightly
+lower scores on others. Cells show *mean over the seeds / worst seed / environment steps*.
 """
 
 Results: TypeAlias = dict[str, Any]  # {"presets": {name: {seed: measurement}}, "random": {env: measurement}}
@@ -92,7 +92,7 @@ def measure(preset: str, seed: int) -> dict[str, float]:
 
 
 def measure_random(env_id: str) -> dict[str, float]:
-    """What uniformly random actions score."""
+    """The score of uniformly random actions."""
     import gymnasium as gym
     import numpy as np
 
@@ -111,7 +111,7 @@ def measure_random(env_id: str) -> dict[str, float]:
 
 
 def measure_apart(preset: str, seed: int) -> dict[str, float]:
-    """`measure` in a process of its own, with one thread."""
+    """`measure` in a separate process, with one thread."""
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -126,7 +126,7 @@ def measure_apart(preset: str, seed: int) -> dict[str, float]:
 
 
 def read_results() -> Results:
-    """What earlier runs measured."""
+    """The results of earlier runs."""
     if not RESULTS.exists():
         return {"presets": {}, "random": {}}
     results: Results = json.loads(RESULTS.read_text(encoding="utf-8"))
@@ -142,7 +142,7 @@ def write_results(results: Results) -> None:
 
 
 def measure_all(presets: Iterable[str], seeds: Iterable[int], jobs: int, results: Results) -> list[str]:
-    """Run every preset with every seed, `jobs` at a time; returns what went wrong, a line each."""
+    """Run every preset with every seed, `jobs` at a time; returns a line per failure."""
     wanted = [(preset, seed) for preset in presets for seed in seeds]
     for env_id in sorted({str(load_preset(preset)["env"]) for preset, _ in wanted} - set(results["random"])):
         results["random"][env_id] = measure_random(env_id)
@@ -184,7 +184,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 def tuned_table(results: Results) -> list[str]:
-    """A row per algorithm, a column per env, and a first row of what random play scores."""
+    """A row per algorithm, a column per env, and a first row with the scores of random play."""
     names, measured, random = set(list_presets()), results["presets"], results["random"]
 
     def entry(env_id: str, algo: str) -> str:
@@ -199,7 +199,7 @@ def tuned_table(results: Results) -> list[str]:
 
 
 def rows_table(results: Results, *, given: bool) -> list[str]:
-    """A row for each preset whose numbers somebody else gave, or of an env beyond classic control."""
+    """A row for each preset with given settings, or for an env beyond classic control."""
     rows = []
     for name in list_presets():
         settings, measured = load_preset(name), results["presets"].get(name)
@@ -212,15 +212,15 @@ def rows_table(results: Results, *, given: bool) -> list[str]:
 
 
 def failures_list() -> list[str]:
-    """What the en dashes of the table stand for."""
+    """The pairs shown as an en dash in the table."""
     if not NOT_LEARNED:
         return []
     tried = [f"- **{algo} on {env_id}**: {what}" for (env_id, algo), what in NOT_LEARNED.items()]
-    return ["", "An en dash stands where no setting was found that learns reliably:", "", *tried]
+    return ["", "An en dash means that no settings were found that learn reliably:", "", *tried]
 
 
 def atari_table() -> list[str]:
-    """How far the family's defaults come on a game in minutes; `atari.py` measures it."""
+    """The scores of the family's defaults on a game after some minutes, measured by `atari.py`."""
     if not ATARI.exists():
         return []
     games = json.loads(ATARI.read_text(encoding="utf-8"))
@@ -233,9 +233,9 @@ def atari_table() -> list[str]:
     return [
         "",
         "## Atari from pixels\n",
-        "`family/atari-ppo` with 16 envs, one seed, stopped by the clock long before its ten million steps: a sign\n"
-        "that it learns, not what it reaches. Mean scores of whole games: the first and the last while training, and\n"
-        "of further ones with drawn actions. Both games trained at the same time, on 16 cores and one GPU.\n",
+        "`family/atari-ppo` with 16 envs, one seed, stopped by the clock long before its ten million steps. This\n"
+        "shows that it learns, not how far it gets. Mean scores of whole games: the first and last in training,\n"
+        "and an evaluation with sampled actions. Both games trained at the same time, on 16 cores and one GPU.\n",
         "```\npython benchmarks/atari.py --game Pong --minutes 8\n```\n",
         *table(["", "First", "Last", "Evaluated", "Steps"], rows),
     ]
@@ -246,10 +246,10 @@ def page(results: Results) -> str:
     parts = [
         INTRODUCTION,
         "```\npython benchmarks/presets.py\n```\n",
-        "One cell alone: `surefoot train CartPole-v1 --algo trpo --seed 0`, or for the presets of the second table\n"
+        "To reproduce one cell: `surefoot train CartPole-v1 --algo trpo --seed 0`, or for the given presets\n"
         "`surefoot train --preset homework/vpg --seed 0`.\n",
         "## Tuned presets\n",
-        "`surefoot train CartPole-v1 --algo ppo` uses them without being asked.\n",
+        "`surefoot train CartPole-v1 --algo ppo` uses them automatically.\n",
         *tuned_table(results),
         *failures_list(),
         "",
@@ -258,8 +258,8 @@ def page(results: Results) -> str:
         *atari_table(),
         "",
         "## Presets with given numbers\n",
-        "Their settings are those of a homework sheet and of a lecture's programs; [lecture.md](lecture.md) says what\n"
-        "was done otherwise, and why. The number of steps was chosen here.\n",
+        "These settings come from a homework sheet and from a lecture's programs; [lecture.md](lecture.md) explains\n"
+        "the differences. We chose the number of steps.\n",
         *rows_table(results, given=True),
     ]
     return "\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""The ladder, in the lecture's order. Flags, `explain`, docs, checkpoints and contract tests follow this listing."""
+"""The algorithms, in the lecture's order. Flags, `explain`, docs, checkpoints and contract tests use this list."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class Algorithm(Protocol):
-    """What the trainer asks of an algorithm."""
+    """The interface that the trainer uses."""
 
     config_type: type[Any]
     uses_critic: ClassVar[bool]
     train_actor: ClassVar[bool]  # by gradient descent; False: the algorithm moves the actor itself
     config: Any
-    state: dict[str, float]  # whatever changes over the run (β, say); saved with it
+    state: dict[str, float]  # values that change over the run (such as β); saved with it
 
     def __init__(self, config: Any) -> None: ...
 
@@ -45,11 +45,11 @@ class Algorithm(Protocol):
         ...
 
     def terms(self, remaining: float) -> Loss | None:
-        """The loss, declared, so that compiled kernels may compute it; None: it is learned in PyTorch."""
+        """The loss as a declaration that compiled kernels can compute; None: PyTorch computes it."""
         ...
 
     def current_loss(self, remaining: float) -> LossFunction:
-        """What a learner is handed: those terms, or a function that only PyTorch can differentiate."""
+        """The loss passed to a learner: those terms, or a function that only PyTorch can differentiate."""
         ...
 
     def estimate(self, rollout: Rollout, operations: Operations = ...) -> Batch: ...

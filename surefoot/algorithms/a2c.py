@@ -2,8 +2,8 @@
 
     L(θ) = −E[ log π_θ(a_t|s_t) · Â_t ] + c_v · E[ (V(s_t) − target_t)² ] − c_e · E[ H(π_θ(·|s_t)) ]
 
-From VPG: rollouts of a handful of steps from many envs, so almost every advantage leans on the critic's bootstrap;
-RMSprop and a gradient clip keep the frequent small updates steady (Mnih 2016, with c_e > 0). It equals PPO with
+From VPG: rollouts of a few steps from many envs, so almost every advantage relies on the critic's bootstrap; RMSprop
+and gradient clipping keep the frequent small updates stable (Mnih 2016, with c_e > 0). It equals PPO with
 one epoch, one minibatch, no advantage normalisation and the same optimizer (Huang 2022).
 """
 

@@ -1,10 +1,10 @@
-"""NPG, the natural policy gradient: the steepest ascent per unit of KL rather than per unit of parameters.
+"""NPG, the natural policy gradient: steepest ascent per unit of KL rather than per unit of parameters.
 
     θ ← θ + √(2δ / xᵀFx) · x,    F x = ∇L(θ),    F = ∇² E[ KL(π_old(·|s) ‖ π_θ(·|s)) ] at θ = θ_old
 
-From A2C: the step no longer depends on how the policy is parametrised. Conjugate gradient solves for x with
-Fisher-vector products alone (Kakade 2001), and the step is as long as the quadratic model of the KL allows for δ (with
-the damping in F, so a little shorter). The critic is fitted by gradient descent on its own, for several passes.
+From A2C: the step no longer depends on how the policy is parametrised. Conjugate gradient solves for x using
+only Fisher-vector products (Kakade 2001). The step is as long as the quadratic model of the KL allows for δ (slightly
+shorter, because F includes the damping). The critic is fitted separately by gradient descent, in several passes.
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, EntropyConfig, CriticConfig, GradientConfig):
     """Settings of NPG."""
 
-    max_kl: float = setting(0.01, "δ: the KL(old‖new) that one step may cost, by the quadratic model.", above=0.0)
+    max_kl: float = setting(
+        0.01, "δ: limit on the KL(old‖new) of a step, as predicted by the quadratic model.", above=0.0
+    )
     cg_iterations: int = setting(10, "Conjugate-gradient iterations.", low=1)
     cg_damping: float = setting(0.1, "Added to the diagonal of the Fisher matrix.", low=0.0)
     fisher_fraction: float = setting(
-        1.0, "Share of the samples that the Fisher matrix is estimated from.", above=0.0, high=1.0
+        1.0, "Fraction of the samples used to estimate the Fisher matrix.", above=0.0, high=1.0
     )
     value_epochs: int = setting(10, "Passes over each rollout to fit the critic.", low=1)
     value_minibatches: Minibatches = setting(
         "auto",
-        "Minibatches per pass over the rollout to fit the critic; auto: of 64 samples or a little more, at most 32 (4 "
-        "with a memory).",
+        "Minibatches per pass to fit the critic; auto: minibatches of 64 samples or slightly more, at most 32 (4 with "
+        "a memory).",
         low=1,
     )
-    learning_rate: float = setting(1e-3, "α of the critic's optimizer; the actor's step is set by max_kl.", above=0.0)
+    learning_rate: float = setting(1e-3, "α: learning rate of the critic; max_kl sets the actor's step.", above=0.0)
     normalize_advantage: Normalize = "batch"
     rollout_length: int = 256
 

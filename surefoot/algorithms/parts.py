@@ -1,4 +1,4 @@
-"""Parts that several algorithms are made of: settings, the advantage estimate, the joint loss, schedules."""
+"""Parts shared by several algorithms: settings, the advantage estimate, the joint loss, schedules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Schedule = Literal["constant", "linear"]
 
 
 class Base(Generic[ConfigT]):
-    """What an algorithm declares, with the usual answers; the mathematics stays in its own file."""
+    """Defaults for what an algorithm declares; the mathematics stays in the algorithm's own file."""
 
     uses_critic: ClassVar[bool] = True
     train_actor: ClassVar[bool] = True  # by gradient descent; False: the algorithm moves the actor itself
@@ -33,23 +33,23 @@ class Base(Generic[ConfigT]):
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
-        self.state: dict[str, float] = {}  # whatever changes over the run (β, say); saved with it
+        self.state: dict[str, float] = {}  # values that change over the run (such as β); saved with it
 
     def terms(self, remaining: float) -> Loss | None:
-        """The loss, declared: what `loss` computes, in terms that compiled kernels know as well. None: it has others.
+        """The loss as a declaration that compiled kernels understand too. None: only `loss` defines it.
 
-        `remaining`: the share of the step budget that is still ahead, for schedules.
+        `remaining`: the fraction of the step budget that is left, for schedules.
         """
         return None
 
     def loss(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The loss of a batch and its metrics, in PyTorch. Override it for a loss that `terms` cannot say."""
+        """The loss of a batch and its metrics, in PyTorch. Override it for a loss that `terms` cannot express."""
         terms = self.terms(batch.remaining)
         assert terms is not None, f"{type(self).__name__} declares no terms and has no loss"
         return terms(outputs, batch)
 
     def current_loss(self, remaining: float) -> LossFunction:
-        """What a learner is handed: the declared terms, unless a subclass has overridden `loss` since."""
+        """The loss passed to a learner: the declared terms, unless a subclass overrides `loss` after them."""
         lineage = type(self).__mro__
         loss, terms = (next(at for at, cls in enumerate(lineage) if name in vars(cls)) for name in ("loss", "terms"))
         return self.loss if loss < terms else self.terms(remaining) or self.loss
@@ -66,16 +66,14 @@ class AdvantageConfig(Settings):
 
     gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0)
     gae_lambda: float = setting(
-        0.95, "λ of GAE: 0 is the TD error, 1 the bootstrapped return minus V.", low=0.0, high=1.0
+        0.95, "λ of GAE: 0 gives the TD error, 1 the bootstrapped return minus V.", low=0.0, high=1.0
     )
     value_lambda: float | None = setting(
-        None, "λ of the critic's target: 0 is TD, 1 Monte Carlo; none: that of gae_lambda.", low=0.0, high=1.0
+        None, "λ of the critic's target: 0 is TD, 1 is Monte Carlo; none: the same as gae_lambda.", low=0.0, high=1.0
     )
-    segment_length: int | None = setting(
-        None, "Cut the sum of the advantage after this many steps; none: disabled.", low=1
-    )
+    segment_length: int | None = setting(None, "Cut the advantage sum after this many steps; none: disabled.", low=1)
     normalize_advantage: Normalize = setting(
-        "none", "Subtract the mean and divide by the (population) std of the rollout (batch) or of each minibatch."
+        "none", "Standardise advantages (population std) over the rollout (batch) or over each minibatch."
     )
 
 
@@ -91,7 +89,7 @@ class CriticConfig(Settings):
     """The critic's loss."""
 
     value_loss: Literal["mse", "smooth_l1"] = setting(
-        "mse", "Mean squared error (without ½), or Huber's loss with β = 1."
+        "mse", "Mean squared error (without ½), or the Huber loss with β = 1."
     )
     value_clip: float | None = setting(
         None, "Keep V within this distance of the old V, taking the larger loss; none: disabled.", above=0.0
@@ -100,7 +98,7 @@ class CriticConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class JointLossConfig(CriticConfig, CriticRateConfig, EntropyConfig):
-    """A critic trained in one loss with the policy."""
+    """A critic trained jointly with the policy."""
 
     value_coef: float = setting(0.5, "c_v: weight of the critic's loss.", low=0.0)
 
@@ -117,7 +115,7 @@ def estimate(rollout: Rollout, config: AdvantageConfig, operations: Operations =
 def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize: bool) -> Batch:
     """`[T, N, ...]` → `[B, ...]`; invalid steps get weight 0 and a harmless advantage."""
     weight: Tensor | None = rollout.valid.flatten().to(advantage.dtype)
-    if rollout.valid.is_cpu and bool(rollout.valid.all()):  # elsewhere it would be a wait for the device
+    if rollout.valid.is_cpu and bool(rollout.valid.all()):  # on a GPU this would wait for the device
         weight = None
     flat = advantage.flatten()
     if weight is not None:

@@ -1,9 +1,9 @@
-"""PPO-clip: a surrogate that has nothing to gain outside the trust region.
+"""PPO-clip: a surrogate that gains nothing outside the trust region.
 
     L(θ) = E[ min( r_t(θ)·Â_t, clip(r_t(θ), 1−ε, 1+ε)·Â_t ) ]
 
-From PPO-penalty: instead of a price on the KL, the ratio is cut at 1±ε on the side where moving further would pay. A
-sample whose ratio is beyond the cut sends no gradient. That removes the incentive to leave the region, not the
+From PPO-penalty: instead of penalising the KL, clip the ratio at 1±ε on the side where moving further would pay. A
+sample whose ratio is beyond the clip has no gradient. That removes the incentive to leave the region, not the
 possibility: other samples move shared weights, so the KL is logged (mean, 95th percentile, maximum), and `stop_kl`
 can end an update early.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of PPO-clip."""
 
-    clip_ratio: float = setting(0.2, "ε: beyond 1±ε a ratio earns nothing more.", above=0.0)
+    clip_ratio: float = setting(0.2, "ε: ratios beyond 1±ε gain nothing more.", above=0.0)
     clip_ratio_schedule: Schedule = setting("constant", "Linear: ε falls to zero over total_steps.")
     normalize_advantage: Normalize = "minibatch"
 

@@ -1,11 +1,11 @@
-"""PPO-penalty: TRPO's constraint as a price, paid by plain gradient steps.
+"""PPO-penalty: TRPO's constraint as a penalty, with plain gradient steps.
 
     L(θ) = E[ r_t(θ) · Â_t − β · KL(π_old(·|s_t) ‖ π_θ(·|s_t)) ]
 
     after each update, with d the mean KL over the whole rollout:   β ← 2β if d ≥ 1.5δ,   β ← β/2 if d ≤ δ/1.5
 
-From TRPO: no Fisher matrix and no line search; epochs of minibatch gradient steps on a penalised objective, and the
-price β of leaving the trust region moves until an update costs about δ (Schulman 2017). The KL is exact, from the
+From TRPO: no Fisher matrix and no line search, but epochs of minibatch gradient steps on a penalised objective. The
+penalty β adapts until an update has a KL of about δ (Schulman 2017). The KL is exact, from the
 stored parameters of the old distribution; β is saved with the run.
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of PPO-penalty."""
 
-    target_kl: float = setting(0.01, "δ: the KL per update that β aims at.", above=0.0)
-    kl_coef: float = setting(1.0, "β at the start.", above=0.0)
-    kl_coef_min: float = setting(1e-4, "β never falls below this.", above=0.0)
-    kl_coef_max: float = setting(1e4, "β never rises above this.", above=0.0)
+    target_kl: float = setting(0.01, "δ: target KL per update, which β is adapted to.", above=0.0)
+    kl_coef: float = setting(1.0, "Initial β.", above=0.0)
+    kl_coef_min: float = setting(1e-4, "Lower limit of β.", above=0.0)
+    kl_coef_max: float = setting(1e4, "Upper limit of β.", above=0.0)
     normalize_advantage: Normalize = "minibatch"
 
     def __post_init__(self) -> None:

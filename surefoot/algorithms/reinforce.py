@@ -1,10 +1,10 @@
-"""REINFORCE: follow the gradient of log-probability, weighted by the return that followed.
+"""REINFORCE: follow the gradient of the log-probability, weighted by the return that followed.
 
     ∇J(θ) = E[ Σ_t ∇ log π_θ(a_t|s_t) · R_t ],    R_t = Σ_{k ≥ t} γ^{k−t} r_k
 
-First rung: no critic. Every action is credited with the discounted reward from then on, so whole episodes are needed.
-The factor γ^t of the exact gradient is left out, as everybody does (Nota & Thomas 2020): late states count in full. The
-loss is a mean over steps rather than a sum; Adam does not see the difference.
+The first algorithm: no critic. Every action is credited with the discounted reward from then on, so whole episodes are
+needed. The factor γ^t of the exact gradient is omitted, as is usual (Nota & Thomas 2020), so late states count in full.
+The loss is a mean over steps rather than a sum, which makes no difference to Adam.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ ONE_PASS = EpochConfig(num_epochs=1, num_minibatches=1)
 class Config(CollectConfig, AdaptiveRateConfig, EntropyConfig):
     """Settings of REINFORCE."""
 
-    episodes_per_env: int = setting(1, "Whole episodes of each env per update.", low=1)
+    episodes_per_env: int = setting(1, "Whole episodes per env and update.", low=1)
     rollout_length: int = setting(
         256, "T: the horizon if reset_each_rollout is set; otherwise episodes run to their own end.", low=1
     )
     gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0)
-    normalize_advantage: Normalize = setting(
-        "none", "Subtract the mean and divide by the (population) std of the returns in the rollout."
-    )
+    normalize_advantage: Normalize = setting("none", "Standardise returns (population std) over the rollout.")
     learning_rate: float = 1e-3
 
 
@@ -49,7 +47,7 @@ class Reinforce(Base[Config]):
 
     @property
     def episodes_per_env(self) -> int | None:
-        """Whole episodes, unless each rollout is an episode of its own horizon."""
+        """Whole episodes, unless envs are reset for each rollout, which then has a fixed horizon."""
         return None if self.config.reset_each_rollout else self.config.episodes_per_env
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:

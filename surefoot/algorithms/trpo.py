@@ -1,10 +1,9 @@
-"""TRPO, trust-region policy optimisation: the natural gradient with its promise checked.
+"""TRPO, trust-region policy optimisation: the natural gradient with a checked step.
 
     maximise L(θ) = E[ r_t(θ) · Â_t ]    subject to    E[ KL(π_old(·|s) ‖ π_θ(·|s)) ] ≤ δ
 
-From NPG: the quadratic model only predicts the KL, so the step is tried and shortened (×0.8, ×0.64, …) until the real
-KL is within δ and the surrogate has really improved; when no length does, the parameters stay as they were
-(Schulman 2015).
+From NPG: the quadratic model only predicts the KL, so the step is tried and shortened (×0.8, ×0.64, …) until the
+actual KL is within δ and the surrogate has improved. If no length works, the parameters stay unchanged (Schulman 2015).
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 class Config(npg.Config):
     """Settings of TRPO."""
 
-    max_kl: float = setting(0.01, "δ: the mean KL(old‖new) that no step may exceed.", above=0.0)
+    max_kl: float = setting(0.01, "δ: limit on the mean KL(old‖new) of a step.", above=0.0)
     backtrack_factor: float = setting(
-        0.8, "Each try of the line search is shorter by this factor.", above=0.0, high=0.999
+        0.8, "The line search shortens the step by this factor at each try.", above=0.0, high=0.999
     )
-    backtrack_tries: int = setting(10, "Tries before the step is abandoned.", low=1)
+    backtrack_tries: int = setting(10, "Tries of the line search before the step is abandoned.", low=1)
 
 
 class TRPO(Base[Config]):

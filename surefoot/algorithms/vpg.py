@@ -2,9 +2,10 @@
 
     ∇J(θ) = E[ ∇ log π_θ(a_t|s_t) · Â_t ],    L_V = E[ (V(s_t) − target_t)² ]
 
-From REINFORCE: a critic V is fitted to the returns and subtracted from them, which leaves the expected gradient as it
-is and takes most of its variance away; episodes still open at the end of a rollout are bootstrapped with V. With V ≡ 0
-and λ = 1 on whole episodes it is REINFORCE. The advantage is a constant: it sends no gradient into the critic.
+From REINFORCE: a critic V is fitted to the returns and subtracted from them. This leaves the expected gradient
+unchanged and removes most of its variance. Episodes still open at the end of a rollout are bootstrapped with V. With
+V ≡ 0 and λ = 1 on whole episodes it is REINFORCE. The advantage is a constant: no gradient flows through it into the
+critic.
 """
 
 from __future__ import annotations

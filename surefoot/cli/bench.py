@@ -20,13 +20,13 @@ from surefoot.training.config.resolve import resolve
 from surefoot.training.reports.screen import fit, width_of
 
 DEFAULT_ENV = "CartPole-v1"
-NO_PART = {  # settings that are no flags of bench: those that do not affect training, and the engine, which it compares
+NO_PART = {  # not flags of bench: settings that do not affect training, and the engine, which bench compares
     "engine", "max_time", "callbacks", "trackers", "log_info", "eval_every", "selection_episodes", "eval_episodes",
     "target_return", "eval_max_steps", "eval_env", "eval_env_kwargs", "video_every",
 }  # fmt: skip
 
-DESCRIPTION = """Measure how fast this installation trains: PyTorch against the compiled kernels, in turn, for a few
-seconds each, and where the time goes. Every flag of `surefoot train` that affects training works here too.
+DESCRIPTION = """Measure how fast this installation trains, and where the time goes. PyTorch and the compiled
+kernels run in turn, for a few seconds each. Every flag of `surefoot train` that affects training works here too.
 
 examples:
   surefoot bench
@@ -39,8 +39,8 @@ examples:
       one engine, for a number of steps instead of seconds
 
 Steps per second are env steps divided by the wall time from the first step to the last update, logging and saving
-included; ratios are taken within each round. With native envs their time is part of "act". On a busy machine the range
-is wide: look at it before you believe the median.
+included; ratios are taken within each round. With native envs, "act" includes their time. On a busy machine the range
+is wide: check it before you trust the median.
 """
 
 

@@ -1,4 +1,4 @@
-"""What may follow the words typed so far, from the commands' own parsers. Imports neither torch nor Gymnasium."""
+"""Completions for the words typed so far, from the commands' own parsers. Imports neither torch nor Gymnasium."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from surefoot.cli.flags import Described, Parser
 from surefoot.cli.main import COMMANDS
 from surefoot.errors import USER_ERRORS, SurefootError
 
-COMMON = {"--help": "show what surefoot can do", "--version": "show the version"}
+COMMON = {"--help": "show all commands", "--version": "show the version"}
 
 
 @dataclass
 class Candidates:
-    """Words with a line of help each, and which files the shell should offer besides."""
+    """Words with a line of help each, and which files the shell should offer as well."""
 
     words: dict[str, str] = field(default_factory=dict)
     files: str = "none"  # or any, folders, or how their names end (.py)
 
     def starting(self, prefix: str) -> Candidates:
-        """Without words that do not fit, or that a terminal had better not see."""
+        """Only words that match and are safe to show on a terminal."""
         fitting = {word: help for word, help in self.words.items() if word.startswith(prefix) and word.isprintable()}
         return Candidates(fitting, self.files)
 
 
 def propose(words: Sequence[str], current: str) -> Candidates:
-    """What the word `current` may become after `words` (without `surefoot` itself)."""
+    """Completions of the word `current` after `words` (without `surefoot` itself)."""
     if not words:
         return Candidates(COMMON if current.startswith("-") else _commands()).starting(current)
     command, *rest = words
@@ -82,7 +82,7 @@ def _next(parser: Parser, words: Sequence[str], current: str) -> Candidates:
 
 
 def _read(parser: Parser, words: Sequence[str]) -> tuple[argparse.Action | None, list[argparse.Action], set[str]]:
-    """(the flag whose value comes next, positional arguments that are still missing, flags used) after `words`."""
+    """After `words`: the flag whose value comes next, the missing positional arguments, and the flags used."""
     positionals = [action for action in parser._actions if not action.option_strings]
     pending: argparse.Action | None = None
     used: set[str] = set()
@@ -109,7 +109,7 @@ def _flags(parser: Parser, used: Iterable[str]) -> dict[str, str]:
 
 
 def _values(parser: Parser, action: argparse.Action, current: str) -> Candidates:
-    """What an argument may be, by its metavar: choices in braces, and names that stand for a kind."""
+    """Completions of an argument by its metavar: choices in braces, and names that stand for a kind."""
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     if action.choices is not None:
         metavar = "{" + ",".join(map(str, action.choices)) + "}"
@@ -144,7 +144,7 @@ def _envs(current: str) -> Candidates:
     from surefoot.envs.backends import backend_of, known_names
 
     words: list[str] = []
-    with suppress(*USER_ERRORS):  # of somebody's package: nothing to offer, and no place to complain
+    with suppress(*USER_ERRORS):  # an error in another package: offer nothing, as completion cannot show errors
         words += backend_of(current).candidates(current)
     if ":" in current:
         return Candidates(dict.fromkeys(words, ""))

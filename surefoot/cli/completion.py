@@ -1,7 +1,7 @@
-"""`surefoot completion bash|zsh|fish`: a script for the shell, which asks back at every Tab.
+"""`surefoot completion bash|zsh|fish`: a shell script that calls surefoot at every Tab.
 
 The script runs `surefoot completion candidates SHELL …` with the words typed so far. The first line of the answer says
-which files to offer (none, any, folders, or how their names end), each further line is a word.
+which files to offer (none, any, folders, or a suffix); each further line is a word.
 """
 
 from __future__ import annotations

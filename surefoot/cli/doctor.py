@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.flags import Parser, add_settings
+from surefoot.cli.flags import Parser, add_json, add_settings
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import UsageError
 from surefoot.settings import coerce, options
@@ -20,26 +20,24 @@ if TYPE_CHECKING:
     from surefoot.doctor import Report
 
 MARKS = {"error": "✗", "warning": "!", "note": "·"}
-DESCRIPTION = """Examine an environment before training on it: what is wrong, what it is like, which flags suit it.
+DESCRIPTION = """Check an environment before training on it: reports problems, statistics and suitable flags.
 
-Without an environment, the installation is examined: kernels, PyTorch, threads, extras.
+Without an environment, check the installation: kernels, PyTorch, threads, extras.
 
 examples:
   surefoot doctor
   surefoot doctor CartPole-v1
   surefoot doctor my/env.py:MyEnv --env-kwargs '{"size": 5}'
 
-Exit code 1 where there are errors; warnings do not count.
+The exit code is 1 if there are errors; warnings do not count.
 """
 
 
 def run(words: Sequence[str]) -> int:
     parser = Parser(prog="surefoot doctor", description=DESCRIPTION)
-    parser.add_argument(
-        "env", metavar="ENV", nargs="?", help="registered id, module:Id, or path/to/file.py:Factory; none: no env"
-    )
-    parser.add_argument("--episodes", default="20", metavar="N", help="random episodes to play, 10 s at most [20]")
-    parser.add_argument("--json", action="store_true", help="the last line on stdout is one JSON object")
+    parser.add_argument("env", metavar="ENV", nargs="?", help="registered id, module:Id, or path/to/file.py:Factory")
+    parser.add_argument("--episodes", default="20", metavar="N", help="random episodes to play, for at most 10 s [20]")
+    add_json(parser)
     names = ("env_kwargs", "wrappers", "max_episode_steps")
     add_settings(parser, [option for option in options(EnvConfig) if option.name in names])
     arguments = vars(parser.parse_args(words))
@@ -53,11 +51,11 @@ def run(words: Sequence[str]) -> int:
 
     report = examine(config, episodes=episodes)
     preset = automatic_preset(config.env, DEFAULT_ALGO)
-    if preset is not None:  # it was tuned with flags of its own
+    if preset is not None:  # the preset already has suitable settings
         report.flags = []
     out = sys.stderr if as_json else sys.stdout
     *lines, command = describe(report, preset)
-    print(fit("\n".join(lines), out), command, sep="\n", file=out)  # a command to copy stays in one line
+    print(fit("\n".join(lines), out), command, sep="\n", file=out)  # keep a command to copy on one line
     if as_json:
         print(json.dumps(report.as_dict() | {"preset": preset}))
     return 0 if report.ok else 1
@@ -67,7 +65,7 @@ def _examine_installation(words: Sequence[str]) -> int:
     from surefoot.cli import installation
 
     if other := [word for word in words if word != "--json"]:
-        raise UsageError(f"{other[0]} is about an environment; name one: surefoot doctor CartPole-v1 {other[0]} …")
+        raise UsageError(f"{other[0]} applies to an environment; give one: surefoot doctor CartPole-v1 {other[0]} …")
     found = installation.examine()
     print("\n".join(installation.describe(found)), file=sys.stderr if "--json" in words else sys.stdout)
     if "--json" in words:
@@ -76,7 +74,7 @@ def _examine_installation(words: Sequence[str]) -> int:
 
 
 def describe(report: Report, preset: str | None = None) -> Iterator[str]:
-    """The report in lines for people."""
+    """The report as lines of text."""
     yield report.described
     for title, leaves in (("observation", report.observation), ("action", report.action)):
         for index, line in enumerate(leaves):
@@ -97,7 +95,7 @@ def describe(report: Report, preset: str | None = None) -> Iterator[str]:
         yield f"recommended: {report.recommended}{why}"
     else:
         count = sum(finding.level == "error" for finding in report.findings)
-        yield f"{count} error{'s' if count > 1 else ''} to mend first; then: {report.recommended}"
+        yield f"{count} error{'s' if count > 1 else ''} to fix first; then: {report.recommended}"
 
 
 def _table(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,7 @@ def run(words: Sequence[str]) -> int:
     evaluation, folder, passed_over = evaluate_run(found, **playing)
     out = sys.stderr if arguments.json else sys.stdout
     for reason in passed_over:
-        print(f"passed over: {reason}", file=sys.stderr)
+        print(f"skipped: {reason}", file=sys.stderr)
     manner = "stochastic" if arguments.stochastic else "greedy"
     print(fit(f"{folder}\n{manner} {describe_evaluation(evaluation.summary())}", out), file=out)
     if arguments.json:
@@ -38,20 +38,20 @@ def run(words: Sequence[str]) -> int:
 
 
 def add_playing(parser: Parser, episodes: int) -> None:
-    """The flags that `eval` and `video` have in common."""
+    """Flags shared by `eval` and `video`."""
     add_run(parser)
     parser.add_argument(
         "--checkpoint", default="latest", metavar="{best,latest,STEP}", help="the checkpoint to use [latest]"
     )
     parser.add_argument("--episodes", default=str(episodes), metavar="N", help=f"episodes to play [{episodes}]")
-    parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the likeliest")
-    parser.add_argument("--seed", metavar="N", help="play other episodes than the run's own evaluation did")
+    parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
+    parser.add_argument("--seed", metavar="N", help="seed of the episodes [that of the run's own evaluation]")
     parser.add_argument("--max-steps", metavar="N", help="longest episode, in steps [the env's own limit, else 10_000]")
     add_json(parser)
 
 
 def playing_options(arguments: Any) -> dict[str, Any]:
-    """What those flags say, checked."""
+    """The values of those flags, checked."""
     episodes = coerce("episodes", arguments.episodes, int)
     max_steps = coerce("max_steps", arguments.max_steps, int | None)
     if episodes < 1 or (max_steps is not None and max_steps < 1):

@@ -1,4 +1,4 @@
-"""`surefoot explain ALGO`: the algorithm's own file, as a page."""
+"""`surefoot explain ALGO`: an algorithm's docstring and settings as a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from surefoot.training.reports.screen import fit
 
 def run(words: Sequence[str]) -> int:
     parser = Parser(
-        prog="surefoot explain", description="Show the formula of an algorithm, what is new in it, and every setting."
+        prog="surefoot explain",
+        description="Show an algorithm's formula, what it adds to the previous one, and every setting.",
     )
     parser.add_argument(
         "algo", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}, or your own: file.py:Class, module:Class"

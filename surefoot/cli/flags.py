@@ -1,4 +1,4 @@
-"""Command-line flags from settings: every field of a config is a flag of the same name."""
+"""Generates command-line flags from settings: every field of a config is a flag of the same name."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from surefoot.schedules import Schedule
 from surefoot.settings import Option, Seconds, title_of, unwrap_optional
 from surefoot.text import print
 
-WIDEST = 100  # columns of help: longer lines are hard to read
+WIDEST = 100  # columns of help text: longer lines are hard to read
 ExplainUnknown = Callable[[str, str | None, Any], str | None]
-EXAMPLES = {  # of arguments that must not be left out
+EXAMPLES = {  # for required arguments
     "RUN": ("run", "latest"),
     "ALGO": ("algorithm", "ppo"),
     "ENV": ("environment", "CartPole-v1"),
@@ -29,7 +29,7 @@ EXAMPLES = {  # of arguments that must not be left out
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Fills paragraphs to the terminal's width, up to what reads well, and leaves indented lines (examples) alone."""
+    """Wraps paragraphs to the terminal's width, up to WIDEST, and leaves indented lines (examples) alone."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=min(get_terminal_size().columns, WIDEST) - 2)
@@ -43,7 +43,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Described(Exception):
-    """Not an error: carries the parser of a command that was asked for it (`Parser.describing`)."""
+    """Not an error: carries a command's parser to the shell completion (`Parser.describing`)."""
 
     def __init__(self, parser: Parser) -> None:
         super().__init__()
@@ -51,21 +51,21 @@ class Described(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors as UsageError with a suggestion; flags must be written out in full.
+    """Raises UsageError with a suggestion; flags must be written in full.
 
-    `explain_unknown` may say more about a flag that does not exist here, given its value and what else was typed.
+    `explain_unknown` may explain an unknown flag, given its value and the other arguments.
     """
 
-    describing: ClassVar[bool] = False  # commands hand out their parser instead of parsing: a shell asks what fits
+    describing: ClassVar[bool] = False  # raise the parser instead of parsing, for shell completion
 
     def __init__(self, explain_unknown: ExplainUnknown | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", Help)
         super().__init__(allow_abbrev=False, **kwargs)
         self._explain_unknown = explain_unknown
-        self.settings: dict[str, Option] = {}  # those that are flags, by name
+        self.settings: dict[str, Option] = {}  # settings that are flags, by name
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse, but `--flag -5e-1` is a number and not another flag."""
+        """Like argparse, but `--flag -5e-1` is a number and not another flag."""
         if Parser.describing:
             raise Described(self)
         words = list(args)
@@ -78,7 +78,7 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def _explain(self, words: list[str], left: list[str]) -> str:
-        """What is wrong with the words that are `left` over."""
+        """Explains the words that could not be parsed."""
         flags = [word.split("=")[0] for word in left if word.startswith("-")]
         if not flags:
             return f"unexpected argument '{left[0]}'{self._hint()}"
@@ -95,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         missing = message.removeprefix("the following arguments are required: ")
         if missing in EXAMPLES:
             what, example = EXAMPLES[missing]
-            message = f"no {what} given; name one: {self.prog} {example}"
+            message = f"no {what} given; for example: {self.prog} {example}"
         raise UsageError(f"{message}{self._hint()}")
 
     def _hint(self) -> str:
@@ -121,7 +121,7 @@ def _without(words: list[str], flags: list[str]) -> tuple[list[str], dict[str, s
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """What every command takes that reads a run and makes its env."""
+    """Arguments of every command that reads a run and makes its env."""
     parser.add_argument("run", metavar="RUN", help="the run: its directory, a unique prefix of its name, or latest")
     parser.add_argument(
         "--strict", action="store_true", help="refuse a damaged checkpoint (exit code 4) instead of using an older one"
@@ -142,7 +142,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def trusting(flag: bool) -> bool | Callable[[str], bool]:
-    """`--trust`, or a question where somebody sits at a terminal."""
+    """`--trust`, or a question to the user at a terminal."""
     return flag or (_ask if sys.stdin.isatty() and sys.stderr.isatty() else False)
 
 

@@ -1,4 +1,4 @@
-"""`surefoot doctor` without an env: what is installed here, how fast it can be, and what is missing."""
+"""`surefoot doctor` without an env: what is installed, which kernels are used, and what is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from surefoot.runs import locks
 from surefoot.runs.manifest import processor
 
 PACKAGES = ("torch", "numpy", "gymnasium")
-EXTRAS = {  # of pyproject.toml, and a module of each that tells whether it is there
+EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is installed
     "box2d": "Box2D",
     "mujoco": "mujoco",
     "atari": "ale_py",
@@ -30,11 +30,11 @@ EXTRAS = {  # of pyproject.toml, and a module of each that tells whether it is t
     "mlflow": "mlflow",
     "plots": "matplotlib",
 }
-MOST_LINES = 12  # of what a compiler said
+MOST_LINES = 12  # of compiler output
 
 
 def examine() -> dict[str, Any]:
-    """Everything that `describe` tells."""
+    """The facts that `describe` reports."""
     errors, warnings = list[str](), locks.complaints()
     found: dict[str, Any] = {
         "surefoot": __version__,
@@ -51,7 +51,7 @@ def examine() -> dict[str, Any]:
     try:
         found |= _torch()
     except Exception as error:  # whatever a broken package raises
-        errors.append(f"PyTorch cannot be imported, and nothing trains without it: {error}")
+        errors.append(f"PyTorch cannot be imported, and training needs it: {error}")
     return found
 
 
@@ -73,7 +73,7 @@ def _torch() -> dict[str, Any]:
 
 
 def _kernels(errors: list[str], warnings: list[str]) -> dict[str, Any]:
-    """The kernels that serve, and what setup.py wrote down when it built them; what is wrong goes to the lists."""
+    """The kernels in use, and setup.py's record of building them; problems are added to the two lists."""
     folder = Path(library.__file__).parent
     record = library.build_record()
     found: dict[str, Any] = {
@@ -97,7 +97,7 @@ def _kernels(errors: list[str], warnings: list[str]) -> dict[str, Any]:
 
 
 def describe(found: dict[str, Any]) -> Iterator[str]:
-    """The report in lines for people."""
+    """The report as lines of text."""
     rows = {
         "Python": f"{found['python']}, {found['executable']}",
         "system": f"{found['system']}, {found['processor']}",
@@ -122,11 +122,11 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
     if found["kernels"]["troubles"] or not found["kernels"]["built"]:
         yield "    → install a C++ compiler (g++ 9 or later, or clang) and reinstall surefoot with `pip install -v`"
     if not found["errors"] and not found["warnings"]:
-        yield "everything is in order; an environment is examined by name: surefoot doctor CartPole-v1"
+        yield "everything is in order; to check an environment: surefoot doctor CartPole-v1"
 
 
 def _describe_kernels(kernels: dict[str, Any]) -> str:
     if not kernels["nn"]:
-        return "none: PyTorch serves alone, many times slower"
+        return "none: PyTorch does everything, many times slower"
     forced = f", forced by {library.FORCED}" if kernels["forced"] else ""
     return f"{kernels['variant']}{forced} (built: {', '.join(kernels['built'])}; by {kernels['compiler']})"

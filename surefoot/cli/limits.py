@@ -1,4 +1,4 @@
-"""Too little memory, too few threads: found before NumPy and PyTorch load, which may crash, or said in one line."""
+"""Detects too little memory or too few threads before NumPy and PyTorch load, which could crash otherwise."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from surefoot.engine.limits import startable
 from surefoot.errors import SurefootError
 
 MIB = 2**20
-BESIDE = 200 * MIB  # of address space that Python, NumPy and PyTorch take beside PyTorch's libraries
+BESIDE = 200 * MIB  # address space that Python, NumPy and PyTorch need besides PyTorch's libraries
 ADVICE = "try fewer envs (--num-envs), a shorter rollout (--rollout-length) or a smaller network (--hidden-sizes)"
 
 
 def make_do_with_few_threads() -> None:
-    """NumPy's OpenBLAS starts a thread for each core, and interrupts the process where it cannot."""
+    """NumPy's OpenBLAS starts a thread per core, and interrupts the process if it cannot."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     possible = startable(cores)
     if possible < cores:
@@ -24,7 +24,7 @@ def make_do_with_few_threads() -> None:
 
 
 def require_room_for_torch() -> None:
-    """An error where `ulimit -v` leaves too little address space for PyTorch, whose import may crash then."""
+    """Raises an error if `ulimit -v` leaves too little address space for PyTorch, whose import might crash."""
     limit, needed = _address_space(), BESIDE + _size_of_libraries()
     if limit is not None and limit < needed:
         raise SurefootError(
@@ -41,7 +41,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _address_space() -> int | None:
-    """Bytes that this process may map; None: as many as there are."""
+    """Bytes that this process may map; None: unlimited."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -58,7 +58,7 @@ def _envs() -> list[dict[str, Any]]:
     for prefix in ("", *(f"{name}:" for name in known_names())):
         try:
             found += backend_of(prefix).ids()
-        except USER_ERRORS as error:  # of somebody's package; the others are still worth listing
+        except USER_ERRORS as error:  # an error in another package; still list the others
             print(f"{prefix} cannot be listed: {error}", file=sys.stderr)
     return [{"env": name} for name in found]
 

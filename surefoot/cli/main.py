@@ -20,10 +20,10 @@ COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),
     "resume": ("surefoot.cli.resume", "continue an interrupted run, or give a finished one more steps"),
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
-    "video": ("surefoot.cli.video", "film the policy of a run, alone or beside the untrained one"),
-    "doctor": ("surefoot.cli.doctor", "examine this installation, or an environment before training on it"),
+    "video": ("surefoot.cli.video", "record a video of a run's policy"),
+    "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
-    "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what is new in it, its settings"),
+    "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what it adds, its settings"),
     "theory": ("surefoot.cli.theory", "compute the lecture's formulas exactly on small MDPs"),
     "list": ("surefoot.cli.list", "list algorithms, environments, presets or runs"),
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
@@ -35,11 +35,11 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
 
   surefoot train CartPole-v1                       PPO with the tuned preset
   surefoot train Pendulum-v1 --algo trpo --seed 3  another algorithm and seed
-  surefoot eval latest                             the newest run, greedily
-  surefoot video latest --untrained                trained beside untrained
-  surefoot doctor my/env.py:MyEnv                  what is wrong with an env
-  surefoot bench CartPole-v1                       how fast training is here
-  surefoot explain trpo                            TRPO and all of its settings
+  surefoot eval latest                             evaluate the newest run
+  surefoot video latest --untrained                trained next to untrained
+  surefoot doctor my/env.py:MyEnv                  check an env for problems
+  surefoot bench CartPole-v1                       measure training speed
+  surefoot explain trpo                            TRPO and all its settings
 
 commands:
 {{commands}}
@@ -51,7 +51,7 @@ commands:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, say, that knows neither → nor π
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, for example, may not support → or π
         sys.stdout.reconfigure(errors="backslashreplace")
     with standing_streams() as out:
         try:
@@ -84,12 +84,12 @@ def _run(words: list[str]) -> int:
 
 
 def _lost(words: list[str], out: Outlet) -> bool:
-    """Whether something was lost that the command is there to print. A reader that closed its pipe had enough."""
+    """Whether output was lost that is the purpose of the command. A closed pipe does not count."""
     out.flush()
     if not isinstance(out.error, OSError) or isinstance(out.error, BrokenPipeError):
         return False
     trained = words[:1] in (["train"], ["resume"]) and not {"--json", "--dry-run", "--help", "-h"} & set(words)
-    kept = "; everything is in the run directory" if trained else ""
+    kept = "; everything is saved in the run directory" if trained else ""
     print(f"surefoot: standard output cannot be written: {out.error.strerror}{kept}", file=sys.stderr)
     return not trained
 

@@ -16,7 +16,7 @@ def run(words: Sequence[str]) -> int:
     )
     add_run(parser)
     parser.add_argument(
-        "--total-steps", metavar="N", help="a new step budget, at which linear schedules end [the run's own]"
+        "--total-steps", metavar="N", help="new step budget, at which linear schedules end [the run's own]"
     )
     parser.add_argument(
         "--max-time", metavar="TIME", help="save and stop within this wall time (2h, 90m) [the run's own]"

@@ -1,4 +1,4 @@
-"""The standard streams of a command, whatever it was started with: closed, full, or without a reader."""
+"""Makes the standard streams of a command usable even if they are closed, full, or have no reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from surefoot.training.reports.streams import Outlet
 
 @contextmanager
 def standing_streams() -> Iterator[Outlet]:
-    """stdin, stdout and stderr exist and do not raise. Gives stdout, whose `error` says if something was lost."""
+    """Provides stdin, stdout and stderr that never raise. Yields stdout; its `error` is set if output is lost."""
     _open_descriptors()
     before = sys.stdin, sys.stdout, sys.stderr
     if sys.stdin is None:
@@ -30,7 +30,7 @@ def standing_streams() -> Iterator[Outlet]:
 
 
 def _open_descriptors() -> None:
-    """A closed one would be the number of the next file that is opened, and get what C code writes to stderr."""
+    """Otherwise the next opened file would reuse a closed descriptor and receive what C code writes to stderr."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -43,7 +43,7 @@ def _open_descriptors() -> None:
 
 
 def _silence(stream: Outlet) -> None:
-    """What is left in its buffer goes nowhere; else the interpreter would try again at its end, and say so."""
+    """Discards its buffer; otherwise the interpreter would try to flush it at exit, and report an error."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -1,4 +1,4 @@
-"""`surefoot theory bound|surrogate|clip|step-size|gae`: the lecture's pictures, with every number exact."""
+"""`surefoot theory bound|surrogate|clip|step-size|gae`: the lecture's plots, computed exactly."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STUDIES: dict[str, tuple[type[Settings], str]] = {
     "bound": (BoundConfig, "the return, the surrogate and the lower bound along a direction"),
     "surrogate": (SurrogateConfig, "how the surrogate touches the true return in value and slope"),
     "clip": (ClipConfig, "PPO's clipped objective against the ratio, with its gradient"),
-    "step-size": (StepSizeConfig, "the fall off the cliff, and the methods that do not fall"),
+    "step-size": (StepSizeConfig, "step sizes that fall off the cliff, and methods that do not"),
     "gae": (GaeConfig, "bias and variance of GAE against λ"),
 }
 ELSEWHERE = {"epsilon": "clip-ratio", "eps": "clip-ratio", "delta": "max-kl", "lr": "learning-rates"}
 
-HELP = """surefoot theory STUDY: the lecture from the trust region to the clip, exactly,
-on MDPs that are small enough to compute every number
+HELP = """surefoot theory STUDY: the lecture's formulas from the trust region to the
+clip, computed exactly on small MDPs
 
   surefoot theory bound --world random --gamma 0.9
   surefoot theory step-size --learning-rates 0.03 0.1 3 --out cliff.svg
@@ -73,13 +73,13 @@ def _parser(study: str, config_type: type[Settings], line: str) -> Parser:
         others = [other for other, (kind, _) in STUDIES.items() if name.replace("-", "_") in _names(kind)]
         if name in ELSEWHERE and ELSEWHERE[name].replace("-", "_") in _names(config_type):
             return f"unknown flag {flag}; here it is --{ELSEWHERE[name]}"
-        return f"{flag} is no knob of {study}; it belongs to {', '.join(others)}" if others else None
+        return f"{flag} is not a setting of {study}; it belongs to {', '.join(others)}" if others else None
 
     parser = Parser(
         explain_unknown=explain_unknown, prog=f"surefoot theory {study}", description=f"{line[0].upper()}{line[1:]}."
     )
     parser.add_argument(
-        "--out", metavar="FILE", help=f"the picture to draw (.png, .svg or .pdf), or none [theory-{study}.png]"
+        "--out", metavar="FILE", help=f"file for the plot (.png, .svg or .pdf), or none [theory-{study}.png]"
     )
     add_json(parser)
     add_settings(parser, options(config_type))
@@ -96,7 +96,7 @@ def _names(config_type: type[Settings]) -> list[str]:
 
 
 def _picture(study: str, wanted: str | None) -> Path | None:
-    """Where to draw; None where nothing is to be drawn, or cannot be and was not asked for."""
+    """The file to plot to; None if no plot is wanted, or if it is not possible and was not requested."""
     if wanted == "none":
         return None
     possible = find_spec("matplotlib") is not None
@@ -104,9 +104,9 @@ def _picture(study: str, wanted: str | None) -> Path | None:
         return Path(f"theory-{study}.png") if possible else None
     path = Path(wanted)
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"--out {wanted}: name a file that ends in .png, .svg or .pdf, or none")
+        raise UsageError(f"--out {wanted}: give a file that ends in .png, .svg or .pdf, or none")
     if path.is_dir():
-        raise UsageError(f"--out {wanted} is a directory; name a file in it")
+        raise UsageError(f"--out {wanted} is a directory; give a file in it")
     if not possible:
         raise UsageError(f'--out {wanted} needs matplotlib: pip install "surefoot[plots]"')
     return path
@@ -122,7 +122,7 @@ def _bound(numbers: dict[str, Any]) -> Iterator[str]:
         f"{numbers['sure_gain']:>14.4g}"
     )
     yield f"{'end of the trusted region':<34}{numbers['trusted']:>12.4g}"
-    yield f"{'best step in truth':<34}{numbers['best_step']:>12.4g}{numbers['true_gain']:>14.4g}"
+    yield f"{'actual best step':<34}{numbers['best_step']:>12.4g}{numbers['true_gain']:>14.4g}"
     distance = numbers["max_kl_of_best_table"]
     yield (
         f"best table by the bound: D_KL^max = {'∞' if distance is None else f'{distance:.3g}'}, "
@@ -145,7 +145,7 @@ def _surrogate(numbers: dict[str, Any]) -> Iterator[str]:
         f"(‖∇η‖ = {numbers['gradient_norm']:.4g}, by differences of η)"
     )
     if numbers["order"] is None:
-        yield "L is η along this direction: nothing to measure"
+        yield "L equals η along this direction: nothing to measure"
         return
     yield f"order of |η − L| in t    {numbers['order']:.3f}   (2: value and slope agree)"
     yield f"C·D_KL^max / |η − L|     {numbers['price_over_gap']:.4g}   (median: how loose the bound is)"
@@ -161,11 +161,11 @@ def _clip(numbers: dict[str, Any]) -> Iterator[str]:
         yield f"{ratio[i]:>8.3f}{cells[0]:>12.3f}{cells[1]:>8.0f}{cells[2]:>12.3f}{cells[3]:>8.0f}"
     yield ""
     yield (
-        f"and yet: one exact PPO update on the cliff ({escape['epochs']} epochs of Adam, "
+        f"however, one exact PPO update on the cliff ({escape['epochs']} epochs of Adam, "
         f"learning rate {escape['learning_rate']:g})"
     )
     yield f"reaches a ratio of {escape['max_ratio']:.3g} and D_KL^max = {escape['max_kl']:.3g}:"
-    yield "the clip takes away the incentive to leave 1±ε, not the possibility"
+    yield "the clip removes the incentive to leave 1±ε, not the possibility"
 
 
 def _step_size(numbers: dict[str, Any]) -> Iterator[str]:

@@ -70,21 +70,19 @@ def run(words: Sequence[str]) -> int:
 
 
 def _config_of(run: str) -> str:
-    """The config file of a run to repeat; what it cannot repeat is said."""
+    """The config file of a run to repeat; prints notes about anything it cannot repeat."""
     from surefoot.kernels import library
     from surefoot.runs.manifest import different_machine, different_versions
 
     found = find_run(run)
     if read_json(found.manifest).get("env_from_python"):
-        raise UsageError(f"{found.path} was trained on an env that was made in Python, which is not written down")
+        raise UsageError(f"{found.path} was trained on an env made in Python, which is not recorded")
     uses_kernels = read_json(found.manifest).get("engine") != "torch"
     other_machine = different_machine(found, {"kernels": library.facts()}, kernels=uses_kernels)
     for note in different_versions(found) + other_machine:
         print(note, file=sys.stderr)
     if read_json(found.manifest).get("extended"):
-        print(
-            "note: that run got its total_steps only on the way, so its schedules were others at first", file=sys.stderr
-        )
+        print("note: that run's total_steps was changed on resume, so its schedules differed at first", file=sys.stderr)
     return str(found.config)
 
 
@@ -110,7 +108,7 @@ def algorithm_of(words: Sequence[str]) -> str:
 
 
 def explain_unknown(algo: str, flag: str, value: str | None, typed: Namespace) -> str | None:
-    """What a flag that the algorithm does not have is called here; None where it is nothing that we know."""
+    """Explains a flag that the algorithm does not have; None if we do not know it."""
     if flag.startswith("--no-"):
         flag, value = f"--{flag.removeprefix('--no-')}", "no"
     name = flag.removeprefix("--").replace("-", "_")
@@ -120,11 +118,11 @@ def explain_unknown(algo: str, flag: str, value: str | None, typed: Namespace) -
     if elsewhere:
         return f"unknown flag {flag}; {elsewhere}"
     others = algorithms_with(name)
-    return f"{flag} is no setting of {algo}; it belongs to {', '.join(others)}" if others else None
+    return f"{flag} is not a setting of {algo}; it belongs to {', '.join(others)}" if others else None
 
 
 def _settings(algo: str, typed: Namespace) -> dict[str, Any] | None:
-    """Those of the run that would be trained; None where something else is wrong as well."""
+    """The settings of the run that would be trained; None if something else is wrong as well."""
     flags = [option.name for option in all_options(algo).values() if option.flag]
     given = {name: vars(typed)[name] for name in flags if name in vars(typed)}
     source = find_run(typed.like).config if getattr(typed, "like", None) else getattr(typed, "config", None)
@@ -146,8 +144,8 @@ def _parser(algo: str) -> Parser:
     )
     add_algo(parser)
     parser.add_argument("--config", metavar="FILE.toml", help="read settings from a file, such as a run's config.toml")
-    parser.add_argument("--like", metavar="RUN", help="repeat a run with its settings and seed, except for flags given")
-    parser.add_argument("--run-dir", metavar="DIR", help="where to put the run [runs/ENV/ALGO/TIME-sSEED]")
+    parser.add_argument("--like", metavar="RUN", help="repeat a run with its settings and seed; flags override")
+    parser.add_argument("--run-dir", metavar="DIR", help="run directory to create [runs/ENV/ALGO/TIME-sSEED]")
     parser.add_argument("--dry-run", action="store_true", help="print every setting and where it comes from, then stop")
     add_json(parser)
     add_trust(parser)
@@ -160,7 +158,7 @@ def add_algo(parser: Parser) -> None:
     names = "{" + ",".join(ALGORITHMS) + "}|FILE.py:CLASS"
     parser.add_argument("--algo", metavar=names, help=f"the algorithm, or your own [{DEFAULT_ALGO}]")
     parser.add_argument(
-        "--preset", default="auto", help="a preset by name, or none [the tuned one for ENV and ALGO, if there is one]"
+        "--preset", default="auto", help="name of a preset, or none [the tuned one for ENV and ALGO, if any]"
     )
 
 

@@ -14,7 +14,7 @@ from surefoot.training.reports.progress import as_return
 
 EXAMPLES = """examples:
   surefoot video latest                           one greedy episode
-  surefoot video latest --untrained               untrained beside trained
+  surefoot video latest --untrained               untrained next to trained
   surefoot video latest --episodes 3 --out a.mp4  three episodes in a row
 """
 
@@ -22,7 +22,7 @@ EXAMPLES = """examples:
 def run(words: Sequence[str]) -> int:
     parser = Parser(
         prog="surefoot video",
-        description=f"Film the policy of a run as an mp4 (H.264); no display is needed.\n\n{EXAMPLES}",
+        description=f"Record a video of a run's policy as mp4 (H.264); no display is needed.\n\n{EXAMPLES}",
     )
     add_playing(parser, episodes=1)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The env under examination, how it is handled, and the notes that the checks take."""
+"""The env under examination, and the findings of the checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Case:
             self.masks = MaskReader(self.action_space, None)  # until the first reset tells
             self.limit, self.metadata = time_limit(env), dict(env.metadata or {})
             inner = env.unwrapped
-            limit = "no time limit" if self.limit is None else f"at most {self.limit:,} steps an episode"
+            limit = "no time limit" if self.limit is None else f"at most {self.limit:,} steps per episode"
             self.report.described = (
                 f"{self.config.env or 'env'}: {type(inner).__module__}.{type(inner).__name__}, {limit}"
             )

@@ -1,4 +1,4 @@
-"""The examination: one check after the other, and what became of them as one report."""
+"""Runs all checks and gathers their results in one report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OURS = (str(Path(__file__).parents[2]), str(Path(gym.__file__).parent))
 
 
 def examine(config: EnvConfig, *, episodes: int = 20, factory: Factory | None = None) -> Report:
-    """Everything there is to find. UsageError where there is no such env to examine."""
+    """Check an env. UsageError if there is no such env."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         case, crashes = Case(config, factory), Crashes()
@@ -54,13 +54,13 @@ def examine(config: EnvConfig, *, episodes: int = 20, factory: Factory | None = 
 
 
 class Crashes:
-    """What checks died of."""
+    """Exceptions raised by checks."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str], list[str]] = {}  # (what, where) -> the checks that met it
 
     def guard(self, name: str, check: Callable[[], None]) -> bool:
-        """Run one check; whether it came to its end."""
+        """Run one check; returns whether it finished."""
         try:
             with Original():
                 check()
@@ -77,7 +77,7 @@ class Crashes:
 
 def _close(case: Case, crashes: Crashes, warned: list[str]) -> Report:
     for (what, where), names in crashes.found.items():
-        case.find("error", f"{', '.join(names)}: {what}", f"look at {where}" if where else "")
+        case.find("error", f"{', '.join(names)}: {what}", f"see {where}" if where else "")
     for found, times in case.seen.values():
         more = f" (and {times - 1:,} more like it)" if times > 1 else ""
         case.find(found.level, found.what + more, found.advice)
@@ -109,7 +109,7 @@ def _find_masks(case: Case, env: Env, info: dict[str, Any]) -> MaskReader:
     source = mask_source(case.observation_space, method=lambda: has_method(env), in_info=lambda: MASK in info)
     masks = MaskReader(case.action_space, source)
     if source is not None and masks.source is None:
-        case.find("warning", f"an action mask ({source}), but {case.action_space} has nothing to mask")
+        case.find("warning", f"there is an action mask ({source}), but {case.action_space} has nothing to mask")
     elif source is not None:
         place = {
             "observation": f"the observation's '{MASK}'",
@@ -156,7 +156,7 @@ def _gymnasium(case: Case) -> None:
 
 def _rendering(case: Case) -> None:
     if "rgb_array" in (case.metadata.get("render_modes") or ()):
-        case.find("note", "rendering: rgb_array is declared, so `surefoot video` can film it")
+        case.find("note", "rendering: rgb_array is declared, so `surefoot video` can record it")
     else:
         advice = "add it to metadata['render_modes'] and render() for `surefoot video`"
         case.find("note", "rendering: rgb_array is not declared", advice)

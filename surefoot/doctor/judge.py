@@ -1,4 +1,4 @@
-"""What the numbers of random play mean for a training, and which flags follow."""
+"""Judges the statistics of random play, and derives flags from them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def judge_observations(case: Case, tally: Tally) -> None:
         table[path] = {"min": float(seen.low.min()), "max": float(seen.high.max()), "std": float(std.mean())}
         if _is_image(seen.space):
             if float(seen.space.high.max()) == 255 and 0 < largest <= DARK:
-                what = f"{name} is declared as an image of 0 to 255 and divided by 255, but held at most {largest:g}"
-                case.find("warning", what, f"declare its own bounds: Box(0, {largest:g}, ...)")
+                what = f"{name} is declared as an image of 0 to 255 and divided by 255, but was at most {largest:g}"
+                case.find("warning", what, f"declare the true bounds: Box(0, {largest:g}, ...)")
             continue
         small = int(((std > 0) & (std < SMALL_STD)).sum())
         if largest > LARGE_INPUT or small:
@@ -67,7 +67,7 @@ def judge_rewards(case: Case, tally: Tally) -> None:
         case.find("warning", f"rewards are large: |reward| up to {largest:.4g}", advice)
         case.wanted["--normalize-rewards"] = ""
     if nonzero == 0:
-        advice = "random actions must now and then be paid, or there is nothing to learn from: shape the reward"
+        advice = "random actions must sometimes earn a reward, or there is nothing to learn from: shape the reward"
         case.find("warning", f"no reward in {rewards.size:,} random steps", advice)
     elif nonzero < SPARSE:
         what = f"rewards are sparse: {nonzero:.2%} of {rewards.size:,} random steps"
@@ -93,7 +93,7 @@ def judge_episodes(case: Case, tally: Tally, endless: int, seconds: float) -> No
         case.find("warning", what, f"--max-episode-steps {steps}")
         case.wanted["--max-episode-steps"] = str(steps)
     elif case.limit is not None and tally.open >= case.limit:
-        case.find("warning", f"the env says at most {case.limit:,} steps an episode and did not end one there")
+        case.find("warning", f"the env declares a limit of {case.limit:,} steps per episode but did not end one there")
     elif not ended:
         case.find("note", f"no episode ended within {seconds:g} s ({tally.open:,} steps)")
 
@@ -107,9 +107,9 @@ def _judge_clock(case: Case, lengths: Array, truncated: int) -> None:
     which = f"all {count}" if count == lengths.size else f"{count} of {lengths.size}"
     case.find(
         "warning",
-        f"{which} episodes ended at step {longest:,}, as terminated and never as truncated: it looks like a time limit",
-        f"return truncated=True there (or leave it to --max-episode-steps {longest}); terminated says that nothing "
-        "follows, so the critic would learn that time running out is worth 0",
+        f"{which} episodes ended at step {longest:,}, terminated, never truncated: this looks like a time limit",
+        f"return truncated=True there (or leave it to --max-episode-steps {longest}); terminated means that nothing "
+        "follows, so the critic would learn that a time-out is worth 0",
     )
 
 
@@ -128,7 +128,7 @@ def _outside(lowest: Array, highest: Array, low: Array, high: Array) -> str:
     index = int(np.argmax((lowest < low) | (highest > high)))
     found = [np.broadcast_to(array, lowest.shape).reshape(-1)[index] for array in (lowest, highest, low, high)]
     which = f"number {index} " if lowest.ndim else ""
-    return which + "was in [{:g}, {:g}], declared is [{:g}, {:g}]".format(*found)
+    return which + "was in [{:g}, {:g}], but [{:g}, {:g}] is declared".format(*found)
 
 
 def _is_image(space: spaces.Box) -> bool:

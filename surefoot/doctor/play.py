@@ -1,4 +1,4 @@
-"""Random play: every observation and reward is looked at, and what was seen is summed up."""
+"""Random play: checks every observation and reward, and gathers statistics."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _check_obs(case: Case, obs: object, where: str, tally: Tally) -> None:
     try:
         leaves = list(walk(case.observation_space, obs))
     except (KeyError, IndexError, TypeError) as error:
-        what = f"the observation has not the structure of its space: {type(error).__name__} {error} ({where})"
+        what = f"the observation does not have the structure of its space: {type(error).__name__} {error} ({where})"
         case.once("structure", "error", what, f"the space is {case.observation_space}")
         return
     for path, space, value in leaves:

@@ -42,15 +42,15 @@ def replay(case: Case) -> None:
     exact = same and not begins
     case.report.numbers["deterministic"], case.report.numbers["exact_resume"] = apart is None, exact
     if apart is not None:
-        what = f"not deterministic: two fresh envs with one seed and the same actions part {apart}"
+        what = f"not deterministic: two fresh envs with the same seed and actions differ {apart}"
         case.find("warning", what, "draw only from self.np_random; until then no run can be repeated")
     if exact:
-        case.find("note", "exact resume: yes (the same seed and actions bring an episode back)")
+        case.find("note", "exact resume: yes (the same seed and actions reproduce an episode)")
     elif same:
         case.find("note", f"exact resume: no ({begins})")
     else:
-        what = f"exact resume: no (reset again with the same seed, an episode parts {unlike or apart})"
-        case.find("warning", what, "a resumed run starts its open episodes afresh; reset everything in reset()")
+        what = f"exact resume: no (after another reset with the same seed, the episode differs {unlike or apart})"
+        case.find("warning", what, "a resumed run restarts its open episodes; reset everything in reset()")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _trace(case: Case, env: Env, episode: int, actor: Chance | Again) -> list[Mo
 
 
 def _first_difference(one: list[Moment], other: list[Moment]) -> str | None:
-    """Where two traces part, in words."""
+    """Where two traces first differ, in words."""
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         when = f"at step {number}" if number else "at the reset"
         for (path, value), (_, second) in zip(left.obs, right.obs, strict=True):

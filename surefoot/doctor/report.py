@@ -1,4 +1,4 @@
-"""What an examination found."""
+"""The findings of an examination."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a user should know."""
+    """One finding to report to the user."""
 
     level: Level
     what: str
@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What an examination found. `flags` of `surefoot train` that follow from it, without those typed by the user."""
+    """The findings of an examination. `flags`: recommended flags of `surefoot train`, without those the user typed."""
 
     env: str
     described: str

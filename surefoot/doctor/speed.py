@@ -1,4 +1,4 @@
-"""How fast the env is, alone and together with its like."""
+"""How fast the env is, alone and together with others."""
 
 from __future__ import annotations
 

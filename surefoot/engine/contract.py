@@ -1,4 +1,4 @@
-"""What an engine is: it plays a policy in envs, learns with it, and computes what both need over a rollout.
+"""The engine interface: an engine runs a policy in envs, trains it, and provides the operations over a rollout.
 
 The trainer asks engines in order whether they serve (`registry.py`) and never names one.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Learns(Protocol):
-    """What an engine wants to know of an algorithm."""
+    """What an engine needs to know about an algorithm."""
 
     train_actor: ClassVar[bool]
 
@@ -43,7 +43,7 @@ class Learns(Protocol):
 
 
 class Actor(Protocol):
-    """A policy at work: actions of envs from what they show, and values of states."""
+    """Runs a policy: actions and state values from the envs' observations."""
 
     policy: ActorCritic
     independent_rows: bool  # what is drawn for an env does not depend, to the bit, on those beside it
@@ -68,7 +68,7 @@ class Actor(Protocol):
 
 
 class Threads(NamedTuple):
-    """Of a learner."""
+    """The threads of a learner."""
 
     number: int
     why: str = ""
@@ -83,7 +83,7 @@ class Threads(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnerOptions:
-    """What a learner is made with, besides policy and algorithm."""
+    """Options of a learner, in addition to policy and algorithm."""
 
     generator: torch.Generator  # shuffles
     threads: int | Literal["auto"] = 1
@@ -93,7 +93,7 @@ class LearnerOptions:
 
 @dataclass(frozen=True)
 class CollectorOptions:
-    """What a collector is made with, besides envs and actor."""
+    """Options of a collector, in addition to envs and actor."""
 
     rollout_length: int  # steps, or the longest of whole episodes
     generator: torch.Generator  # draws actions
@@ -110,7 +110,7 @@ class CollectorOptions:
 
 
 class Engine(ABC):
-    """One way to play and to learn. A subclass registers by name (`registry.py`)."""
+    """One way to act and to learn. A subclass is registered by name (`registry.py`)."""
 
     name: ClassVar[str]
     acts_with: ClassVar[str]  # torch or native: what computes the actions

@@ -1,4 +1,4 @@
-"""Returns and lengths of finished episodes, as the env counts them: raw rewards, whole episodes."""
+"""Returns and lengths of finished episodes: raw rewards, whole episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes that learn as one: the only place that will know of them. A run of one process is `ALONE`."""
+"""Several processes that learn as one: the only module that knows about them. A single-process run uses `ALONE`."""
 
 from __future__ import annotations
 

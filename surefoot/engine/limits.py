@@ -1,4 +1,4 @@
-"""What the system lets this process have. Imports nothing heavy, as it is asked before anything heavy is loaded."""
+"""System limits of this process. Imports nothing heavy, because it is used before anything heavy is loaded."""
 
 from __future__ import annotations
 

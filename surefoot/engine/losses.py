@@ -1,8 +1,8 @@
-"""A loss declared once: its formula in PyTorch, and the name under which compiled kernels know it.
+"""A loss declared once: its formula in PyTorch, and its name in the compiled kernels.
 
     L(θ) = −E[surrogate − β·KL(old‖new)] + c_v·L_V − c_e·H
 
-Nothing here imports torch at run time: tensors bring their own methods, and reading a config must stay quick.
+Nothing here imports torch at run time: tensor methods suffice, and reading a config must stay fast.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def ratio_of(outputs: Outputs, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """What one sample adds to the objective: `formula(outputs, batch, *parameters)`, `[B]`.
+    """The contribution of one sample to the objective: `formula(outputs, batch, *parameters)`, `[B]`.
 
-    `kernel`: the functor of the same formula in `kernels/src/surrogates.hpp`; None: there is none, PyTorch computes it.
+    `kernel`: the functor of the same formula in `kernels/src/surrogates.hpp`; None: PyTorch computes it.
     `clipped(ratio, *parameters)`, `[B]` bool: the samples that `clip_fraction` counts.
     """
 
@@ -43,10 +43,10 @@ RATIO = Surrogate(lambda outputs, batch: ratio_of(outputs, batch) * batch.advant
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Terms and weights of a loss. Called, it is the loss in PyTorch; an engine with kernels may compute it instead."""
+    """Terms and weights of a loss. Calling it computes the loss in PyTorch; an engine may use its kernel instead."""
 
     surrogate: Surrogate | None  # None: of the critic alone
-    parameters: tuple[float, ...] = ()  # of the surrogate (ε, say)
+    parameters: tuple[float, ...] = ()  # of the surrogate (such as ε)
     kl_coef: float = 0.0  # β, of the exact KL(old‖new)
     value_coef: float | None = None  # c_v; None: the critic has no part in it
     value_loss: str = "mse"

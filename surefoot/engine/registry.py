@@ -1,4 +1,4 @@
-"""Which engine serves a run: asked in order, the first that can; or one that was named."""
+"""Chooses the engine of a run: the first in order that serves it, or the one that was named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is computed over a rollout once it is collected: rewards as they are learned from, values, what was seen."""
+"""Computations over a collected rollout: scaled rewards, values, observed statistics."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class PhaseTimer:
 
 
 class Deadline:
-    """A wall time to be done by: `near` once two more turns as long as the longest so far would not fit."""
+    """A wall-clock deadline: `near` once two more turns as long as the longest so far would not fit."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._turn_start = perf_counter()

@@ -1,1 +1,1 @@
-"""Actions → `Step`: environments of every make behind one contract. Never imports policies."""
+"""Actions → `Step`: all kinds of environments behind one contract. Never imports policies."""

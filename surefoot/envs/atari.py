@@ -1,7 +1,7 @@
-"""Atari as everybody learns it: no-op starts, four frames per step with the maximum of the last two, 84×84 grey, four
-frames in a stack, FIRE where a game waits for it, a lost life as an end for learning alone.
+"""The standard Atari preprocessing: no-op starts, four frames per step with the maximum of the last two, 84×84 grey, a
+stack of four frames, FIRE where a game waits for it, and losing a life as an end of the episode for learning only.
 
-The game itself goes on after a lost life, and its true score is what is reported.
+The game itself continues after a lost life, and its true score is reported.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def _waits_for_fire(env: gym.Env[Any, Any]) -> bool:
 
 
 class QuickSeeds(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeded resets that do not load the game anew, which takes as long as two hundred steps.
+    """Seeded resets that do not reload the game, which takes as long as two hundred steps.
 
-    The seed decides nothing of a new game but the generator that repeats actions, a Mersenne Twister. So the state
-    after the first seeded reset, with another generator in it, is the state after any other. Whether that is so is seen
-    at the second one, which still loads the game; where it is not, all of them do.
+    In a new game, the seed affects only the generator that repeats actions, a Mersenne Twister. So the state after the
+    first seeded reset, with another generator in it, equals the state after any other. The second reset still loads
+    the game to check this; if it does not hold, every reset loads the game.
 
-    A state has no pixels: whoever wants the screen itself has to take a step first, as no-op starts do.
+    A state has no pixels: take a step before reading the screen, as no-op starts do.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -123,7 +123,7 @@ def _state(serialized: bytes | None) -> Any:
 
 
 class FireReset(gym.Wrapper[Any, Any, Any, Any]):
-    """Presses FIRE after a reset: some games wait for it, and an agent may never find out."""
+    """Presses FIRE after a reset: some games wait for it, and an agent may never discover that."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.env.reset(seed=seed, options=options)
@@ -134,7 +134,7 @@ class FireReset(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class LostLives(gym.Wrapper[Any, Any, Any, Any]):
-    """Says in info where a life was lost and the game went on."""
+    """Reports in info where a life was lost and the game continued."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)

@@ -1,7 +1,7 @@
 """Env backends: what an id means, how its envs are made, and what can be done with them.
 
-A backend is one class in one file. `toy:Walk` belongs to the backend named `toy`, and an id without such a name to
-Gymnasium's. Everything that depends on the kind of env asks `backend_of`; no other file looks at how an id begins.
+A backend is one class in one file. `toy:Walk` belongs to the backend named `toy`, and an id without a prefix to
+Gymnasium's. Everything that depends on the kind of env asks `backend_of`; no other file inspects id prefixes.
 An installed package adds a backend through the entry point `surefoot.backends`, a script through `register`. No heavy
 import: the command line reads this file, and a backend is imported when it is first needed.
 """
@@ -32,7 +32,7 @@ NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
 class Backend(ABC):
-    """A kind of env. Only `name` and `make_one` are needed; the rest says where it differs from Gymnasium's envs.
+    """A kind of env. Only `name` and `make_one` are required; override the rest where it differs from Gymnasium's envs.
 
     Reasons are phrases for messages; an empty one means that there is none.
     """
@@ -63,16 +63,16 @@ class Backend(ABC):
         return spaces_of(config)
 
     def copy_maker(self, config: EnvConfig) -> ParallelMaker | None:
-        """What makes an env of several agents to evaluate in; None: an env has one agent, and `make_one` makes it."""
+        """A factory of multi-agent envs to evaluate in; None: envs have one agent, and `make_one` makes them."""
         return None
 
     def code(self, env_id: str) -> str:
-        """What this id has imported or executed: `file.py:Name`, `module:Name` or a module. A run of somebody else's
-        that names it needs `--trust`. Empty where the id only chooses among envs that the user has installed."""
+        """The code that this id imports or executes: `file.py:Name`, `module:Name` or a module. Someone else's run that
+        names it needs `--trust`. Empty if the id only selects among envs that the user has installed."""
         return env_id
 
     def takes_render_mode(self, env_id: str) -> bool:
-        """Whether what makes this env can be told to draw it."""
+        """Whether this env can be rendered."""
         return not self.no_film
 
     def preset_ids(self, env_id: str) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Backend(ABC):
 
 
 class BuiltIn(NamedTuple):
-    """Where a backend of ours is, and what follows its name in an id."""
+    """Where to import a built-in backend from, and the form of its ids."""
 
     path: str
     form: str = ""

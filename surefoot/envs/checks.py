@@ -1,4 +1,4 @@
-"""What an environment must keep to, with errors that name the env, its seed, its episode and its step."""
+"""Checks of an environment's behaviour, with errors that name the env, its seed, episode and step."""
 
 from __future__ import annotations
 

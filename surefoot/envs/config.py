@@ -31,21 +31,21 @@ class EnvConfig(Settings):
     )
     workers: int | Literal["auto"] = setting(
         0,
-        "Processes that step the envs; 0: no extra ones, fastest for cheap envs; auto: measured at the start.",
+        "Worker processes that step the envs; 0: none, fastest for cheap envs; auto: measured at the start.",
         low=0,
     )
     env_timeout: float = setting(
-        60.0, "Seconds that a worker may take for a step before it counts as hung; needs workers.", above=0.0
+        60.0, "Seconds a worker may take for a step before it is considered hung; needs workers.", above=0.0
     )
     restart_workers: int = setting(
-        0, "How many dead or hung workers to replace in total; their open episodes are cut.", low=0
+        0, "Total number of dead or hung workers to replace; their open episodes are cut.", low=0
     )
     frame_stack: int = setting(
-        1, "Stack this many of the last observations (Atari games have four of their own).", low=1
+        1, "Stack this many recent observations (Atari preprocessing already stacks four).", low=1
     )
     sign_rewards: bool = setting(False, "Learn from the sign of rewards only, as is usual for Atari.")
     reward_scale: float = setting(
-        1.0, "Multiply the rewards that are learned from; reported returns stay as the env gave them."
+        1.0, "Multiply rewards by this for learning; reported returns keep the env's own rewards."
     )
     normalize_rewards: bool = setting(
         False, "Divide rewards by the running std of the discounted return, clipped to ±10 (learning only)."
@@ -58,6 +58,6 @@ class EnvConfig(Settings):
 
     @property
     def num_workers(self) -> int:
-        """What `auto` has become by the time that the envs are made."""
+        """The number of workers; `auto` has been resolved by the time envs are made."""
         assert self.workers != "auto"
         return self.workers

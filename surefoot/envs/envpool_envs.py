@@ -105,7 +105,7 @@ def _check_settings(config: EnvConfig) -> None:
 
 
 class Pool(VectorEnv[Any, Any, Any]):
-    """An EnvPool as Gymnasium's vector envs are: true ends, lost lives in info, a time limit in its spec."""
+    """An EnvPool as a Gymnasium vector env: true ends, lost lives in info, a time limit in its spec."""
 
     def __init__(self, pool: Any, task: str) -> None:
         config = pool.config
@@ -169,7 +169,7 @@ def told_apart(terminated: Array, truncated: Array, info: dict[str, Any], limit:
 
 
 class PoolEnvs(VectorEnvs):
-    """N envs of one pool to train on. It cannot be brought back: a resumed run begins fresh episodes."""
+    """N envs of one pool to train on. Its state cannot be restored: a resumed run starts fresh episodes."""
 
     notes = (f"note: {FRESH}, so it is not exact",)
 
@@ -210,7 +210,7 @@ class PoolEnvs(VectorEnvs):
 
 
 class PoolEnv(gym.Env[Any, Any]):
-    """One env of a pool, as evaluations, videos and the doctor take it: a new pool of one for every seed."""
+    """One env for evaluations, videos and the doctor: a new pool of one env for every seed."""
 
     def __init__(self, config: EnvConfig, render_mode: str | None = None) -> None:
         self._config, self.render_mode = config, render_mode

@@ -1,4 +1,4 @@
-"""A copy of our process that a user's code made (`os.fork`) and let return. It must not go on as if it were the run."""
+"""Ends copies of our process that user code forked (`os.fork`) and let return: they must not continue the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Original:
-    """The process that this object was made in, whose copies are to be ended where they come back to us.
+    """Remembers the process it was created in, and ends forked copies that return to our code.
 
     `with Original(): …` around a user's code, or `end_copies` after it.
     """
@@ -28,9 +28,9 @@ class Original:
         self.pid, self._forks = os.getpid(), _forks
 
     def end_copies(self, error: BaseException | None = None) -> None:
-        """Nothing in the process itself; in a copy, the end: at once, and without touching anything of ours.
+        """Does nothing in the original process. Ends a copy at once, without running any of our cleanup.
 
-        `error`: what the copy came back with. A child that calls `sys.exit()` wants to end, and does with that code.
+        `error`: the exception that the copy raised. A child that calls `sys.exit()` ends with that code.
         """
         if self._forks != _forks:
             self._end(error)

@@ -1,4 +1,4 @@
-"""Gymnasium's envs: registered ids, `module:Id`, and `file.py:Factory` for envs of the user's own. No heavy import."""
+"""Gymnasium's envs: registered ids, `module:Id`, and `file.py:Factory` for the user's own envs. No heavy import."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE = re.compile(r"\.py:")  # of an id
 
 
 class Gymnasium(Backend):
-    """Ids without the name of another backend; it has none itself."""
+    """Ids without a prefix."""
 
     def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
         from surefoot.envs.make import from_factory, registered_env

@@ -1,4 +1,4 @@
-"""N environments that we build, stepped in one process, each episode with a seed of its own."""
+"""N environments that we build, stepped in one process, each episode with its own seed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds every reset from (run seed, env index, episode number), also those of somebody else's autoreset."""
+    """Seeds every reset from (run seed, env index, episode number), including those of a third-party autoreset."""
 
     def __init__(self, env: gym.Env[Any, Any], run_seed: int, env_index: int) -> None:
         super().__init__(env)

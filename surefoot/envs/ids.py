@@ -1,4 +1,4 @@
-"""Names that Gymnasium knows, read from its files: importing it would take longer than a person waits for a Tab."""
+"""Gymnasium's ids and wrappers, read from its files: importing it would be too slow for Tab completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Action masks: where an env's come from, and how they are read. Every adapter, the doctor and evaluation ask here."""
+"""Finds and reads the action masks of an env, for every adapter, the doctor and evaluation."""
 
 from __future__ import annotations
 
@@ -94,5 +94,5 @@ class MaskReader:
 
     @property
     def free(self) -> Array | None:
-        """The row of a final observation: nobody acts there, so its mask does not matter. None without masks."""
+        """The row of a final observation: no action is taken there, so its mask does not matter. None without masks."""
         return np.ones(self.size, np.bool_) if self.source else None

@@ -1,7 +1,7 @@
 """Classic control in C++: bit-equal to Gymnasium's envs, at a fraction of their time.
 
-`native_kind` says whether a config can be served so, `disagreement` whether it may be on this machine, with this NumPy
-and this Gymnasium; `NativeEnvs` then does what `GymEnvs` would, to the last bit.
+`native_kind` tells whether a config is supported, `disagreement` whether the results agree on this machine, with this
+NumPy and Gymnasium; `NativeEnvs` then does exactly what `GymEnvs` would, to the last bit.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def native_kind(config: EnvConfig, factory: Any = None) -> tuple[Kind | None, st
 
 
 class NativeEnvs:
-    """As `GymEnvs` of the same config, for one that `native_kind` accepts."""
+    """Like `GymEnvs`, for a config that `native_kind` accepts."""
 
     exact_seeds, batched_actions = True, True
     num_agents = 1
@@ -203,7 +203,7 @@ class NativeEnvs:
 
 
 class NativeEpisodes(NativeEnvs):
-    """Evaluation's episodes: number j has the seed (seed, "eval", j), whichever env plays it."""
+    """Episodes of an evaluation: episode j has the seed (seed, "eval", j), whichever env plays it."""
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
         super().__init__(config, num_envs, run_seed, library)

@@ -1,4 +1,4 @@
-"""Open episodes in a checkpoint: with its seed, the actions so far are an episode's whole state."""
+"""Open episodes in a checkpoint: the seed and the actions so far determine the state of an episode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One copy of a PettingZoo parallel env: how it is made, who is alive in it, and how it is replayed."""
+"""One copy of a PettingZoo parallel env: how it is made, which agents are alive, and how it is replayed."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ class Copy:
             for kind in ("observation_space", "action_space")
         )
         self.episode, self.steps = -1, 0
-        self.actions: list[list[Any]] = []  # of the open episode, for every agent: with its seed, its whole state
+        self.actions: list[list[Any]] = []  # all agents' actions in the open episode; with the seed, its whole state
         self.alive = [False] * len(self.agents)
-        self._gone: set[str] = set()  # who was there in this episode and is no more
-        self.incomplete = False  # somebody was not there when the episode began
+        self._gone: set[str] = set()  # agents that have left this episode
+        self.incomplete = False  # an agent was missing when the episode began
         self.observations: dict[str, Any] = {}
         self.rewards: dict[str, Any] = {}
         self.ends: dict[str, tuple[bool, bool]] = {}
@@ -238,7 +238,7 @@ class EvaluationCopy(Copy):
 
 @dataclass(frozen=True)
 class AgentOfCopy:
-    """A row, by name."""
+    """The name of a row in messages."""
 
     copy: Copy
     agent: str

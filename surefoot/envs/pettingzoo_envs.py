@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ParallelEnvs:
-    """The copies, stepped in this process; resets within the step, each with a seed of its own."""
+    """The copies, stepped in this process; resets happen within the step, each with its own seed."""
 
     exact_seeds, batched_actions = True, False
 
@@ -205,7 +205,7 @@ def agent_row(name: AgentOfCopy, obs: Any, infos: dict[str, Any], layout: Layout
 
 
 class PettingZoo(Backend):
-    """`pettingzoo:module` or `pettingzoo:file.py:factory`: a parallel env, of which every agent is a row."""
+    """`pettingzoo:module` or `pettingzoo:file.py:factory`: a parallel env in which every agent is a row."""
 
     name = "pettingzoo"
     no_workers = ONE_PROCESS

@@ -1,7 +1,7 @@
 """Whole episodes, played to their end: the one loop behind evaluation, selection, the target, videos and the doctor.
 
-What differs between them is handed in: the envs (Gymnasium's, native ones, those of several agents, the doctor's), what
-acts (a policy, chance, a list of actions), and, as whoever iterates, what looks on (returns, frames, findings).
+The caller supplies the envs (Gymnasium's, native, multi-agent or the doctor's) and the actor (a policy, random actions,
+a list of actions), and iterates over the turns to collect what it needs (returns, frames, findings).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Actor(Protocol[E_contra]):
 
 
 class Abandoned(Exception):
-    """Playing was to stop before all episodes had ended."""
+    """Playing was stopped before all episodes had ended."""
 
 
 class Played(NamedTuple):
@@ -42,7 +42,7 @@ class Played(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """One step of the envs, or a beginning of episodes, where `step` is None."""
+    """One step of the envs, or the start of episodes if `step` is None."""
 
     step: Step | None
     ended: Sequence[Played]
@@ -90,7 +90,7 @@ def finished(turns: Iterator[Turn]) -> Iterator[Played]:
 
 
 class _Book:
-    """Which episode each env plays, and what has come of it so far."""
+    """Which episode each env is playing, with its return and length so far."""
 
     def __init__(self, envs: EpisodeEnvs, episodes: Sequence[int], limit: int) -> None:
         self.envs, self.episodes, self.limit = envs, episodes, limit
@@ -153,7 +153,7 @@ class _Book:
 
 
 def spread(actions: Actions, rows: Array, size: int) -> Actions:
-    """The actions of some rows as those of all: the others', which nobody looks at, are zero or None."""
+    """Expands the actions of some rows to all rows; the others, which are ignored, are zero or None."""
     if len(rows) == size:
         return actions
     if isinstance(actions, np.ndarray):

@@ -21,8 +21,8 @@ CLIP = 10.0
 class RewardNormalizer:
     """r ↦ clip(r / √(Var(G) + 1e-8), ±10), G_t = γ·G_{t−1} + r_t running along each env's episode.
 
-    The mean is not subtracted: that would change which episodes are worth living. G starts anew at every episode
-    and does not move on invalid steps. One set of statistics serves all envs.
+    The mean is not subtracted: that would change whether long episodes are better than short ones. G restarts at every
+    episode and skips invalid steps. All envs share one set of statistics.
     """
 
     def __init__(self, num_envs: int, gamma: float) -> None:

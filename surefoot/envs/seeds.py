@@ -1,4 +1,4 @@
-"""Seeds that do not depend on order: each is a hash of what it is for."""
+"""Seeds that do not depend on order: each is a hash of its purpose."""
 
 from __future__ import annotations
 

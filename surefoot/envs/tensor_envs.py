@@ -39,11 +39,11 @@ def _values(obs: Any) -> Iterator[Any]:
 class TensorEnvs:
     """The three autoreset modes on the env's own device.
 
-    * SAME_STEP: the true last observations are in `info["final_obs"]`, a batch as observations are, meant where an
-      episode ended. It may be missing at steps that end none.
-    * DISABLED: after every step those that ended are reset, by `reset(options={"reset_mask": done})` with a tensor
-      that may be all False: asking whether any ended would be a wait for the device.
-    * NEXT_STEP: as for NumPy's vector envs; the step after an end is marked invalid.
+    * SAME_STEP: the true last observations are in `info["final_obs"]`, a batch like the observations, valid where an
+      episode ended. It may be missing if none ended.
+    * DISABLED: after every step, finished envs are reset by `reset(options={"reset_mask": done})` with a tensor that
+      may be all False: checking whether any ended would wait for the device.
+    * NEXT_STEP: as for NumPy vector envs; the step after an end is marked invalid.
     """
 
     exact_seeds, batched_actions = False, True
@@ -135,7 +135,7 @@ class TensorEnvs:
         )
 
     def _rows(self, obs: Any, info: dict[str, Any], ended: Tensor | None = None) -> Tensor:
-        """`[N, ...]` rows; where an episode `ended` nobody acts, and any action is legal."""
+        """`[N, ...]` rows; where an episode `ended` no action is taken, so any is legal."""
         layout = self.layout
         if layout.plain:
             return self._shaped(obs, layout.shape, "observations")

@@ -48,7 +48,7 @@ class VectorEnvs:
     * SAME_STEP: the true last observation is in `info["final_obs"]`.
     * DISABLED: the observation itself is the last one; we reset those envs at once.
     * NEXT_STEP: the observation itself is the last one; the following step is a reset that ignores its action and
-      returns reward 0. That step is no transition and is marked invalid; the next episode's first observation is its.
+      returns reward 0. That step is not a transition and is marked invalid; it holds the next first observation.
 
     A vector env draws its episodes from one seed, so a run on it cannot be resumed exactly.
     """

@@ -9,7 +9,7 @@ from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, setting
 from surefoot.user_code import is_from_python, names_code
 
-# Ours. `auto` is what runs of 0.1.0 wrote down for nature or small; it is kept for them.
+# Built-in encoders. Runs of version 0.1.0 recorded `auto` (nature or small), so it is still accepted.
 ENCODERS = ("by-size", "nature", "small", "tiny", "impala", "auto")
 
 
@@ -19,25 +19,23 @@ class PolicyConfig(Settings):
 
     hidden_sizes: tuple[int, ...] = setting((64, 64), "Widths of the hidden layers.", low=1)
     critic_hidden_sizes: tuple[int, ...] | None = setting(
-        None, "Widths of the critic's own hidden layers; none: those of hidden_sizes.", low=1
+        None, "Widths of the critic's hidden layers; none: the same as hidden_sizes.", low=1
     )
-    activation: Literal["tanh", "relu", "elu", "silu"] = setting("tanh", "Activation function between the layers.")
+    activation: Literal["tanh", "relu", "elu", "silu"] = setting("tanh", "Activation function.")
     shared_trunk: bool | None = setting(
-        None, "One trunk for actor and critic, each with its own last layer; none: only for images."
+        None, "Share one trunk between actor and critic, each with its own output layer; none: only for images."
     )
     encoder: str = setting(
         "by-size",
         "Network for images: nature, small, tiny or impala; by-size: nature from 36×36, tiny up to 16×16, else small. "
-        "Or your own for the whole observation: file.py:Class or module:Class.",
+        "Or your own encoder of the whole observation: file.py:Class or module:Class.",
         metavar="{by-size,nature,small,tiny,impala}|FILE.py:CLASS",
     )
-    embedding_size: int = setting(
-        32, "Numbers per value of a discrete observation that has more than 64 values.", low=1
-    )
-    memory: Literal["none", "gru", "lstm"] = setting("none", "Recurrent memory of the policy over an episode.")
+    embedding_size: int = setting(32, "Embedding size for discrete observations with more than 64 values.", low=1)
+    memory: Literal["none", "gru", "lstm"] = setting("none", "Recurrent memory of the policy.")
     memory_size: int = setting(64, "Width of the memory.", low=1)
     action_bounds: Literal["clip", "tanh", "beta"] = setting(
-        "clip", "Box actions: a Gaussian that is clipped or squashed into the bounds, or a Beta distribution."
+        "clip", "Box actions: a Gaussian, clipped or squashed (tanh) into the bounds, or a Beta distribution."
     )
     init: Literal["orthogonal", "torch"] = setting(
         "orthogonal",
@@ -45,12 +43,12 @@ class PolicyConfig(Settings):
     )
     std: Literal["parameter", "state", "gsde"] = setting(
         "parameter",
-        "Box actions: one learned log std per dimension; a head of the network (softplus); or state-dependent "
-        "exploration (gSDE), whose noise is a function of the state that is drawn anew every few steps.",
+        "Box actions: one learned log std per dimension; a network head (softplus); or state-dependent exploration "
+        "(gSDE), whose noise is a function of the state, redrawn every few steps.",
     )
-    sde_resample: int | None = setting(None, "gSDE: steps between draws of the noise; none: once per rollout.", low=1)
+    sde_resample: int | None = setting(None, "gSDE: steps between noise draws; none: once per rollout.", low=1)
     log_std_init: float = setting(
-        0.0, "Box actions: log of the initial standard deviation (gSDE: where the mean square of the features is 1)."
+        0.0, "Box actions: log of the initial standard deviation (gSDE: at features with a mean square of 1)."
     )
     tanh_mean: bool = setting(False, "Box actions: squash the mean into the bounds, centre + half·tanh(·).")
     normalize_observations: bool = setting(
@@ -84,19 +82,19 @@ class PolicyConfig(Settings):
         if not names_code(self.encoder) and not self.encoder_from_python:
             raise UsageError(
                 f"encoder={self.encoder!r} is not one of: {', '.join(ENCODERS)}"
-                f"{did_you_mean(self.encoder, ENCODERS)} (one of your own is file.py:Class or module:Class)"
+                f"{did_you_mean(self.encoder, ENCODERS)} (for your own encoder give file.py:Class or module:Class)"
             )
         if self.embedding_size != type(self).embedding_size:
-            raise UsageError("embedding_size has no effect with an encoder of your own; drop one of the two")
+            raise UsageError("embedding_size has no effect with your own encoder; drop one of the two")
 
     @property
     def chosen_encoder(self) -> bool:
-        """Whether somebody chose the network for images; else they are chosen by size."""
+        """Whether the user chose the network for images; otherwise it is chosen by image size."""
         return self.encoder not in ("by-size", "auto")
 
     @property
     def own_encoder(self) -> bool:
-        """The user's, not ours."""
+        """Whether the encoder is the user's own, not a built-in one."""
         return self.encoder not in ENCODERS
 
     @property

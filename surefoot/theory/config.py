@@ -1,4 +1,4 @@
-"""The knobs of `surefoot theory`. No NumPy import: the command line reads this file."""
+"""The settings of `surefoot theory`. No NumPy import: the command line reads this file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ class WorldConfig(Settings):
     """The MDP."""
 
     world: World = setting("cliff", "The MDP: the cliff, a gridworld, a chain, or one drawn at random.")
-    states: int = setting(
-        5, "Number of states; the side of a grid; the cells up to the edge of the cliff.", low=2, high=200
-    )
+    states: int = setting(5, "Number of states (grid: side length; cliff: cells up to the edge).", low=2, high=200)
     actions: int = setting(3, "Number of actions of a random MDP.", low=2, high=50)
     gamma: float = setting(0.8, "γ: discount.", low=0.0, high=0.999)
     seed: int = setting(0, "Random seed of the MDP and the policy.", low=0)
@@ -43,7 +41,7 @@ class SurrogateConfig(WorldConfig):
 class ClipConfig(Settings):
     """`surefoot theory clip`."""
 
-    clip_ratio: float = setting(0.2, "ε: beyond 1±ε a ratio earns nothing more.", above=0.0, high=0.99)
+    clip_ratio: float = setting(0.2, "ε: ratios beyond 1±ε gain nothing more.", above=0.0, high=0.99)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +50,11 @@ class StepSizeConfig(Settings):
 
     states: int = setting(8, "Cells up to the edge.", low=2, high=50)
     gamma: float = setting(0.95, "γ: discount.", low=0.0, high=0.999)
-    depth: float = setting(10.0, "The cost of the fall.", above=0.0)
+    depth: float = setting(10.0, "Cost of the fall.", above=0.0)
     learning_rates: tuple[float, ...] = setting((0.03, 0.1, 3.0), "α of plain gradient ascent.", above=0.0)
     max_kl: float = setting(0.01, "δ of TRPO.", above=0.0)
     clip_ratio: float = setting(0.2, "ε of PPO.", above=0.0, high=0.99)
-    updates: int = setting(100, "Updates of each method.", low=1, high=10_000)
+    updates: int = setting(100, "Updates per method.", low=1, high=10_000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +67,7 @@ class GaeConfig(Settings):
     """`surefoot theory gae`."""
 
     states: int = setting(6, "Number of states of the random MDP.", low=2, high=100)
-    actions: int = setting(3, "Number of its actions.", low=2, high=50)
+    actions: int = setting(3, "Number of actions of the random MDP.", low=2, high=50)
     gamma: float = setting(0.95, "γ: discount.", low=0.0, high=0.995)
     seed: int = setting(0, "Random seed of the MDP, the critic's errors and the samples.", low=0)
     critic_error: float = setting(1.0, "Standard deviation of V̂ − V over the states.", low=0.0)

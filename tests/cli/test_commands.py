@@ -55,11 +55,11 @@ def test_eval_repeats_the_runs_own_evaluation(capsys):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("eval", "no run given; name one: surefoot eval latest"),
-        ("video", "no run given; name one: surefoot video latest"),
-        ("resume", "no run given; name one: surefoot resume latest"),
-        ("explain", "no algorithm given; name one: surefoot explain ppo"),
-        ("list", "no kind given; name one: surefoot list runs (or algos, envs, presets)"),
+        ("eval", "no run given; for example: surefoot eval latest"),
+        ("video", "no run given; for example: surefoot video latest"),
+        ("resume", "no run given; for example: surefoot resume latest"),
+        ("explain", "no algorithm given; for example: surefoot explain ppo"),
+        ("list", "no kind given; for example: surefoot list runs (or algos, envs, presets)"),
     ],
 )
 def test_what_is_left_out_is_shown_by_example(command, message, capsys):
@@ -136,7 +136,7 @@ def test_flags_follow_the_algorithm(capsys):
             ["train", "CartPole-v1", "--lerning-rate", "1"],
             "unknown flag --lerning-rate; did you mean '--learning-rate'?",
         ),
-        (["train", "CartPole-v1", "--max-kl", "1"], "--max-kl is no setting of ppo; it belongs to npg, trpo"),
+        (["train", "CartPole-v1", "--max-kl", "1"], "--max-kl is not a setting of ppo; it belongs to npg, trpo"),
         (["train", "CartPole-v1", "--algo", "pppo"], "unknown algorithm 'pppo'; did you mean 'ppo'?"),
         (["train", "CartPole-v1", "--preset", "none", "--num-minibatches", "3"], "num_minibatches=3 does not divide"),
         (["train", "CartPole-v1", "--total-steps", "-5"], "total_steps=-5 is too small"),

@@ -163,7 +163,7 @@ def test_an_unknown_shell(capsys):
     assert main(["completion", "bsh"]) == 2
     assert "did you mean 'bash'" in capsys.readouterr().err
     assert main(["completion"]) == 2
-    assert "no shell given; name one: surefoot completion bash" in capsys.readouterr().err
+    assert "no shell given; for example: surefoot completion bash" in capsys.readouterr().err
 
 
 def test_asking_imports_nothing_heavy(somewhere):

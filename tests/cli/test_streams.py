@@ -93,7 +93,7 @@ def test_a_full_stdout_is_said_and_counts_where_the_output_is_what_was_asked_for
         trained = words[0] in ("train", "resume") and not {"--json", "--dry-run"} & set(words)
         child.ended(0 if trained else 1)
         assert "surefoot: standard output cannot be written: No space left on device" in child.err, words
-        assert ("everything is in the run directory" in child.err) == trained
+        assert ("everything is saved in the run directory" in child.err) == trained
         assert "Traceback" not in child.err
         assert "Exception ignored" not in child.err
     assert opened(Path("run")).directory.read_status()["state"] == "done"

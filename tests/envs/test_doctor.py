@@ -222,7 +222,7 @@ def test_a_reset_without_info(returned):
 
 def test_an_env_that_is_not_deterministic():
     report, warned = findings(Unseeded, "warning")
-    assert "not deterministic: two fresh envs with one seed and the same actions part at the reset" in warned
+    assert "not deterministic: two fresh envs with the same seed and actions differ at the reset" in warned
     assert "draw only from self.np_random" in warned
     assert "exact resume: no" in warned
     assert report.ok
@@ -261,10 +261,10 @@ def test_a_slow_env_keeps_to_the_time_budget(monkeypatch):
 
 def test_observations_outside_their_space():
     report, warned = findings(Outside, "warning")
-    assert "the observation leaves its space: number 1 was in [0, 9], declared is [-1, 4]" in warned
+    assert "the observation leaves its space: number 1 was in [0, 9], but [-1, 4] is declared" in warned
     assert report.ok
     report, errors = findings(OutsideDiscrete, "error")
-    assert "was in [0, 3], declared is [0, 2]" in errors  # a network has no input for it
+    assert "was in [0, 3], but [0, 2] is declared" in errors  # a network has no input for it
     assert not report.ok
 
 
@@ -295,7 +295,7 @@ def test_fast_envs_are_stepped_together_in_greater_numbers(monkeypatch, steps_pe
 @pytest.mark.parametrize(
     ("lengths", "words"),
     [
-        ([200] * 20, "all 20 episodes ended at step 200, as terminated and never as truncated"),
+        ([200] * 20, "all 20 episodes ended at step 200, terminated, never truncated"),
         ([200] * 15 + [40, 60, 80, 100, 120], "15 of 20 episodes ended at step 200"),
         ([200] * 5 + list(range(40, 190, 10)), ""),  # some of them, by chance
         ([5] * 20, ""),  # a hand of cards
@@ -342,7 +342,7 @@ def test_a_grid_of_symbols_that_is_declared_as_a_picture():
             return np.full((7, 7, 3), self.largest, np.uint8)
 
     words = (
-        "declared as an image of 0 to 255 and divided by 255, but held at most 10 -> declare its own bounds: Box(0, 10"
+        "declared as an image of 0 to 255 and divided by 255, but was at most 10 -> declare the true bounds: Box(0, 10"
     )
     assert words in findings(Grid, "warning")[1]
     Grid.largest = 200
@@ -398,7 +398,7 @@ def test_an_unsupported_space(tmp_path, capsys):
     assert run([f"{file}:Texts"]) == 1
     out = capsys.readouterr().out
     assert "✗ error: the observation space is not supported" in out
-    assert "1 error to mend first" in out
+    assert "1 error to fix first" in out
 
 
 def test_gymnasiums_warnings_are_findings_and_no_output(recwarn):

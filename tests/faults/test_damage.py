@@ -43,13 +43,13 @@ def assert_passed_over(run, whole, capsys, reason):
     assert main(["eval", str(run.path), "--episodes", "1", "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["checkpoint"] == "1440"
-    assert "passed over: " in captured.err
+    assert "skipped: " in captured.err
     assert reason in captured.err
     assert main(["resume", str(run.path)]) == 0
     said = capsys.readouterr().out
     assert "resuming" in said
     assert "at step 1,440" in said
-    assert "passed over: " in said
+    assert "skipped: " in said
     assert reason in said
     same(run, whole)
 
@@ -110,7 +110,7 @@ def assert_the_newest_serves(run, whole, capsys):
     agent, expected = surefoot.load(run), surefoot.load(whole)
     assert all((agent.policy.state_dict()[name] == x).all() for name, x in expected.policy.state_dict().items())
     surefoot.resume(run)
-    assert "LATEST" in (said := capsys.readouterr().out) or "passed over" in said
+    assert "LATEST" in (said := capsys.readouterr().out) or "skipped" in said
     assert (run.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
     assert run.result["eval"] == whole.result["eval"]
 

@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_numbers(capsys):
         (["bound", "--world", "grid", "--states", "2"], "a grid's side is 3 to 14"),
         (["bound", "--states", "1"], "states=1 is too small"),
         (["clip", "--epsilon", "0.1"], "here it is --clip-ratio"),
-        (["clip", "--gamma", "0.9"], "--gamma is no knob of clip; it belongs to bound"),
+        (["clip", "--gamma", "0.9"], "--gamma is not a setting of clip; it belongs to bound"),
         (["gae", "--seeed", "1"], "did you mean '--seed'"),
         (["clip", "--out", "a.txt"], "ends in .png, .svg or .pdf"),
         (["clip", "--out", "/proc/no/a.png"], "cannot be written"),

@@ -61,7 +61,7 @@ def test_the_written_config_gives_the_same_run(tmp_path):
     ("settings", "message"),
     [
         ({"lerning_rate": 1}, "unknown setting 'lerning_rate'.*did you mean 'learning_rate'"),
-        ({"max_kl": 1}, "'max_kl' .* is no setting of ppo; it belongs to npg, trpo"),
+        ({"max_kl": 1}, "'max_kl' .* is not a setting of ppo; it belongs to npg, trpo"),
         ({"num_minibatches": 3}, "num_minibatches=3 does not divide 1024 samples; try"),
         ({"total_steps": -1}, "total_steps=-1 is too small"),
         ({"total_steps": 100}, "less than one rollout of 1024"),
@@ -243,11 +243,11 @@ def test_a_memory_goes_with_every_tuned_preset(env, algo):
 
 
 def test_minibatches_that_somebody_typed_are_not_changed_for_a_memory(tmp_path):
-    with pytest.raises(UsageError, match=r"num_envs=8 is no multiple of num_minibatches=16; change one"):
+    with pytest.raises(UsageError, match=r"num_envs=8 is not a multiple of num_minibatches=16; change one"):
         resolve("CartPole-v1", preset="none", overrides={"memory": "gru", "num_envs": 8, "num_minibatches": 16})
     file = tmp_path / "mine.toml"
     file.write_text('memory = "lstm"\nnum_envs = 8\nnum_minibatches = 16\n')
-    with pytest.raises(UsageError, match="no multiple of num_minibatches=16"):
+    with pytest.raises(UsageError, match="not a multiple of num_minibatches=16"):
         resolve("CartPole-v1", preset="none", config_file=file)
     file.write_text("num_envs = 8\nnum_minibatches = 16\n")
     config = resolve("CartPole-v1", preset="none", config_file=file, overrides={"memory": "gru"})

@@ -127,7 +127,7 @@ def test_a_class_from_python_is_not_written_down_and_that_is_said(tmp_path):
         lambda: evaluate_run(run, trust=True),
         lambda: surefoot.train("CartPole-v1", encoder="<Tiny>", **QUIET),
     ):
-        with pytest.raises(UsageError, match=r"<Tiny> was handed over in Python.*surefoot\.load\(run, encoder="):
+        with pytest.raises(UsageError, match=r"<Tiny> was passed in Python.*surefoot\.load\(run, encoder="):
             attempt()
 
 
@@ -240,7 +240,7 @@ def test_a_wrong_one_is_told_what_is_wrong(encoder, message, file):
 
 
 def test_a_setting_that_it_makes_inert_is_refused():
-    with pytest.raises(UsageError, match="embedding_size has no effect with an encoder of your own"):
+    with pytest.raises(UsageError, match="embedding_size has no effect with your own encoder"):
         PolicyConfig(encoder="mine.py:Tiny", embedding_size=8)
 
 

@@ -93,7 +93,7 @@ def test_the_greeting_says_that_kernels_are_missing(monkeypatch, capsys):
         assert main(["train", "CartPole-v1", *WORDS, "--engine", "torch"]) == 0
         assert "doctor" not in capsys.readouterr().out
         assert main(["doctor"]) == 0
-        assert "PyTorch serves alone" in capsys.readouterr().out
+        assert "PyTorch does everything" in capsys.readouterr().out
     finally:
         library.load.cache_clear()
 
@@ -107,7 +107,7 @@ def test_doctor_without_an_env_reports_the_installation(capsys):
     assert found["threads"] >= 1
     assert "everything is in order" in captured.err
     assert main(["doctor", "--episodes", "5"]) == 2
-    assert "--episodes is about an environment; name one" in capsys.readouterr().err
+    assert "--episodes applies to an environment; give one" in capsys.readouterr().err
 
 
 def test_a_forced_variant_that_is_none_ends_every_command_that_needs_it():

@@ -354,7 +354,7 @@ def test_an_eval_env_of_other_spaces_is_refused_before_training():
 def test_env_kwargs_that_toml_cannot_hold_are_written_all_the_same():
     run = short_run(total_steps=512, env_kwargs={"render_mode": None})
     assert json.loads(run.config["env_kwargs"]) == {"render_mode": None}
-    with pytest.raises(UsageError, match="cannot be written down"):
+    with pytest.raises(UsageError, match="cannot be saved"):
         to_toml(resolve("CartPole-v1", overrides={"env_kwargs": {"render_mode": object()}}))
 
 

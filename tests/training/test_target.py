@@ -190,7 +190,7 @@ def test_a_try_that_was_luckier_than_the_final_evaluation_is_said_to_be(monkeypa
     assert (result["stopped"], result["target_reached"]) == ("target_return", False)
     assert result["target_try"] == {"step": result["total_steps"], "mean_return": 61.0, "episodes": 12}
     assert result["eval"]["mean_return"] == 40.0
-    said = "target return 60: reached in a try (61.0 over 12 episodes), NOT in the final evaluation on fresh ones\n"
+    said = "target return 60: reached when tested (61.0 over 12 episodes), NOT in the final evaluation on new ones\n"
     assert said in out.err
 
 
@@ -340,7 +340,7 @@ def test_the_state_of_an_earlier_version_is_read():
 
 
 def test_wrong_settings_are_refused():
-    with pytest.raises(UsageError, match="target_return is reached in an evaluation, but eval_episodes=0"):
+    with pytest.raises(UsageError, match="target_return is tested in an evaluation, but eval_episodes=0"):
         surefoot.train("CartPole-v1", **{**PPO, "eval_episodes": 0}, target_return=100)
     envs = SyncVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(4)])
     with pytest.raises(UsageError, match="target_return needs an env of its own"):

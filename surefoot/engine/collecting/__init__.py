@@ -1,1 +1,1 @@
-"""Rollouts: one loop, with what stores them and how envs are stepped as its parts."""
+"""Rollout collection: one loop, with interchangeable storage and stepping."""

@@ -1,4 +1,4 @@
-"""The rollout loop: begin, step, finish; what is stored where and who steps are its parts."""
+"""The rollout loop: begin, step, finish, with interchangeable storage and stepping."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class Collector:
     """Fills one preallocated rollout per call.
 
-    Two ways to cut time: fixed length (`rollout_length` steps, episodes run on into the next rollout), or whole
-    episodes (`episodes_per_env` of them from every env, which then stands idle: a fixed budget of steps would keep
-    short episodes and drop long ones).
+    A rollout has either a fixed length (`rollout_length` steps; episodes continue in the next rollout), or whole
+    episodes (`episodes_per_env` from every env, which is then idle: a fixed budget of steps would keep short episodes
+    and drop long ones).
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""A rollout on the device, for envs that speak in tensors: nothing is read on the host before it is complete.
+"""A rollout on the device, for envs that return tensors: nothing is read on the host before it is complete.
 
-A simulator on a GPU and the policy beside it then run ahead of Python; waiting for the device at every step would cost
-more than the step. Episode statistics, faults and the truncations whose final observations are needed are looked for
-afterwards, once per rollout.
+A simulator and the policy on a GPU thus run without waiting for Python; waiting for the device at every step would cost
+more than the step. Episode statistics, faults, and truncations with their final observations are collected afterwards,
+once per rollout.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOK_EVERY = 32  # steps after which whole-episode collection asks whether all e
 
 
 class DeviceStorage:
-    """As `HostStorage`, on the policy's device."""
+    """Like `HostStorage`, on the policy's device."""
 
     def __init__(
         self,

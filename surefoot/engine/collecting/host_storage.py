@@ -1,4 +1,4 @@
-"""A rollout in the memory of the host: for envs that speak NumPy."""
+"""A rollout in host memory, for envs that return NumPy arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class HostStorage:
-    """`[T, N]` of everything, filled in place; what is learned from goes to `device` as a whole."""
+    """All data as `[T, N]`, filled in place; the data for learning is copied to `device` as a whole."""
 
     def __init__(
         self, policy: ActorCritic, envs: Envs, shape: tuple[int, int], device: torch.device, tracker: EpisodeTracker

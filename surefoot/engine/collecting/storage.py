@@ -1,4 +1,4 @@
-"""What holds the rollout that is being collected."""
+"""The interface of rollout storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Storage(Protocol):
-    """T steps of N envs, allocated once. Steps and observations come as the envs give them: NumPy or tensors."""
+    """T steps of N envs, allocated once. Steps and observations are what the envs return, NumPy or tensors."""
 
     obs: Tensor  # [T+1, N, ...] raw
     action: Tensor  # [T, N, ...]
@@ -70,11 +70,11 @@ class Storage(Protocol):
         ...
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
-        """On the policy's device, values still to be filled in. `memory`: before the first step."""
+        """The rollout on the policy's device, without values yet. `memory`: the memory before the first step."""
         ...
 
     def require_sound(self, used: int, rollout: Rollout) -> None:
-        """Look for faults of the envs that nobody has looked for at every step."""
+        """Check for faults of the envs that were not checked at every step."""
         ...
 
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Which policies the compiled kernels can serve, and how the kernels see them."""
+"""Which policies the compiled kernels support, and their description for the kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engines with compiled kernels: all of a policy, or as much of it as they know."""
+"""The engines with compiled kernels: for a whole policy, or for the parts that they support."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class NativeEngine(Engine):
 
 
 class HybridEngine(TorchEngine):
-    """PyTorch, with a policy's MLPs and memory compiled: for heads and encoders that the kernels do not know."""
+    """PyTorch with compiled MLPs and memory, for heads and encoders that the kernels do not support."""
 
     name = "hybrid"
     may_use_kernels = True

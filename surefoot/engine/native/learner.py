@@ -1,4 +1,4 @@
-"""The learner whose gradient steps are compiled. What it learns is what `Learner` learns, to rounding."""
+"""The learner with compiled gradient steps. Its results equal those of `Learner`, up to rounding."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def known(loss: LossFunction) -> TypeGuard[Loss]:
 
 
 class NativeLearner(Learner):
-    """A `Learner` on `kernels.network`. What is overridden here has its oracle in the base class."""
+    """A `Learner` on `kernels.network`. The methods of the base class are the reference for those overridden here."""
 
     net: Network
     operations = CompiledOperations()

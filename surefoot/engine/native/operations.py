@@ -1,4 +1,4 @@
-"""What is computed over a rollout, in C++."""
+"""Operations over a rollout, in C++."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CompiledOperations(Operations):
-    """The same as the readable ones, to rounding."""
+    """Equal to the readable versions, up to rounding."""
 
     def reverse_scan(self, x: Tensor, decay: Tensor) -> Tensor:
         return scan.reverse_scan(x, decay)

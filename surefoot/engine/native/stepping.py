@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NativeStepping:
-    """Policy and envs are stepped together in compiled code. The oracle is `collecting.stepping.step_all`."""
+    """Steps policy and envs together in compiled code. The reference is `collecting.stepping.step_all`."""
 
     def __init__(self) -> None:
         self._rollout: NativeRollout | None = None

@@ -1,4 +1,4 @@
-"""How many threads the compiled kernels are given: as many as pay, by measuring. No result depends on the number."""
+"""Chooses the number of threads for the compiled kernels by measuring. Results do not depend on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surefoot.kernels.specs import loss_spec, optimizer_spec
 if TYPE_CHECKING:
     from surefoot.kernels.description import Description
 
-GAIN = 1.15  # by which more threads must be faster: two that wait for each other are in everybody's way
+GAIN = 1.15  # required speed-up for more threads: threads that wait for each other slow other programs down
 ROUNDS, STEPS = 5, 6
 STRETCH = 128  # steps of a rollout that a memory learns from, about
 

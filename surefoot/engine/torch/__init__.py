@@ -1,1 +1,1 @@
-"""The engine that everything else is held against: readable PyTorch."""
+"""The reference engine: readable PyTorch."""

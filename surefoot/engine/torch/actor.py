@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TorchActor:
-    """An `Actor`, on whatever device the policy is. PyTorch rounds a row differently in another batch."""
+    """An `Actor` on the policy's device. PyTorch may round a row differently in another batch."""
 
     independent_rows = False
     fills_log_prob = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TorchEngine(Engine):
-    """Readable PyTorch: what every other engine is held against."""
+    """Readable PyTorch: the reference for every other engine."""
 
     name = acts_with = "torch"
 

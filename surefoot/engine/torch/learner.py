@@ -1,4 +1,4 @@
-"""Gradient steps: one, epochs of minibatches, a critic's fit; all of an update or nothing of it."""
+"""Gradient steps: single steps, epochs of minibatches, fitting a critic. An update happens completely or not at all."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class ValueFit(Protocol):
 
 
 class Learner:
-    """A policy, its optimizer, and what changes with them. `train_actor=False`: the optimizer has the critic only.
+    """A policy, its optimizer and their state. `train_actor=False`: the optimizer trains only the critic.
 
-    Algorithms use `epochs`, `fit_value` and `natural_step`, or write passes of their own from `minibatches` and `step`.
+    Algorithms use `epochs`, `fit_value` and `natural_step`, or build their own passes from `minibatches` and `step`.
     """
 
     operations: Operations = OPERATIONS

@@ -1,7 +1,7 @@
-"""PyTorch's modes as our own code needs them, whatever an env, a callback or the user's program has left them at.
+"""Sets PyTorch's modes for our own code, whatever an env, a callback or the user's program has set.
 
-A simulator may switch gradients off for good, enter inference mode, or set the number of threads. For its own steps
-that stays so: what was before comes back when ours are done.
+A simulator may disable gradients permanently, enter inference mode, or set the number of threads. Its settings are
+restored when our code is done, so they still apply to its own steps.
 """
 
 from __future__ import annotations

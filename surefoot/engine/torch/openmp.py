@@ -1,7 +1,7 @@
 """PyTorch's OpenMP threads after a fork.
 
 GNU's runtime keeps its threads for the next parallel region. A forked child has only the thread that forked and would
-wait for the others forever. So they are let go before a fork; parent and child start new ones when they need them.
+wait for the others forever. So we release them before a fork; parent and child start new ones when they need them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _pause() -> Callable[[int], int] | None:
 
 
 def _runtime() -> ctypes.PyDLL:
-    """Finds symbols of whatever PyTorch was linked with. Its calls keep the GIL, so nobody else forks meanwhile."""
+    """Finds symbols of the runtime that PyTorch is linked with. Calls hold the GIL, so no other thread can fork."""
     assert torch._C.__file__ is not None
     return ctypes.PyDLL(torch._C.__file__)
 

@@ -1,4 +1,4 @@
-"""Adam and RMSprop on slices of one flat vector: a handful of operations per step, and a state that is two tensors."""
+"""Adam and RMSprop on slices of one flat vector: a few operations per step, and a state of two tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Float32 that is float32, on a GPU as well."""
+"""Full float32 precision, on a GPU as well."""
 
 from __future__ import annotations
 

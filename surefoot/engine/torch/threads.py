@@ -1,4 +1,4 @@
-"""How many threads PyTorch is given: as many as pay, by measuring. Its sums depend on the number, so a run keeps it."""
+"""Chooses PyTorch's number of threads by measuring. Its sums depend on the number, so a run keeps it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ROUNDS, SECONDS = 3, 0.03  # of each measurement, at least
 MOST_SAMPLES = 1024  # what is true for these is true for more
 
 
-_here = threading.local()  # each of our threads has a number of its own, as PyTorch counts them
+_here = threading.local()  # PyTorch keeps a separate number for each of our threads
 
 
 def _remember() -> Callable[[], None]:
-    # A new thread begins with the number that was set last anywhere: perhaps by one of ours that is not done yet.
+    # A new thread starts with the number that was set last anywhere, perhaps by another of our threads.
     return partial(torch.set_num_threads, torch.get_num_threads())
 
 
@@ -74,7 +74,7 @@ def fastest_torch(policy: ActorCritic, samples: int, most: int | None = None) ->
 
 @contextmanager
 def _untouched(policy: ActorCritic) -> Iterator[None]:
-    """What somebody's own encoder counts or draws while it is measured does not count."""
+    """Restore buffers and RNG state changed while timing a user's encoder."""
     buffers = [(buffer, buffer.clone()) for buffer in policy.buffers()]
     with no_global_draws():
         yield

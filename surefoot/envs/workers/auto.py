@@ -1,7 +1,7 @@
-"""`--workers auto`: the envs in one process or in several, whichever steps them faster here; measured, not guessed.
+"""`--workers auto`: measures whether one process or several step the envs faster on this machine.
 
-The envs that are measured live in worker processes of their own, those "in one process" too: nothing that they do or
-break (global generators, a module's state, a segmentation fault) reaches the run.
+The measured envs live in separate worker processes, even those "in one process", so that nothing they do or break
+(global generators, a module's state, a segmentation fault) affects the run.
 """
 
 from __future__ import annotations

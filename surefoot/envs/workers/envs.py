@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class WorkerEnvs:
-    """As `GymEnvs`, in `workers` processes.
+    """Like `GymEnvs`, in `workers` processes.
 
-    `timeout`: seconds that a step, a reset or a start may go without progress. `restarts`: how many dead or hung
-    workers are replaced, all in all; their open episodes are cut: truncated at the last observation that was seen, by
-    a step that is no transition (`valid` False), for nobody knows what the action did. `notice` is told of each.
+    `timeout`: seconds that a step, a reset or a start may take without progress. `restarts`: total number of dead or
+    hung workers to replace. Their open episodes are cut: truncated at the last observation seen, by a step that is not
+    a transition (`valid` False), because the effect of the action is unknown. `notice` is called for each.
     """
 
     exact_seeds, batched_actions = True, False

@@ -1,4 +1,4 @@
-"""The shared memory: counts of every env first, then, once the spaces are known, observations, rewards and actions."""
+"""The shared memory: the counts of every env, followed by observations, rewards and actions once spaces are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a parent and its workers say to each other: a byte and, where there is more to say, JSON."""
+"""Messages between a parent and its workers: one byte, followed by JSON if there is more to say."""
 
 from __future__ import annotations
 

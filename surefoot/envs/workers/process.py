@@ -20,13 +20,13 @@ from surefoot.errors import EnvError
 if TYPE_CHECKING:
     from surefoot.types import Array
 
-# The worker must find the same packages before it can import anything of ours.
+# The worker must find the same packages before it can import surefoot.
 BOOT = "import sys; a = sys.argv[1:6]; sys.path[:] = sys.argv[6:]; del sys.argv[1:]; "
 BOOT += "from surefoot.envs.workers.serve import serve; serve(*map(int, a))"
 
 
 class Lost(Exception):
-    """A worker is dead or does not answer. `.trace`: where it was, as far as it could still say."""
+    """A worker is dead or does not answer. `.trace`: its last known stack trace, if any."""
 
     def __init__(self, reason: str, trace: str = "") -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ def how_it_ended(code: int) -> str:
 
 
 class Worker:
-    """One process, its socket, and the deadline of its replies: `timeout` seconds without any progress."""
+    """One process, its socket, and the deadline for replies: `timeout` seconds without any progress."""
 
     def __init__(self, number: int, envs: range, timeout: float, counts: Array, memory: int) -> None:
         self.number, self.envs, self.timeout, self.memory = number, envs, timeout, memory
@@ -78,7 +78,7 @@ class Worker:
     def send(self, message: bytes, timeout: float | None = None) -> None:
         if self.process is None:
             raise self.lost
-        while self.awaited:  # somebody was interrupted before it took a reply
+        while self.awaited:  # an interrupt left a reply unread
             self.receive()
         self.patience = self.timeout if timeout is None else timeout
         self.progress, self.deadline = self.counts.tobytes(), time.monotonic() + self.patience

@@ -1,4 +1,4 @@
-"""A worker's own life: the slice of envs that it steps, and the requests that it answers."""
+"""The worker's main loop: the slice of envs that it steps, and the requests that it answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 
 
 class CountedEpisodes(SeededEpisodes):
-    """Writes down what it is about to do where the parent can read it when that turns out to be the last thing."""
+    """Records episode, step and phase before each call, so that the parent can tell what a crashed worker was doing."""
 
     def __init__(self, env: gym.Env[Any, Any], run_seed: int, env_index: int, counts: memoryview) -> None:
         super().__init__(env, run_seed, env_index)
@@ -213,7 +213,7 @@ def _receive(sock: socket.socket, size: int) -> bytes:
 
 
 def _as_message(error: BaseException) -> dict[str, Any]:
-    """The error, and the traceback of what the env did wrong (or of ours, where it did nothing)."""
+    """The error, and the traceback in the env's code (or in ours, if the env is not to blame)."""
     cause = error.__cause__ or (None if isinstance(error, SurefootError) else error)
     kind = type(error).__name__ if isinstance(error, SurefootError) else ""
     text = str(error) if kind else f"an env worker raised {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The workers of a run together: started alike, asked at once, replaced where they are lost, and ended."""
+"""All workers of a run: starts them, sends them requests together, replaces lost ones, and stops them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MOST_NAMED = 16  # envs that an error lists
 
 
 class Supervisor:
-    """`count` workers with a slice of the envs each, which they have made. `described`: what those are like.
+    """`count` workers, each with a slice of the envs. `described`: their description of those envs.
 
-    `timeout`: seconds that a step, a reset or a start may go without progress. `restarts`: how many dead or hung
-    workers are replaced, all in all; `notice` is told of each.
+    `timeout`: seconds that a step, a reset or a start may take without progress. `restarts`: total number of dead or
+    hung workers to replace; `notice` is called for each.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Supervisor:
         self.memory = os.memfd_create("surefoot-envs")
         self._fields: list[Field] = [counts_field(num_envs)]
         self._error: EnvError | None = None
-        # Also when nobody closes them: at the latest when the program ends.
+        # If close() is never called, stop them when the program ends.
         self.kill = weakref.finalize(self, _end_all, self.workers, self.memory, os.getpid())
         try:
             self.counts = map_fields(self.memory, self._fields, create=True)["counts"]

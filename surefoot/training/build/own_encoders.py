@@ -32,7 +32,7 @@ def load_encoder(config: PolicyConfig) -> EncoderClass | None:
         return None
     if config.encoder_from_python:
         raise UsageError(
-            f"the encoder {config.encoder} was handed over in Python, which is not written down. The policy can be "
+            f"the encoder {config.encoder} was passed in Python and is not recorded. The policy can be "
             "loaded there: surefoot.load(run, encoder=...). To be resumed, or evaluated from its directory, a run "
             "needs an encoder by name: file.py:Class or module:Class"
         )

@@ -16,7 +16,7 @@ Settings = Mapping[str, Any]
 
 
 class Here(NamedTuple):
-    """Our setting, the value that a switch elsewhere stands for, and what differs."""
+    """Our setting, the value that corresponds to the other library's switch, and any difference."""
 
     setting: str
     value: str | int | None = None
@@ -127,10 +127,10 @@ def explain(
     *,
     as_flag: bool,
 ) -> str | None:
-    """What another library's name is called here, in words; None where it is nothing that we know.
+    """Explains another library's setting in our terms; None if we do not know it.
 
     `own`: the names of the algorithm's settings; `owners` finds the algorithms that have one. `settings`: those of the
-    run, as far as they are known; with them and a number in `value` the one to use here is worked out.
+    run, as far as known; with them and a number in `value`, the number to use here is computed.
     """
     compute = COMPUTED.get(name)
     here = compute(algo, own, _number(name, value), settings) if compute else ELSEWHERE.get(name)
@@ -138,7 +138,7 @@ def explain(
         return None
     shown = f"--{here.setting.replace('_', '-')}" if as_flag else here.setting
     if here.setting not in own:
-        return f"here it is {shown}, which is no setting of {algo}; it belongs to {', '.join(owners(here.setting))}"
+        return f"here it is {shown}, which is not a setting of {algo}; it belongs to {', '.join(owners(here.setting))}"
     if here.value is not None and str(value).lower() not in OFF:
         shown += f" {here.value}" if as_flag else f"={here.value!r}"
     return f"here it is {shown}" + (f" ({here.note})" if here.note else "")

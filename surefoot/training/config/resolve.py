@@ -1,4 +1,4 @@
-"""From names and values to the settings of one run, each with its origin. Imports no torch.
+"""Resolves names and values into the settings of one run, each with its origin. Imports no torch.
 
 Precedence: defaults < preset < config file < flags (or keywords).
 """
@@ -54,7 +54,7 @@ class RunConfig(Settings):
     total_steps: int = setting(1_000_000, "Environment steps to train for; never exceeded.", low=1)
     seed: int | None = setting(None, "Random seed; drawn and printed if not given.", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto", "Where to train; auto: on a GPU only if the networks are large enough to gain from it."
+        "auto", "Device to train on; auto: a GPU only if the networks are large enough to benefit."
     )
     engine: str = setting(
         AUTO,
@@ -64,8 +64,8 @@ class RunConfig(Settings):
     )
     threads: int | Literal["auto"] = setting(
         "auto",
-        "Threads of the learner; auto: the fastest number, measured. PyTorch's rounding depends on it, so its runs "
-        "record it in their config.toml.",
+        "Threads of the learner; auto: measure and use the fastest number. PyTorch's rounding depends on it, so its "
+        "runs record it in config.toml.",
         low=1,
         high=1024,
     )
@@ -75,7 +75,7 @@ class RunConfig(Settings):
     )
     tags: tuple[str, ...] = setting((), "Tags for `list runs --tag`, such as baseline,paper.", metavar="TAG")
     checkpoint_every: int | None = setting(
-        None, "Steps between checkpoints, besides the one at the end; none: one a minute.", low=1
+        None, "Steps between checkpoints, in addition to the final one; none: one per minute.", low=1
     )
     keep_checkpoints: int | Literal["all"] = setting(
         3, "How many of the newest checkpoints to keep, besides the best.", low=1
@@ -87,13 +87,13 @@ class RunConfig(Settings):
         None, "Start from the policy (and normaliser) of this run or checkpoint.", metavar="RUN"
     )
     log_info: tuple[str, ...] = setting(
-        (), "Names of numbers to log from the env's info at the end of episodes (is_success).", metavar="NAME"
+        (), "Numbers to log from the env's info at the end of episodes, by name (is_success).", metavar="NAME"
     )
     callbacks: tuple[str, ...] = setting(
         (), "Your own callbacks: file.py:Class or module:Class.", metavar="FILE.py:CLASS"
     )
     trackers: tuple[str, ...] = setting(
-        (), "Send the metrics to these services as well; their failures cannot harm the run.", metavar="{wandb,mlflow}"
+        (), "Also send metrics to these services; their failures do not affect the run.", metavar="{wandb,mlflow}"
     )
     eval_every: int | None = setting(
         None, "Steps between evaluations during training, which choose the best checkpoint; none: disabled.", low=1
@@ -102,7 +102,7 @@ class RunConfig(Settings):
         None, "Stop after this many evaluations in a row without a better one than before; none: disabled.", low=1
     )
     selection_episodes: int = setting(
-        20, "Episodes per evaluation during training; their seeds are not those of the final one.", low=1
+        20, "Episodes per evaluation during training, with other seeds than the final one.", low=1
     )
     eval_episodes: int = setting(100, "Episodes of the final greedy evaluation; 0: disabled.", low=0)
     target_return: float | None = setting(
@@ -123,9 +123,9 @@ class RunConfig(Settings):
         if self.name is not None and not self.name.strip():
             raise UsageError("name is empty; give the run a name, or drop it")
         if self.eval_env_kwargs and self.eval_env is None:
-            raise UsageError("eval_env_kwargs has no effect without eval_env; name the env to evaluate in")
+            raise UsageError("eval_env_kwargs has no effect without eval_env; set the env to evaluate in")
         if self.target_return is not None and not self.eval_episodes:
-            raise UsageError("target_return is reached in an evaluation, but eval_episodes=0; give it some (100)")
+            raise UsageError("target_return is tested in an evaluation, but eval_episodes=0; set eval_episodes (100)")
 
     @property
     def log_interval(self) -> int:
@@ -158,7 +158,7 @@ class Outline:
         return self.run.engine
 
     def flat(self) -> dict[str, Any]:
-        """All settings under their own names, as in `config.toml`."""
+        """All settings by name, as in `config.toml`."""
         values = {name: value for group in self.groups for name, value in group.as_dict().items()}
         return {name: str(value) if isinstance(value, Schedule) else value for name, value in values.items()}
 
@@ -319,20 +319,20 @@ def _fitting(
 
 
 def policy_settings(source: str) -> tuple[Path, dict[str, Any]]:
-    """(the checkpoint, how its policy was built) of a run, or of a checkpoint."""
+    """The checkpoint of a run (or the checkpoint itself) and the settings its policy was built with."""
     folder, _ = locate_checkpoint(source)
     _, files = read_verified(folder)
     try:
         settings: dict[str, Any] = json.loads(files["policy.json"])["policy"]
         known = {option.name for option in options(PolicyConfig)}
-        return folder, {n: value for n, value in settings.items() if n in known}  # and nothing else of a stranger's
+        return folder, {n: value for n, value in settings.items() if n in known}  # ignore the rest: it is untrusted
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{folder / 'policy.json'} describes no policy: {error!r}") from None
+        raise CheckpointError(f"{folder / 'policy.json'} does not describe a policy: {error!r}") from None
 
 
 def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
-    """(a checkpoint that verifies, what was passed over) of a run by name, or the one at a path."""
-    if os.path.exists(Path(source) / MANIFEST):  # False for what no file can be called
+    """A checkpoint that verifies, of a run by name or at a path, and the reasons why newer ones were skipped."""
+    if os.path.exists(Path(source) / MANIFEST):  # False if no file can have this name
         return Path(source), []
     return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
 
@@ -394,12 +394,12 @@ def _unknown_setting(
 ) -> str:
     given = {key: item for _, layer in layers for key, item in layer.items() if key in known}
     settings = {key: option.default for key, option in known.items()}
-    with suppress(UsageError):  # a wrong value is a message of its own, later
+    with suppress(UsageError):  # an invalid value is reported separately, later
         settings |= {key: coerce(key, item, known[key].type) for key, item in given.items()}
     elsewhere = explain(name, algo, known, algorithms_with, value, settings, as_flag=False)
     if elsewhere:
         return f"unknown setting '{name}' ({origin}); {elsewhere}"
     others = algorithms_with(name)
     if others:
-        return f"'{name}' ({origin}) is no setting of {algo}; it belongs to {', '.join(others)}"
+        return f"'{name}' ({origin}) is not a setting of {algo}; it belongs to {', '.join(others)}"
     return f"unknown setting '{name}' ({origin}){did_you_mean(name, known)} (`surefoot explain {algo}` lists all)"

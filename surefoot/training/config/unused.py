@@ -1,4 +1,4 @@
-"""Settings that somebody typed and that would change nothing, given the others. Imports no torch."""
+"""Rejects settings that have no effect, given the others. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def check_inert(config: TrainConfig, algorithm: Algorithm) -> None:
-    """Refuse flags and keywords without effect. Files are left in peace: a run's own names every setting."""
+    """Reject flags and keywords without effect. Files are not checked: a run's config.toml lists every setting."""
     for name, why in _without_effect(config, algorithm):
         if config.origins.get(name) == "given" and config.flat()[name] is not None:
             raise UsageError(f"{name} has no effect {why}")
 
 
 def check_timeout(config: TrainConfig) -> None:
-    """Refuse a time limit that a file or a preset sets for envs without workers: nothing could stop one that hangs.
+    """Reject a time limit from a file or a preset for envs without workers: a hanging env could not be stopped.
 
-    Only a fresh run is asked: `--workers auto` may have left an older one without workers.
+    Only new runs are checked: `--workers auto` may have left an older one without workers.
     """
     if config.env.workers == 0 and config.origins.get("workers") != "given":
         usual, found = type(config.env).env_timeout, config.env.env_timeout
@@ -58,10 +58,10 @@ def _without_effect(config: TrainConfig, algorithm: Algorithm) -> Iterator[tuple
 
 
 def check_ready(config: TrainConfig, algorithm: Algorithm) -> None:
-    """The same for a ready-made vector env, which is stepped as it is; what evaluates may be another env."""
+    """Checks settings for a ready-made vector env, which is used unchanged; evaluation may use another env."""
     if config.run.eval_env is not None:
         return
-    # Whole episodes need to know the longest, which a vector env may not say of itself.
+    # Whole episodes need the maximum length, which a vector env may not report.
     names = ("frame_stack", "max_episode_steps") if algorithm.episodes_per_env is None else ("frame_stack",)
     for name in names:
         if config.origins.get(name) == "given" and config.flat()[name] not in (None, 1):

@@ -197,7 +197,7 @@ def resume_directory(
     """Go on from the latest checkpoint that verifies (`strict`: from no other than the latest)."""
     if read_json(directory.manifest).get("env_from_python"):
         raise UsageError(
-            f"{directory.path} was trained on an env that was made in Python, which is not written down; "
+            f"{directory.path} was trained on an env made in Python, which is not recorded; "
             "only runs on an env by id or by file can be resumed"
         )
     directory.refuse_links()
@@ -300,7 +300,7 @@ def _restore(trainer: Trainer, directory: RunDirectory, strict: bool) -> tuple[R
         folder, passed_over = find_checkpoint(directory.checkpoints, strict=strict)
         restored = restore(trainer, folder)
         notes = [f"resuming {directory.path} at step {trainer.step:,}"]
-        return restored, notes + [f"passed over: {reason}" for reason in passed_over]
+        return restored, notes + [f"skipped: {reason}" for reason in passed_over]
     notes = [f"{directory.path} has no checkpoint yet: starting from the beginning"]
     if trainer.config.run.init_from:
         notes += start_from(trainer, Path(trainer.config.run.init_from))

@@ -47,7 +47,7 @@ def _target(result: dict[str, Any]) -> str:
     if tried is None:
         return "NOT reached"
     found = as_return(tried["mean_return"], result["target_return"])
-    return f"reached in a try ({found} over {tried['episodes']} episodes), NOT in the final evaluation on fresh ones"
+    return f"reached when tested ({found} over {tried['episodes']} episodes), NOT in the final evaluation on new ones"
 
 
 def describe_evaluation(found: dict[str, Any]) -> str:

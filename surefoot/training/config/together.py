@@ -49,7 +49,7 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
             raise UsageError(str(error).replace("num_minibatches", name, 1)) from None
         if config.policy.memory != "none" and envs % parts:
             raise UsageError(
-                f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is no "
+                f"with memory={config.policy.memory} minibatches are made of whole envs, but num_envs={envs} is not a "
                 f"multiple of {name}={parts}; change one of the two"
             )
     whole_episodes = config.new_algorithm().episodes_per_env is not None

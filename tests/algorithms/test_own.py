@@ -84,7 +84,7 @@ def test_its_settings_are_flags_and_help_shows_them(capsys):
     assert main(["train", "CartPole-v1", "--algo=spo.py:SPO", "--clip-ratio=0.3", "--dry-run"]) == 0
     assert "clip_ratio" in capsys.readouterr().out
     assert main(["train", "CartPole-v1", "--algo=spo.py:SPO", "--max-kl=0.3"]) == 2
-    assert "--max-kl is no setting of spo.py:SPO; it belongs to npg, trpo" in capsys.readouterr().err
+    assert "--max-kl is not a setting of spo.py:SPO; it belongs to npg, trpo" in capsys.readouterr().err
 
 
 def test_it_is_explained(capsys):

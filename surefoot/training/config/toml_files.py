@@ -25,7 +25,7 @@ def to_toml(config: TrainConfig) -> str:
                 plain[name] = json.dumps(value)
             except TypeError as error:
                 raise UsageError(
-                    f"{name} cannot be written down ({error}); pass a function that makes the env"
+                    f"{name} cannot be saved ({error}); pass a function that makes the env"
                 ) from None
     written = tomli_w.dumps(plain)
     try:

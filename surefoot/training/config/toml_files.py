@@ -24,9 +24,7 @@ def to_toml(config: TrainConfig) -> str:
             try:
                 plain[name] = json.dumps(value)
             except TypeError as error:
-                raise UsageError(
-                    f"{name} cannot be saved ({error}); pass a function that makes the env"
-                ) from None
+                raise UsageError(f"{name} cannot be saved ({error}); pass a function that makes the env") from None
     written = tomli_w.dumps(plain)
     try:
         written.encode()

@@ -88,18 +88,7 @@ def train_config(
         directory.lock()
         trainer.run = directory
         from_python = vector is not None or factory is not None
-        manifest = build_manifest(
-            env=config.env.env,
-            env_from_python=from_python,
-            name=config.run.name,
-            tags=list(config.run.tags),
-            algo=config.run.algo,
-            seed=config.run.seed,
-            preset=config.preset,
-            **trainer.engines.as_dict(),
-            **_computed_with(trainer),
-            signature=sign(trainer.config),
-        )
+        manifest = _manifest(config, trainer, env_from_python=from_python)
         try:
             write_atomic(directory.config, written)
             write_json(directory.manifest, manifest)
@@ -114,6 +103,22 @@ def train_config(
     flags = None if lost else resume_flags(directory, config)
     session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags, can_be_filmed(trainer))
     return _run(session, notes)
+
+
+def _manifest(config: TrainConfig, trainer: Trainer, *, env_from_python: bool) -> dict[str, Any]:
+    """What a run is, what it was made with, and who made it."""
+    return build_manifest(
+        env=config.env.env,
+        env_from_python=env_from_python,
+        name=config.run.name,
+        tags=list(config.run.tags),
+        algo=config.run.algo,
+        seed=config.run.seed,
+        preset=config.preset,
+        **trainer.engines.as_dict(),
+        **_computed_with(trainer),
+        signature=sign(trainer.config),
+    )
 
 
 def _prepare_process(config: TrainConfig, own_process: bool) -> None:

@@ -24,7 +24,7 @@ def available_bytes(device: torch.device) -> int | None:
 def _machine() -> int | None:
     """What could be had without swapping."""
     with suppress(OSError, ValueError, IndexError):
-        for line in (PROC / "meminfo").read_text().splitlines():
+        for line in (PROC / "meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     return None
@@ -37,7 +37,7 @@ def _shell() -> int | None:
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if limit != resource.RLIM_INFINITY:
-            pages = int((PROC / "self" / "statm").read_text().split()[0])
+            pages = int((PROC / "self" / "statm").read_text(encoding="utf-8").split()[0])
             return limit - pages * resource.getpagesize()
     return None
 
@@ -45,7 +45,7 @@ def _shell() -> int | None:
 def _containers() -> Iterator[int]:
     """What every control group that we are in leaves, of version 2 or 1."""
     try:
-        lines = (PROC / "self" / "cgroup").read_text().splitlines()
+        lines = (PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
@@ -64,6 +64,6 @@ def _rooms(root: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
     for place in (inner, *inner.parents):
         folder = root / place
         with suppress(OSError, ValueError, IndexError):  # "max" where there is no limit
-            limit, used = (int((folder / name).read_text()) for name in names[:2])
-            cached = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            limit, used = (int((folder / name).read_text(encoding="utf-8")) for name in names[:2])
+            cached = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
             yield limit - used + int(cached.get(names[2], 0))

@@ -81,6 +81,15 @@ def test_what_cannot_change_is_refused():
         ppo_clip.Config(learning_rate="cosine:1e-3", adaptive_kl=0.01)
 
 
+def test_a_schedule_replaces_the_one_of_a_preset():
+    config = resolve("CartPole-v1", overrides={"learning_rate": "cosine:1e-3"})
+    assert config.preset == "CartPole-v1/ppo"
+    assert config.algorithm.learning_rate.smooth
+    assert (config.algorithm.learning_rate_schedule, config.algorithm.clip_ratio_schedule) == ("constant", "linear")
+    plain = resolve("CartPole-v1", overrides={"learning_rate": 1e-3})
+    assert plain.algorithm.learning_rate_schedule == "linear"
+
+
 def test_settings_at_a_share_of_the_run():
     config = ppo_clip.Config(clip_ratio="linear:0.2:0.1", entropy_coef="cosine:0.02", learning_rate_schedule="linear")
     half = config.at(0.5)

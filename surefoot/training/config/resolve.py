@@ -29,7 +29,7 @@ from surefoot.policies.config import PolicyConfig
 from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
 from surefoot.runs.files import read_toml
-from surefoot.schedules import Schedule
+from surefoot.schedules import Schedule, as_schedule
 from surefoot.settings import Option, Seconds, Settings, coerce, options, setting, title_of
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import automatic_preset, load_preset
@@ -358,6 +358,10 @@ def _build(algo: str, algorithm: type[Algorithm], layers: Sequence[tuple[str, Ma
             if name not in known:
                 raise UsageError(_unknown_setting(name, value, algo, known, origin, layers))
             values[name], origins[name] = value, origin
+            short = f"{name}_schedule"
+            if short in known and short not in layer and as_schedule(name, value) is not None:
+                values.pop(short, None)  # a schedule replaces the one that an earlier layer asked for
+                origins[short] = "default"
     values["algo"] = algo
     own = whole_envs(known, values, origins)
     values |= own

@@ -50,7 +50,7 @@ def examples_here():
 
 
 @pytest.mark.usefixtures("examples_here")
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("words", list(commands()))
 def test_every_command_in_the_docs_works(words, capsys):
     if words[0] == "train":

@@ -43,6 +43,7 @@ def test_every_tensor_of_ours_says_where_it_is_and_of_which_type():
             assert node.args, where
 
 
+@pytest.mark.slow
 def test_nothing_is_drawn_from_the_global_generator():
     """Where a generator must be taken along, it is. `fork_rng` without `devices` would wake every GPU."""
     for where, node, owner, name, given in calls():

@@ -71,6 +71,7 @@ def test_an_update_by_the_kernels_is_that_of_pytorch(space, memory):
     assert (vector - weights).norm() < 2e-3 * weights.norm()
 
 
+@pytest.mark.slow
 def test_it_solves_cart_pole_natively(tmp_path):
     run = surefoot.train("CartPole-v1", NAME, total_steps=60_000, seed=0, progress=False, run_dir=tmp_path / "run")
     assert run.result["engine_reason"] == "engine native (the kernels serve this policy)"

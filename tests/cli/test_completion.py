@@ -235,6 +235,7 @@ def ask(shell, line):
     return [found.split("\t")[0] for found in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_a_real_shell_completes(shell, program, somewhere):
     if shutil.which(shell) is None:

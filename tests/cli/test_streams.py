@@ -88,6 +88,7 @@ def test_what_is_written_to_a_closed_stream_comes_to_no_file_of_the_run(nursery)
         assert all(line.startswith("{") for line in file.read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_full_stdout_is_said_and_counts_where_the_output_is_what_was_asked_for(nursery):
     for words, child in each(nursery, full=(1,)):
         trained = words[0] in ("train", "resume") and not {"--json", "--dry-run"} & set(words)
@@ -99,6 +100,7 @@ def test_a_full_stdout_is_said_and_counts_where_the_output_is_what_was_asked_for
     assert opened(Path("run")).directory.read_status()["state"] == "done"
 
 
+@pytest.mark.slow
 def test_a_full_stderr_changes_no_exit_code(nursery):
     for _, child in each(nursery, full=(2,)):
         child.ended(0)
@@ -106,6 +108,7 @@ def test_a_full_stderr_changes_no_exit_code(nursery):
     nursery.run(with_streams, words=["resume", "nowhere"], full=(1, 2)).ended(2)
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(nursery):
     for words, child in each(nursery, pipe=True):
         child.ended(0)

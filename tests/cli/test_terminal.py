@@ -115,6 +115,7 @@ def test_nor_has_what_a_run_is_found_to_reach(monkeypatch, run_here):
         assert not cut(show(monkeypatch, columns, "eval", "latest", "--episodes", "3")[1])
 
 
+@pytest.mark.slow
 def test_nor_has_a_bench(monkeypatch):
     monkeypatch.setattr("surefoot.bench.measure.WARM_UP", 0.01)
     _, screen = show(monkeypatch, 50, "bench", "--rounds", "1", "--seconds", "0.05")

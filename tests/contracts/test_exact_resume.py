@@ -85,6 +85,7 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(algo, env, tm
 MEMORIES = [("ppo", "gru"), ("trpo", "lstm"), ("reinforce", "gru"), ("a2c", "lstm")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "memory"), quick(MEMORIES, ("ppo", "gru"), ("trpo", "lstm")))
 def test_a_memory_resumes_exactly(algo, memory, tmp_path):
     own = {"memory": memory, "memory_size": 16, "num_envs": 4}
@@ -156,6 +157,7 @@ def test_more_steps_are_the_schedules_new_horizon(tmp_path, capsys):
     assert resume(run, progress=False).result["total_steps"] == 3564  # it is done, and not back at 1800
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_an_extended_run_that_is_killed_resumes_to_the_same_bytes(engine, tmp_path):
     given = settings("ppo") | LINEAR | {"engine": engine}

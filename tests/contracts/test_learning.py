@@ -104,6 +104,7 @@ def greedy_return(env, algo="ppo", **settings):
     return surefoot.train(env, algo, **{**quiet, **settings}).result["eval"]["mean_return"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", quick(["ppo", "trpo", "a2c"], "ppo"))
 def test_illegal_actions_that_tempt_are_never_taken_and_the_best_legal_one_is_found(algo):
     length = 5 if algo == "a2c" else 32
@@ -117,11 +118,13 @@ RECALL = {"total_steps": 40_000, "rollout_length": 84, "learning_rate": 3e-3, "n
 RECALL |= {"gamma": 1.0, "gae_lambda": 0.98}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", quick(["gru", "lstm"], "gru"))
 def test_a_cue_is_recalled_after_twenty_steps_with_memory(memory):
     assert greedy_return(Recall, memory=memory, memory_size=32, **RECALL) >= 0.95
 
 
+@pytest.mark.slow
 def test_and_not_without_it():
     """Where the cue is asked for, both cues look the same: a policy without memory is right half of the time."""
     assert greedy_return(Recall, **RECALL) <= 0.65
@@ -149,6 +152,7 @@ BOUNDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(BOUNDED, "tanh"))
 def test_a_point_is_brought_to_its_place_by_actions_up_to_their_bounds(name):
     """At first about 1.8 are lost; the best loses nothing."""
@@ -159,10 +163,12 @@ TURNING = {"total_steps": 24_576, "rollout_length": 64, "learning_rate": 3e-3, "
 TURNING |= {"gamma": 0.9}
 
 
+@pytest.mark.slow
 def test_two_frames_show_a_velocity():
     assert greedy_return(Turning, frame_stack=2, **TURNING) >= 0.95
 
 
+@pytest.mark.slow
 def test_and_one_does_not():
     assert greedy_return(Turning, **TURNING) <= 0.65
 

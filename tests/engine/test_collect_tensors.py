@@ -115,6 +115,7 @@ def test_the_value_of_a_truncation_is_that_of_its_final_observation(mode):
         assert rollout.obs[t + 1, n].tolist() == [0, 0]
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("normalize", [False, True])

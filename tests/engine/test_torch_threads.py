@@ -82,6 +82,7 @@ def test_masks_images_and_any_space_can_be_measured():
     assert fastest_torch(policy, 8, 2)[0] in (1, 2)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_what_was_measured(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("surefoot.engine.torch.engine.fastest_torch", lambda *_: (2, "2.0 times as fast as one"))
     words = ["train", "CartPole-v1", "--seed", "0", "--engine", "torch", "--total-steps", "128", "--eval-episodes", "0"]

@@ -79,6 +79,7 @@ def test_it_is_listed_and_offered_in_the_shell(toy, capsys):
     assert list(propose(*typed_words("train CartPole-v1 --eval-env toy:")).words) == ["toy:Walk", "toy:Jump"]
 
 
+@pytest.mark.slow
 def test_the_doctor_examines_it(toy, capsys):
     assert main(["doctor", "toy:Jump", "--episodes=3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -167,6 +168,7 @@ class Vectors(Backend):
         return VectorEnvs(SyncVectorEnv([Walk] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP), seed)
 
 
+@pytest.mark.slow
 def test_a_backend_may_step_its_envs_together(here, capsys):
     here(Vectors())
     assert main(["train", "vectors:Walk", *FLAGS, "--total-steps=256"]) == 0

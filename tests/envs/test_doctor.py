@@ -246,6 +246,7 @@ def test_an_env_that_never_ends():
     assert report.numbers["episodes"] == {"ended": 20, "terminated": 0, "truncated": 20}
 
 
+@pytest.mark.slow
 def test_a_slow_env_keeps_to_the_time_budget(monkeypatch):
     class Slow(Endless):
         def step(self, action):
@@ -418,6 +419,7 @@ def test_an_env_shared_by_all_is_an_error_of_the_speed_check():
     assert "speed: the function that makes the env returned the same env twice" in findings(lambda: env, "error")[1]
 
 
+@pytest.mark.slow
 def test_slow_envs_by_name_are_measured_in_workers(monkeypatch):
     monkeypatch.setattr("surefoot.envs.workers.auto.SECONDS", 0.3)
     monkeypatch.setattr("surefoot.envs.workers.auto.usable_cores", lambda: 2)

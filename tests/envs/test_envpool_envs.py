@@ -238,6 +238,7 @@ def test_it_trains_evaluates_and_resumes_with_every_algorithm(fake, capsys):
         assert "could not be restored" in (run.path / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_doctor_promises_no_exact_resume(fake):
     """Though a pool of one env, made anew with its seed, does play an episode again."""
     report = examine(config(), episodes=2)

@@ -351,6 +351,7 @@ def test_the_check_finds_other_rewards_and_first_states(monkeypatch):
     assert disagreement(config, classic_library()) == "the first observations of CartPole-v1 differ"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_avx2(), reason="nothing to take away")
 def test_the_check_finds_a_numpy_that_computes_in_another_way():
     """Without fused multiply-adds its float32 sines come from libm: Acrobot's first observation may differ."""

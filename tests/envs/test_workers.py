@@ -200,6 +200,7 @@ def test_every_part_goes_at_its_own_pace(start, name):
     one.close()
 
 
+@pytest.mark.slow
 def test_a_part_does_not_wait_for_a_slower_one(start, tmp_path):
     """The worker of env 1 hangs; that of env 0 is asked again and again until the other one's time is up."""
     config = fatal("hang", at=3, mark=str(tmp_path / "mark"))
@@ -222,6 +223,7 @@ def test_a_part_does_not_wait_for_a_slower_one(start, tmp_path):
     assert max(times) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "hang"])
 def test_a_lost_part_is_cut_while_the_others_go_on(start, how, tmp_path):
     notices = []
@@ -387,6 +389,7 @@ def test_a_worker_lost_in_reset_and_one_lost_at_the_start(start):
         WorkerEnvs(missing, 1, 0, 1)
 
 
+@pytest.mark.slow
 def test_slow_progress_is_no_hang(start):
     """Six steps of 0.2 s are longer than the deadline, but each of them is not."""
     envs = start(own("Slow", how=0.2), num_envs=6, workers=1, timeout=0.8)
@@ -415,6 +418,7 @@ def test_actions_are_never_broadcast(start):
         envs.step(np.full(3, 0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "hang"])
 def test_a_restart_cuts_the_open_episodes_and_goes_on(start, how, tmp_path):
     notices = []
@@ -475,6 +479,7 @@ def test_an_idle_env_keeps_its_fresh_episode_through_a_restart(start, tmp_path):
     assert envs.state_dict()["episode"] == [2, 1]
 
 
+@pytest.mark.slow
 def test_a_worker_lost_between_steps_is_noticed_when_it_is_asked(start):
     envs = start(own("Noise"), restarts=2)
     envs.reset()
@@ -516,6 +521,7 @@ def test_a_reply_that_somebody_did_not_wait_for_is_not_taken_for_the_next(start,
     one.close()
 
 
+@pytest.mark.slow
 def test_errors_of_closing_come_when_all_are_closed_and_who_will_not_close_is_killed(monkeypatch):
     envs = WorkerEnvs(fatal("close"), 2, 0, 2)
     pids = [w.process.pid for w in envs.supervisor.workers]
@@ -529,6 +535,7 @@ def test_errors_of_closing_come_when_all_are_closed_and_who_will_not_close_is_ki
     assert 0.4 < time.monotonic() - began < 30  # it would hang for a quarter of an hour
 
 
+@pytest.mark.slow
 def test_no_file_stays_open():
     """Neither after a life of steps and restarts nor after an error or a failed start."""
 
@@ -595,6 +602,7 @@ def test_a_parent_that_ends_without_closing_leaves_nothing_and_says_nothing():
     assert gone([int(pid) for pid in done.stdout.split()])
 
 
+@pytest.mark.slow
 def test_a_worker_has_the_interpreter_flags_of_its_parent():
     script = ORPHANS.replace("envs.step(np.zeros(2, np.int64))", "print(envs.observations)")
     script = script.replace("time.sleep(100)", "pass")
@@ -610,6 +618,7 @@ class TestAuto:
         monkeypatch.setattr(auto, "SECONDS", 0.3)
         monkeypatch.setattr(auto, "usable_cores", lambda: 2)
 
+    @pytest.mark.slow
     def test_the_faster_one_is_kept_and_both_figures_are_said(self):
         """Envs that sleep are faster in two processes, however busy the cores are."""
         number, why = choose_workers(own("Slow", how=0.01), 4)
@@ -636,6 +645,7 @@ class TestAuto:
         monkeypatch.setattr(auto, "usable_cores", lambda: 1)
         assert choose_workers(own("Slow"), 4) == (0, "one core")
 
+    @pytest.mark.slow
     def test_what_breaks_goes_into_workers_and_what_cannot_go_there_stays(self):
         assert choose_workers(fatal("segv"), 2)[0] == 2
         assert choose_workers(fatal("raise"), 2)[0] == 2
@@ -647,6 +657,7 @@ class TestAuto:
         assert number == 0
         assert why.startswith("workers cannot be used: 'OnlyHere-v1' was registered in this process only")
 
+    @pytest.mark.slow
     def test_the_choice_is_that_of_the_run(self):
         quick = {"preset": "none", "total_steps": 64, "rollout_length": 8, "progress": False, "eval_episodes": 0}
         quick |= {"num_minibatches": 1, "workers": "auto"}

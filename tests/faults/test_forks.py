@@ -35,7 +35,7 @@ def assert_one_run():
     assert not run.directory.crash.exists()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("where", ["step", "reset", "init", "close"])
 def test_the_copy_of_a_training_ends_and_says_so_once(nursery, where):
     child = nursery.run(cli, words=words_for(where=where)).ended(0)
@@ -54,7 +54,7 @@ def test_a_copy_that_calls_sys_exit_ends_with_its_code_and_without_a_word(nurser
     assert child.err == ""
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["step", "reset", "init"])
 def test_the_copy_of_a_worker_ends_and_does_not_answer_in_its_place(nursery, where):
     child = nursery.run(cli, words=words_for("--workers=2", where=where)).ended(0)
@@ -63,6 +63,7 @@ def test_the_copy_of_a_worker_ends_and_does_not_answer_in_its_place(nursery, whe
     assert "is a fork of process" in child.err
 
 
+@pytest.mark.slow
 def test_the_copy_of_an_evaluation_ends(nursery, whole):
     settings = json.dumps({"where": "step", "at": 3})
     words = [*command("run", **SHORT), f"--eval-env={ENVS}:Forks", f"--eval-env-kwargs={settings}"]
@@ -91,7 +92,7 @@ def fork_in_a_callback(method):
     surefoot.train(**{**TINY, **SHORT}, run_dir="run", callbacks=[Forks()])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", ["on_rollout", "on_update", "on_log", "on_evaluation", "on_end", "on_exit"])
 def test_the_copy_that_a_callback_makes_ends(nursery, method):
     nursery.run(fork_in_a_callback, method=method).ended(0)

@@ -138,6 +138,7 @@ def test_a_checkpoint_that_finds_no_room_is_a_warning_and_comes_later(nursery, w
         assert line in run.directory.log.read_text()
 
 
+@pytest.mark.slow
 def test_rows_that_find_no_room_are_written_later_in_order_and_none_is_torn(nursery, tmp_path):
     """Not one byte is free for half of the run; also what cannot be said then is said afterwards."""
     whole = surefoot.train(**WIDE, run_dir=tmp_path / "whole", callbacks=[Wide()])
@@ -155,6 +156,7 @@ def test_rows_that_find_no_room_are_written_later_in_order_and_none_is_torn(nurs
     assert [text for text in warnings if text not in log] == []
 
 
+@pytest.mark.slow
 def test_a_warning_that_finds_no_room_in_the_log_comes_later_and_is_not_torn(nursery, whole):
     nursery.run(train_on_a_small_disk, words=command(HERE), full=(6, 30), log_room=30).ended(0)
     warnings = [text for _, text in watched("warning")]
@@ -172,6 +174,7 @@ def test_spare_checkpoints_make_room_for_the_new_one(nursery, whole):
     same(run, whole)
 
 
+@pytest.mark.slow
 def test_a_video_that_finds_no_room_is_a_warning_and_training_goes_on(nursery, whole):
     words = command(HERE, video_every=400, eval_max_steps=500)
     nursery.run(train_on_a_small_disk, words=words, full=(6, 27)).ended(0)
@@ -184,7 +187,7 @@ def test_a_video_that_finds_no_room_is_a_warning_and_training_goes_on(nursery, w
     assert sorted(file.name for file in run.directory.videos.iterdir()) == ["1216.mp4", "1600.mp4"]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("pages", range(8))
 def test_a_disk_that_is_full_at_the_start_is_said_before_any_work(nursery, whole, pages):
     """No page free, one, two, …: the directory, the log, the lock, the settings, the manifest or the rows fail."""
@@ -200,6 +203,7 @@ def test_a_disk_that_is_full_at_the_start_is_said_before_any_work(nursery, whole
     assert leftovers(RESCUED) == []
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_checkpoint_finds_no_room_fails_and_the_older_one_goes_on(nursery, tmp_path):
     words = command(HERE, **LATE)
     child = nursery.run(train_on_a_small_disk, words=words, full=(31, 100), leave=4 * PAGE).ended(1)
@@ -243,6 +247,7 @@ def die_with_rows_in_memory():
     on_a_small_disk(dying, lambda: surefoot.train(**WIDE, run_dir=DISK / "run", callbacks=[Wide()]))
 
 
+@pytest.mark.slow
 def test_rows_in_memory_when_a_checkpoint_is_written_are_not_lost_by_a_kill(nursery, tmp_path):
     nursery.run(die_with_rows_in_memory).ended(-signal.SIGKILL)
     run = opened(RESCUED / "run")

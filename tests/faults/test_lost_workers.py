@@ -81,6 +81,7 @@ def shared_files(pids):
     return [line for line in found if "/dev/shm/" in line]
 
 
+@pytest.mark.slow
 def test_workers_change_no_byte_of_a_run(nursery, whole, tmp_path):
     nursery.run(cli, words=command(tmp_path / "run", workers=2)).ended(0)
     same(opened(tmp_path / "run"), whole)
@@ -116,7 +117,7 @@ def kill_in(phase, number, words, mark):
     return marked_cli(words, mark)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=["SIGKILL", "SIGSEGV"])
 @pytest.mark.parametrize("phase", ["start", "reset", "step", "evaluation", "save", "shutdown"])
 def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_from_its_checkpoint(nursery, tmp_path, phase, number):
@@ -139,7 +140,7 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_from_its_checkpoin
     assert opened(path).result["total_steps"] == 1600
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["reset", "step", "evaluation", "save"])
 def test_a_worker_that_is_killed_is_replaced_in_any_phase(nursery, tmp_path, phase):
     path = tmp_path / "run"
@@ -150,7 +151,7 @@ def test_a_worker_that_is_killed_is_replaced_in_any_phase(nursery, tmp_path, pha
     assert nothing_is_left(phase, nursery)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_to_a_run_with_workers_leaves_none_and_it_goes_on_exactly(nursery, whole, tmp_path, number):
     path = tmp_path / "run"
@@ -231,7 +232,7 @@ def fatal(path, how, *words, **kwargs):
     return [*command(path, **WORKERS | changes), f"--env-kwargs={given}", *words]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -253,6 +254,7 @@ def test_an_env_that_takes_its_worker_down_is_named(nursery, tmp_path, how, word
     assert nothing_is_left(how)
 
 
+@pytest.mark.slow
 def test_a_worker_is_replaced_in_time_and_the_budget_holds(nursery, tmp_path):
     mark = str(tmp_path / "mark")
     words = fatal(tmp_path / "one", "kill", "--restart-workers=1", mark=mark)

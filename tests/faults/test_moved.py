@@ -85,7 +85,7 @@ def files_in(path):
     return [found for found in path.rglob("*") if found.is_file()]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("phase", ["start", "update", "save", "evaluation", "last update", "final evaluation"])
 def test_a_run_that_is_renamed_goes_on_in_its_new_place(nursery, whole, phase):
     child = nursery.run(during, phase=phase, action="rename", words=command(OLD)).ended(0)
@@ -101,12 +101,14 @@ def test_a_run_that_is_renamed_goes_on_in_its_new_place(nursery, whole, phase):
     assert events.stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_another_directory_of_the_old_name_is_not_touched(nursery, whole):
     nursery.run(during, phase="update", action="rename_and_put_another_there", words=command(OLD)).ended(0)
     same(opened(NEW), whole)
     assert files_in(OLD) == []
 
 
+@pytest.mark.slow
 def test_a_directory_above_may_be_renamed_and_the_working_directory_may_change(nursery, whole):
     nursery.run(during, phase="update", action="rename_the_parent", words=command(OLD)).ended(0)
     same(opened(Path("new/run")), whole)
@@ -142,7 +144,7 @@ def rename_at_operation(number, words):
     return main(words)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 5, 12, 16, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_rename_in_the_middle_of_a_save_loses_nothing(nursery, whole, number):
     for point in count() if number is None else [number]:
@@ -164,6 +166,7 @@ def signalled_after_a_rename(words):
     return main(words)
 
 
+@pytest.mark.slow
 def test_what_to_type_after_a_signal_names_the_new_place(nursery, whole):
     child = nursery.run(signalled_after_a_rename, words=command(OLD)).ended(143)
     assert child.err.splitlines()[-1] == f"surefoot resume {NEW}"
@@ -200,7 +203,7 @@ def test_a_failed_run_does_not_bring_a_deleted_directory_back(nursery):
     assert not OLD.exists()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("phase", ["start", "update", "save", "evaluation", "last update", "final evaluation"])
 def test_a_run_whose_directory_is_deleted_stops_and_brings_nothing_back(nursery, phase):
     words = command(OLD, total_steps=3200 if phase == "update" else 1600)
@@ -220,6 +223,7 @@ def test_another_directory_in_the_place_of_a_deleted_one_is_not_touched(nursery)
     assert files_in(OLD) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_was_moved_to_another_disk_goes_on_there_when_it_is_resumed(nursery, whole):
     child = nursery.run(during, phase="update", action="move_to_another_disk", words=command(OLD)).ended(1)
     assert "or moved to another disk" in child.err

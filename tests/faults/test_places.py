@@ -37,6 +37,7 @@ def test_a_second_process_is_told_who_has_the_run_and_a_kill_frees_it(nursery, w
     same(opened(path), whole)
 
 
+@pytest.mark.slow
 def test_of_processes_that_start_at_once_in_one_directory_one_trains_and_the_others_leave(nursery, whole, tmp_path):
     path = tmp_path / "run"
     children = [nursery.start(cli, words=command(path)) for _ in range(4)]
@@ -46,6 +47,7 @@ def test_of_processes_that_start_at_once_in_one_directory_one_trains_and_the_oth
     same(opened(path), whole)
 
 
+@pytest.mark.slow
 def test_of_processes_that_resume_at_once_one_goes_on_and_the_others_leave(nursery, whole, tmp_path):
     path = tmp_path / "run"
     first = nursery.start(stuck_in, phase="update", words=command(path), hang="python")
@@ -59,6 +61,7 @@ def test_of_processes_that_resume_at_once_one_goes_on_and_the_others_leave(nurse
     same(opened(path), whole)
 
 
+@pytest.mark.slow
 def test_a_process_that_an_env_forked_does_not_hold_the_run_after_a_kill(nursery, whole, tmp_path):
     """The lock is the kernel's; it must not live on in somebody's child."""
     path = tmp_path / "run"
@@ -123,7 +126,7 @@ def test_training_on_a_disk_that_cannot_be_written_fails_before_any_env_starts(n
     assert not Path("an env was made").exists()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("_mounts")
 @pytest.mark.parametrize(
     ("words", "code", "said"),
@@ -226,7 +229,7 @@ def signalled_once(words):
     return signalled_in("update", signal.SIGTERM, words)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_any_name_is_trained_resumed_evaluated_and_listed(nursery, whole, capsys, name):
     path = Path("runs") / "x" / name if name == "latest" else Path(name)
@@ -245,6 +248,7 @@ def test_a_run_of_any_name_is_trained_resumed_evaluated_and_listed(nursery, whol
     nursery.run(cli, words=["list", "runs"]).ended(0)
 
 
+@pytest.mark.slow
 def test_the_next_command_that_a_finished_run_prints_can_be_pasted(nursery, whole):
     for name in ("-dash", "it's me"):
         child = nursery.run(cli, words=command(Path(name), total_steps=32, eval_every=None)).ended(0)

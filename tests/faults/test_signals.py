@@ -118,7 +118,7 @@ def test_a_signal_in_any_phase_leaves_a_run_that_goes_on_exactly(nursery, whole,
     same(run, whole)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["rollout", "update", "save", "final evaluation"])
 def test_a_terminal_that_is_closed_leaves_a_run_that_goes_on_exactly(nursery, whole, tmp_path, phase):
     path = tmp_path / "run"
@@ -144,6 +144,7 @@ def without_a_terminal(words):
     return main(words)
 
 
+@pytest.mark.slow
 def test_a_run_whose_terminal_is_gone_saves_and_leaves(nursery, whole, tmp_path):
     path = tmp_path / "run"
     nursery.run(without_a_terminal, words=command(path)).ended(129)
@@ -175,7 +176,7 @@ def warned_and_killed(number, words):
     return signalled_in("update", number, words)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=["SIGUSR1", "SIGUSR2"])
 def test_the_warning_of_a_scheduler_saves_after_the_update_and_the_run_goes_on(nursery, whole, tmp_path, number):
     path = tmp_path / "run"
@@ -207,6 +208,7 @@ def with_signalled_helpers(words):
     return main(words)
 
 
+@pytest.mark.slow
 def test_workers_leave_signals_to_the_run(nursery, tmp_path):
     nursery.run(with_signalled_helpers, words=command(tmp_path / "run", workers=2)).ended(0)
 
@@ -239,7 +241,7 @@ def hang_in_c():
 HANGS = {"python": sleep_in_python, "c": hang_in_c}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @BOTH
 @pytest.mark.parametrize("phase", ["rollout", "update", "save", "evaluation", "final evaluation"])
 def test_a_second_signal_stops_at_once(nursery, whole, tmp_path, phase, number):
@@ -258,7 +260,7 @@ def test_a_second_signal_stops_at_once(nursery, whole, tmp_path, phase, number):
     same(opened(path), whole)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @BOTH
 def test_an_update_that_outlasts_the_patience_is_left_and_the_last_checkpoint_goes_on(nursery, whole, tmp_path, number):
     path = tmp_path / "run"
@@ -272,7 +274,7 @@ def test_an_update_that_outlasts_the_patience_is_left_and_the_last_checkpoint_go
     same(opened(path), whole)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("phase", ["rollout", "evaluation"])
 def test_a_main_thread_that_hangs_in_c_code_is_ended_by_the_watcher(nursery, whole, tmp_path, phase, number):
@@ -288,6 +290,7 @@ def test_a_main_thread_that_hangs_in_c_code_is_ended_by_the_watcher(nursery, who
     same(opened(path), whole)
 
 
+@pytest.mark.slow
 def test_a_signal_before_the_first_checkpoint_says_that_nothing_is_saved_and_goes_on_all_the_same(
     nursery, whole, tmp_path
 ):

@@ -108,6 +108,7 @@ def test_an_allocation_that_fails_anywhere_is_a_memory_error(failing):
     assert all(failures for failures, _ in failing["calls"].values()), failing["calls"]
 
 
+@pytest.mark.slow
 def test_a_run_without_memory_ends_with_advice(failing):
     for code, said in failing["runs"]:
         assert code == 1

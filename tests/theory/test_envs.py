@@ -61,6 +61,7 @@ def test_a_random_walk_earns_the_exact_return(name, kwargs):
         assert abs(np.mean(found) - truth) < 5.0 * np.std(found) / np.sqrt(len(found)) + 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kwargs"), [("surefoot/Cliff-v0", {}), ("surefoot/Cliff-v0", {"blind": True})])
 def test_the_trainer_learns_and_its_numbers_are_the_exact_ones(name, kwargs):
     settings = {"total_steps": 8192, "learning_rate": 0.02, "gamma": 0.95, "seed": 0, "env_kwargs": kwargs, **QUICK}
@@ -84,6 +85,7 @@ def test_wrong_env_kwargs_are_a_users_error(capsys):
     assert "do not fit surefoot/Cliff-v0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_by_module_and_by_id(capsys):
     assert main(["train", "surefoot.theory.envs:surefoot/Grid-v0", "--dry-run"]) == 0
     assert main(["train", "surefoot/Grid-v0", "--env-kwargs", '{"size": 5}', "--dry-run"]) == 0

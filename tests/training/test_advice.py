@@ -191,6 +191,7 @@ class Endless(gym.Env):
         return np.zeros(2, np.float32), 0.0, False, False, {}
 
 
+@pytest.mark.slow
 def test_a_run_says_it_once_in_its_log_its_output_and_its_result(capsys):
     short = {
         "preset": "none",
@@ -209,6 +210,7 @@ def test_a_run_says_it_once_in_its_log_its_output_and_its_result(capsys):
         assert log.count(warning["message"]) == 1
 
 
+@pytest.mark.slow
 def test_a_resumed_run_does_not_repeat_itself(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import gymnasium as gym\nfrom tests.training.test_advice import Endless\nEnv = Endless\n"

@@ -131,6 +131,7 @@ def test_a_class_from_python_is_not_written_down_and_that_is_said(tmp_path):
             attempt()
 
 
+@pytest.mark.slow
 def test_another_run_may_start_from_it_also_where_the_file_has_moved(file):
     first = surefoot.train("CartPole-v1", encoder=file, run_dir="first", **QUIET)
     Path("mine.py").rename("moved.py")
@@ -276,6 +277,7 @@ class Grid(gym.Env):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoder", "architecture", "size"), [("auto", "small", 256), ("by-size", "tiny", 64)])
 def test_a_run_keeps_the_network_that_it_began_with(encoder, architecture, size):
     """Runs of 0.1.0 say `auto`, which chose the small one for such images."""

@@ -116,6 +116,7 @@ class Enc(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [
@@ -156,6 +157,7 @@ def test_a_typed_name_is_trusted_even_where_a_file_names_another(tmp_path):
     assert main(["train", "CartPole-v1", "--like", "latest", "--run-dir", "like"]) == 0
 
 
+@pytest.mark.slow
 def test_max_time_saves_and_leaves_in_time_and_resume_goes_on_exactly(tmp_path):
     class Slow(surefoot.Callback):  # however fast the machine
         def on_update(self, trainer, metrics):

@@ -110,6 +110,7 @@ def test_doctor_without_an_env_reports_the_installation(capsys):
     assert "--episodes applies to an environment; give one" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_forced_variant_that_is_none_ends_every_command_that_needs_it():
     code = "import sys; from surefoot.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "train", "CartPole-v1", *WORDS]

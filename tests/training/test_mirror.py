@@ -211,6 +211,7 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fakes")
 def test_a_tracker_follows_a_run_that_is_renamed():
     run = surefoot.train("CartPole-v1", run_dir="run", trackers=["wandb"], callbacks=[Move()], **SHORT)

@@ -171,6 +171,7 @@ def test_rows_where_nobody_acts_do_not_count():
     assert "env 1 is 9 at about step 103" in watch.look(rollout, 100)[0][1]
 
 
+@pytest.mark.slow
 def test_a_grid_of_symbols_that_is_declared_as_a_picture_is_named():
     space = spaces.Box(0, 255, (7, 7, 3), np.uint8)
     grid = np.full((7, 7, 3), 10, np.uint8)

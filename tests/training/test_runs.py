@@ -121,6 +121,7 @@ def test_callbacks_see_every_point_of_the_loop_and_may_stop_it():
     assert run.metrics[-1]["mine"] == 42.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_a_callback_may_set_the_learning_rate_for_good(engine, tmp_path):
     class Warm(surefoot.Callback):

@@ -115,6 +115,7 @@ def test_without_a_thread_checkpoints_are_written_all_the_same(monkeypatch):
     assert set(disk.threads) == {threading.main_thread()}
 
 
+@pytest.mark.slow
 def test_the_thread_holds_nothing_of_the_run(monkeypatch):
     """Else a disk that does not answer would keep a trainer alive until the interpreter ends, and abort it there."""
     monkeypatch.setattr(Saving, "patient", False)

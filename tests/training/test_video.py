@@ -219,6 +219,7 @@ class TestOneAgent:
 
 
 class TestSeveralAgents:
+    @pytest.mark.slow
     def test_panels_play_the_same_episode_beside_each_other(self, path):
         agents = {"untrained": cartpole_agent(2), "trained": cartpole_agent(1)}
         found = record(agents, cartpole, path)
@@ -399,6 +400,7 @@ class TestLeaving:
             record({"agent": agent}, lambda: DrawnEnv(draw), path)
         assert list(path.parent.iterdir()) == []
 
+    @pytest.mark.slow
     def test_ffmpeg_does_not_outlive_us(self, tmp_path):
         """Not even a kill -9: its input ends with us."""
         program = (

@@ -1,6 +1,6 @@
 """Every file that a run reads, changed in thousands of ways: does anything but an error of ours come of it?
 
-    python benchmarks/fuzz_runs.py                        # 10,000 changes, an hour or two
+    python benchmarks/fuzz_runs.py [--jobs 2]             # 10,000 changes, an hour or two
     python benchmarks/fuzz_runs.py --mutations 300        # a few minutes
     python benchmarks/fuzz_runs.py --first 1234 --mutations 1 --verbose   # one of them again
 
@@ -164,6 +164,22 @@ def children(first: int, count: int, verbose: bool) -> Iterator[dict[str, Any]]:
         at = begun["number"] + 1
 
 
+def together(first: int, count: int, jobs: int, verbose: bool) -> Iterator[dict[str, Any]]:
+    """What happened in every attempt, in so many child processes at once, each with changes of its own."""
+    found: queue.Queue[dict[str, Any] | None] = queue.Queue()
+
+    def follow(job: int) -> None:
+        begin, end = first + count * job // jobs, first + count * (job + 1) // jobs
+        for facts in children(begin, end - begin, verbose):
+            found.put(facts)
+        found.put(None)
+
+    for job in range(jobs):
+        threading.Thread(target=follow, args=(job,), daemon=True).start()
+    for _ in range(jobs):
+        yield from iter(found.get, None)
+
+
 def reported(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     """What a child says, until it is gone. One that is silent for too long is asked where it hangs, and ends there.
 
@@ -199,6 +215,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutations", type=int, default=10_000, metavar="N", help="changes to try [10000]")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the number of the first [0]")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="child processes at once [1]")
     parser.add_argument(
         "--out", type=Path, default=RESULTS / "fuzz_runs.json", metavar="FILE.json", help="[%(default)s]"
     )
@@ -211,15 +228,15 @@ def main() -> int:
     begun, machine = perf_counter(), describe()
     outcomes: dict[str, Counter[str]] = {}
     files, faults = Counter[str](), list[dict[str, Any]]()
-    last = -1
-    for found in children(arguments.first, arguments.mutations, arguments.verbose):
+    seen = set[int]()
+    for found in together(arguments.first, arguments.mutations, arguments.jobs, arguments.verbose):
         number, what = found["number"], found.get("what", "")
         outcomes.setdefault(found.get("way", "between two commands"), Counter())[found["ended"]] += 1
-        if number != last:
-            last = number
+        if number not in seen:
+            seen.add(number)
             files[what.split(" ", 1)[-1].partition(":")[0]] += 1
-            if number % 100 == 0:
-                print(f"{number}  {perf_counter() - begun:.0f} s  {len(faults)} faults", flush=True)
+            if len(seen) % 100 == 0:
+                print(f"{len(seen)}  {perf_counter() - begun:.0f} s  {len(faults)} faults", flush=True)
         if found["fault"]:
             faults.append(found)
             print(f"{number} {found.get('way')}: {found['ended']} after {what}\n{found['fault']}", flush=True)

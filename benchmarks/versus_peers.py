@@ -2,8 +2,9 @@
 
     sh benchmarks/make_peers.sh FOLDER        # their environments, once
     python benchmarks/versus_peers.py --sb3-python FOLDER/sb3/bin/python --sbx-python FOLDER/sbx/bin/python
-        --jax-python FOLDER/jax/bin/python --jax-program purejax_ppo.py [--rounds 3] [--only NAME …]
+        --jax-python FOLDER/jax/bin/python --jax-program purejax_ppo.py [--before-python …] [--rounds 3] [--only NAME …]
 
+An interpreter with an earlier surefoot (--before-python) makes that one a peer of every setting: what a change costs.
 Peers whose interpreter is not given are left out. Every run is a process of its own; within a round the sides take
 turns, and each round begins with another side, because a machine's speed drifts; ratios are taken round by round.
 
@@ -35,6 +36,7 @@ from peers.settings import SETTINGS, Setting
 TRIES = 2  # of each candidate
 HERE = Path(__file__).resolve().parent
 NAMES = {"surefoot": "surefoot", "sb3": "SB3", "sb3_contrib": "sb3-contrib", "sbx": "SBX", "jax": "plain JAX"}
+NAMES["before"] = "surefoot before"
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,12 @@ class Sides:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.pythons = {"sb3": arguments.sb3_python, "sb3_contrib": arguments.sb3_python}
         self.pythons |= {"sbx": arguments.sbx_python, "jax": arguments.jax_python if arguments.jax_program else None}
+        self.pythons["before"] = arguments.before_python
         self.program = arguments.jax_program
         self.scale = arguments.scale
 
     def there(self, setting: Setting) -> list[str]:
-        return [peer for peer in setting.peers if self.pythons[peer]]
+        return [peer for peer in (*setting.peers, "before") if self.pythons[peer]]
 
     def steps(self, setting: Setting, side: str) -> int:
         rollout = setting.num_envs * setting.rollout_length
@@ -66,6 +69,18 @@ class Sides:
         steps = max(2, round(self.steps(setting, "surefoot") * part / rollout)) * rollout
         words = [*setting.our_words(steps, seed), *shlex.split(flags), "--json"]
         return Side([sys.executable, "-m", "surefoot.cli.main", *words[1:]], shlex.join(words))
+
+    def of(self, setting: Setting, flags: str, seed: int) -> dict[str, Side]:
+        """Every side that takes part in a setting."""
+        found = {"surefoot": self.ours(setting, flags, seed)}
+        for peer in self.there(setting):
+            found[peer] = self.before(setting, flags, seed) if peer == "before" else self.theirs(setting, peer, seed)
+        return found
+
+    def before(self, setting: Setting, flags: str, seed: int) -> Side:
+        """Our own command, served by the other interpreter."""
+        now = self.ours(setting, flags, seed)
+        return Side([self.pythons["before"], *now.words[1:]], now.typed)
 
     def theirs(self, setting: Setting, peer: str, seed: int) -> Side:
         steps = self.steps(setting, peer)
@@ -81,7 +96,9 @@ class Sides:
 
 def run(side: Side, *, threads_free: bool = False) -> dict[str, Any]:
     """What the last line of its output says, with the wall time and the memory of the whole process."""
-    environment = {**os.environ, "PYTHONPATH": str(machine.ROOT)}
+    environment = {**os.environ}
+    if side.words[0] == sys.executable:
+        environment["PYTHONPATH"] = str(machine.ROOT)
     if not threads_free:
         environment["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -149,7 +166,7 @@ def compare(sides: Sides, setting: Setting, flags: str | None, rounds: int) -> d
     tried: dict[str, float] = {}
     if flags is None:
         flags, tried = choose(sides, setting)
-    commands = {"surefoot": sides.ours(setting, flags, 0)} | {peer: sides.theirs(setting, peer, 0) for peer in peers}
+    commands = sides.of(setting, flags, 0)
     for side in commands.values():
         print(f"  $ {side.typed}", flush=True)
     found: list[dict[str, Any]] = []
@@ -158,8 +175,8 @@ def compare(sides: Sides, setting: Setting, flags: str | None, rounds: int) -> d
         order = order[number % len(order) :] + order[: number % len(order)]  # nobody is always the first
         results = {}
         for name in order:
-            side = sides.ours(setting, flags, number) if name == "surefoot" else sides.theirs(setting, name, number)
-            results[name] = slim(run(side, threads_free=name in ("surefoot", "jax", "sbx")))
+            side = sides.of(setting, flags, number)[name]
+            results[name] = slim(run(side, threads_free=name in ("surefoot", "before", "jax", "sbx")))
             sleep(0.2)
         found.append(results)
         speeds = "  ".join(f"{NAMES[name]} {results[name]['steps_per_second']:,.0f}" for name in commands)
@@ -210,7 +227,9 @@ def table(result: dict[str, Any]) -> list[str]:
                     f"{ours['steps_per_second']['median']:,.0f}",
                     NAMES[peer],
                     f"{theirs['steps_per_second']['median']:,.0f}",
-                    f"**{ratio['median']:.1f}** ({ratio['low']:.1f} to {ratio['high']:.1f})",
+                    "**{median:{digits}}** ({low:{digits}} to {high:{digits}})".format(
+                        **ratio, digits=".2f" if peer == "before" else ".1f"
+                    ),
                     "–" if goal is None else f"{goal:g} {'✓' if ratio['median'] >= goal else '✗'}",
                     f"{ours['max_rss_mb']['median']:.0f} / {theirs['max_rss_mb']['median']:.0f}",
                     f"{ours['seconds_outside_training']['median']:.1f} / "
@@ -226,6 +245,7 @@ def main() -> None:
     parser.add_argument("--sbx-python", help="one that has sbx-rl")
     parser.add_argument("--jax-python", help="one that has jax")
     parser.add_argument("--jax-program", help="the PPO in plain JAX (see benchmarks/peers/plain_jax.py)")
+    parser.add_argument("--before-python", help="one that has an earlier surefoot: what a change costs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the steps of every side [1]")
     parser.add_argument("--only", nargs="*", metavar="NAME", help=", ".join(setting.name for setting in SETTINGS))

@@ -16,6 +16,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal, NewType, TypeVar, Union, get_args, get_origin
 
@@ -76,16 +77,26 @@ class Settings:
 
         `x_schedule = "linear"` is short for `x` falling to zero.
         """
-        now = {
-            name: value.at(remaining) if isinstance(value, Schedule) else value * remaining
-            for name, value in vars(self).items()
-            if isinstance(value, Schedule) or vars(self).get(f"{name}_schedule") == "linear"
-        }
-        if not now:
+        if not self._changing:
             return self
+        values = vars(self)
+        now = {
+            name: values[name].at(remaining) if isinstance(values[name], Schedule) else values[name] * remaining
+            for name in self._changing
+        }
         made = object.__new__(type(self))
-        vars(made).update(vars(self) | now)  # checked already; `replace` would check again in every update
+        vars(made).update(values | now)  # checked already; `replace` would check again in every update
         return made
+
+    @cached_property
+    def _changing(self) -> tuple[str, ...]:
+        """The settings that have a schedule: looked for once, because every update asks several times."""
+        values = vars(self)
+        return tuple(
+            name
+            for name, value in values.items()
+            if isinstance(value, Schedule) or values.get(f"{name}_schedule") == "linear"
+        )
 
     def _check_schedules(self) -> None:
         """No setting has two."""

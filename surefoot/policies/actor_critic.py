@@ -205,12 +205,15 @@ class ActorCritic(nn.Module):
         shape = self.layout.shape
         return x if len(shape) == 1 or self.shaped_inputs else x.flatten(-len(shape)) if shape else x[..., None]
 
+    @property
+    def device(self) -> torch.device:
+        return self.actor.head.weight.device  # where all parameters are; looking for the first of them takes longer
+
     def initial_memory(self, num_envs: int) -> Tensor | None:
         """`[n, M]` zeros; None for a policy without memory."""
         if self.memory is None:
             return None
-        device = next(self.parameters()).device
-        return torch.zeros((num_envs, self.memory.size), dtype=torch.float32, device=device)
+        return torch.zeros((num_envs, self.memory.size), dtype=torch.float32, device=self.device)
 
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
@@ -289,7 +292,7 @@ class ActorCritic(nn.Module):
 
     def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> NoiseRows:
         """For each step, what `act` needs; steps of one stretch share their matrices."""
-        device = next(self.parameters()).device
+        device = self.device
         rows = self.actions.noise((steps, num_envs), generator).to(device)
         if not self.sde:
             return NoiseRows(rows)

@@ -46,7 +46,7 @@ class Collector:
         self.episodes_per_env, self.reset_each_rollout = options.episodes_per_env, options.reset_each_rollout
         self.reward_normalizer = options.reward_normalizer
         self.tracker = options.tracker(envs.num_envs)
-        self.device = next(self.policy.parameters()).device
+        self.device = self.policy.device
         length, episodes = options.rollout_length, options.episodes_per_env
         # Whole episodes: one more row each, for the fake step that NEXT_STEP autoreset puts between two of them.
         self.length = length if episodes is None else (length + 1) * episodes

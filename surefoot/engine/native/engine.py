@@ -93,7 +93,7 @@ class HybridEngine(TorchEngine):
 
 def check_kernels(policy: ActorCritic, envs: Envs) -> None:
     """NotBuilt or NotServed where there are no kernels for it, whatever its networks are."""
-    device = next(policy.parameters()).device
+    device = policy.device
     if device.type != "cpu":
         raise NotServed(f"it runs on {device}")
     if isinstance(envs, TensorEnvs):

@@ -25,7 +25,7 @@ class TorchActor:
     def act(
         self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: tuple[Tensor, Tensor, Tensor]
     ) -> None:
-        device = next(self.policy.parameters()).device
+        device = self.policy.device
         with own_modes(gradients=False):
             inputs = self.policy.normalize(obs.to(device))
             begins = None if start is None else start.to(device)

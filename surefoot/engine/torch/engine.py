@@ -56,7 +56,7 @@ def torch_threads_for(policy: ActorCritic, wanted: int | Literal["auto"], sample
     if wanted != "auto":
         require_threads(wanted)
         return Threads(startable(wanted), asked=wanted)
-    on_cpu = next(policy.parameters()).device.type == "cpu"
+    on_cpu = policy.device.type == "cpu"
     most = most_threads() if on_cpu and can_share() else 1
     possible = startable(most)
     return Threads(*fastest_torch(policy, samples, possible), asked=most if possible < most else 1)

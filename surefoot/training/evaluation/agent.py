@@ -148,7 +148,7 @@ class Agent:
 
     def _inputs(self, rows: Array, memory: Array | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """(what the policy takes in, its memory, where that begins anew: nowhere)."""
-        device = next(self.policy.parameters()).device
+        device = self.policy.device
         inputs = self.policy.normalize(torch.from_numpy(np.ascontiguousarray(rows)).to(device))
         if memory is None:
             return inputs, None, None

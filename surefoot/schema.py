@@ -218,11 +218,6 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     return len(shape) == len(wanted) and all(b in (a, None) for a, b in zip(shape, wanted, strict=True))
 
 
-def generator_shape(generator: Any) -> Shape:
-    """Of what a PyTorch generator's `get_state` returns."""
-    return ArrayOf(tuple(generator.get_state().shape), "uint8")
-
-
 def _at(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
 

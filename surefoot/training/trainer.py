@@ -110,12 +110,14 @@ class Trainer:
         self.device, self.device_reason = choose_device(wanted, size, home)
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
         engine, reason = choose_engine(config.engine, self.policy, algorithm, envs, config.engines_before)
-        self.learner = engine.learner(self.policy, algorithm, learner_options(config, seed, envs.num_envs, length))
+        self.learner = engine.learner(
+            self.policy, algorithm, learner_options(config, seed, self.device, envs.num_envs, length)
+        )
         self.threads = self.learner.threads
         self.engines = Engines(engine, self.learner, reason, algorithm, config.algo_name)
         if self.engines.acting == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
-        options = collector_options(config, seed, algorithm, envs.num_envs, length, self.timer)
+        options = collector_options(config, seed, self.device, algorithm, envs.num_envs, length, self.timer)
         self.collector = engine.collector(envs, self.learner.actor, options)
 
     @property

@@ -9,11 +9,12 @@ import numpy as np
 
 from surefoot.engine.collecting.device_storage import DeviceStorage
 from surefoot.engine.collecting.host_storage import HostStorage
+from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.errors import EnvError
-from surefoot.schema import ArrayOf, Nothing, Optional, Record, Shape, generator_shape
+from surefoot.schema import ArrayOf, Nothing, Optional, Record, Shape
 from surefoot.types import Restorable
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Collector:
     def state_shape(self) -> Shape:
         normalizer, storage = self.reward_normalizer, self.storage
         return Record(
-            noise=generator_shape(self.generator),
+            noise=STATE_SHAPE,
             tracker=self.tracker.state_shape(),
             reward_normalizer=Nothing() if normalizer is None else normalizer.state_shape(),
             last_obs=Optional(_like(storage.obs[0])),
@@ -151,7 +152,7 @@ class Collector:
 
     def load_state_dict(self, state: dict[str, Any]) -> list[int]:
         """Returns the envs whose open episode could not be restored; they stand at a fresh one."""
-        self.generator.set_state(state["noise"])
+        self.generator = continued(self.generator, state["noise"])
         self.tracker.load_state_dict(state["tracker"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])

@@ -13,6 +13,7 @@ from torch import Tensor
 from surefoot.engine.config import Minibatches, count_minibatches
 from surefoot.engine.contract import Threads
 from surefoot.engine.group import ALONE, Group
+from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.flat import FlatParameters
@@ -23,7 +24,7 @@ from surefoot.math.operations import OPERATIONS, Operations
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.math.trust_region import flat_gradient
 from surefoot.schedules import Schedule
-from surefoot.schema import Flag, Number, Optional, Record, Shape, generator_shape
+from surefoot.schema import Flag, Number, Optional, Record, Shape
 from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
@@ -325,17 +326,16 @@ class Learner:
         }
 
     def state_shape(self) -> Shape:
-        shuffle = generator_shape(self.generator)
         told = Optional(Flag(), later=True)
         return Record(
-            optimizer=self.optimizer.state_shape(), rate_scale=Number(low=0.0), rate_is_set=told, shuffle=shuffle
+            optimizer=self.optimizer.state_shape(), rate_scale=Number(low=0.0), rate_is_set=told, shuffle=STATE_SHAPE
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate_scale = state["rate_scale"]
         self.rate_is_set = bool(state.get("rate_is_set"))  # earlier versions could not be told
-        self.generator.set_state(state["shuffle"])
+        self.generator = continued(self.generator, state["shuffle"])
 
 
 def normalized(batch: Batch) -> Batch:

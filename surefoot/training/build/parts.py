@@ -65,14 +65,20 @@ def choose_device(wanted: str, size: int, home: torch.device | None = None) -> t
     return torch.device("cuda"), f"{size:,} parameters"
 
 
-def learner_options(config: TrainConfig, seed: int, num_envs: int, length: int) -> LearnerOptions:
+def learner_options(config: TrainConfig, seed: int, device: torch.device, num_envs: int, length: int) -> LearnerOptions:
     """`length`: steps of a rollout."""
     parts = next(iter(minibatches(config, num_envs, length).values()), 1)
-    return LearnerOptions(_generator(seed, "shuffle"), config.run.threads, max(1, num_envs * length // parts))
+    return LearnerOptions(_generator(seed, "shuffle", device), config.run.threads, max(1, num_envs * length // parts))
 
 
 def collector_options(
-    config: TrainConfig, seed: int, algorithm: Algorithm, num_envs: int, length: int, timer: PhaseTimer
+    config: TrainConfig,
+    seed: int,
+    device: torch.device,
+    algorithm: Algorithm,
+    num_envs: int,
+    length: int,
+    timer: PhaseTimer,
 ) -> CollectorOptions:
     """`length`: steps of a rollout, or of the longest of its whole episodes."""
     normalizer = None
@@ -80,7 +86,7 @@ def collector_options(
         normalizer = RewardNormalizer(num_envs, config.algorithm.gamma)
     return CollectorOptions(
         length,
-        _generator(seed, "actions"),
+        _generator(seed, "actions", device),
         episodes_per_env=algorithm.episodes_per_env,
         reset_each_rollout=config.algorithm.reset_each_rollout,
         reward_scale=config.env.reward_scale,
@@ -91,5 +97,6 @@ def collector_options(
     )
 
 
-def _generator(seed: int, purpose: str) -> torch.Generator:
-    return torch.Generator("cpu").manual_seed(derive_seed(seed, purpose))
+def _generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
+    """Draws on the device that uses the numbers, so that none of them has to be copied there."""
+    return torch.Generator(device).manual_seed(derive_seed(seed, purpose))

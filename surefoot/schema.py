@@ -12,10 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from torch import Generator
+from typing import Any, Protocol
 
 MOST = 2**53  # of anything that is counted: exact as a float, too
 SIZES = ("8", "16", "32", "64")
@@ -221,7 +218,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     return len(shape) == len(wanted) and all(b in (a, None) for a, b in zip(shape, wanted, strict=True))
 
 
-def generator_shape(generator: Generator) -> Shape:
+def generator_shape(generator: Any) -> Shape:
     """Of what a PyTorch generator's `get_state` returns."""
     return ArrayOf(tuple(generator.get_state().shape), "uint8")
 

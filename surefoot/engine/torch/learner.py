@@ -55,7 +55,7 @@ class ValueFit(Protocol):
 class LearnerState(TypedDict):
     optimizer: OptimizerState
     rate_scale: float
-    rate_is_set: NotRequired[bool | None]  # earlier versions could not be told
+    rate_is_set: NotRequired[bool | None]
     shuffle: Tensor
 
 
@@ -342,7 +342,7 @@ class Learner:
     def load_state_dict(self, state: LearnerState) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate_scale = state["rate_scale"]
-        self.rate_is_set = bool(state.get("rate_is_set"))
+        self.rate_is_set = bool(state.get("rate_is_set"))  # earlier versions could not be told
         self.generator.set_state(state["shuffle"])
 
 

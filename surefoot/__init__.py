@@ -11,7 +11,7 @@ The heavy imports (torch, gymnasium) happen when a name is first used, so that t
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from surefoot.api import evaluate, load, resume, train, video
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -24,13 +24,16 @@ from surefoot.training.evaluation.agent import Agent
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.evaluation.video import Recording, record
-from surefoot.training.life.launch import EnvLike, resume_directory, train_config
+from surefoot.training.life.launch import resume_directory, train_config
 from surefoot.training.life.session import evaluation_factory
 from surefoot.training.life.trust import Trust, agreed_algorithm, require_trust
 from surefoot.training.loop.state import load_policy, untrained_policy
 
 if TYPE_CHECKING:
+    from surefoot.envs.make import Factory
     from surefoot.policies.user_encoder import EncoderClass
+    from surefoot.training.life.launch import EnvLike
+    from surefoot.types import GymEnv, GymVectorEnv
 
 
 def train(
@@ -43,7 +46,7 @@ def train(
     callbacks: Sequence[Callback | str] = (),
     progress: bool = True,
     trust: bool = False,
-    **settings: Any,
+    **settings: object,
 ) -> Run:
     """Train and return the run. `settings` are the command line's flags under the same names.
 
@@ -67,7 +70,7 @@ def train(
     return Run(RunDirectory(Path(result["run_dir"])))
 
 
-def env_name(env: Any) -> str:
+def env_name(env: object) -> str:
     """What to call an env that was made in Python."""
     if isinstance(env, gym.Env):
         raise UsageError(
@@ -78,7 +81,7 @@ def env_name(env: Any) -> str:
     return str(spec.id) if spec else getattr(env, "__name__", type(env).__name__)
 
 
-def for_vector_env(env: gym.vector.VectorEnv[Any, Any, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def for_vector_env(env: GymVectorEnv, settings: dict[str, object]) -> dict[str, object]:
     """A ready vector env is as it is: settings that would have to build it anew are refused, not ignored."""
     for name in ("env_kwargs", "wrappers"):
         if settings.get(name):
@@ -139,7 +142,7 @@ def load(
 
 def evaluate(
     agent: Agent,
-    env: str | Callable[..., gym.Env[Any, Any]],
+    env: str | Callable[..., GymEnv],
     *,
     episodes: int = 100,
     seed: int = 0,
@@ -231,7 +234,7 @@ def video(
     run: Run | RunDirectory | str | Path,
     out: str | Path | None = None,
     *,
-    env: str | Callable[..., gym.Env[Any, Any]] | None = None,
+    env: str | Callable[..., GymEnv] | None = None,
     checkpoint: str | int = "latest",
     episodes: int = 1,
     untrained: bool = False,
@@ -250,7 +253,7 @@ def video(
     if env is None:
         config = run_config(directory, trust)
         code = replace(code, agreed=config.policy.encoder)
-        make = evaluation_factory(config, None, render_mode="rgb_array")
+        make: Callable[[], GymEnv] = evaluation_factory(config, None, render_mode="rgb_array")
     else:
         config = read_outline(directory.config)
         make = _maker(env, config, "rgb_array")
@@ -274,7 +277,7 @@ def video(
     return found
 
 
-def _maker(env: Any, config: Outline, render_mode: str) -> Callable[[], gym.Env[Any, Any]]:
+def _maker(env: str | Factory, config: Outline, render_mode: str) -> Callable[[], GymEnv]:
     factory = None if isinstance(env, str) else env
     other = replace(config.env, env=env if isinstance(env, str) else env_name(env))
     return lambda: make_env(other, factory, render_mode)

@@ -24,7 +24,7 @@ class Misfit(ValueError):
 
 
 class Shape(Protocol):
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         """Misfit where `value` is not of this shape; `where` is the field that it stands in."""
         ...
 
@@ -36,7 +36,7 @@ class Whole:
     low: int = 0
     high: int = MOST
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
             raise _misfit(value, where, f"a whole number from {self.low} to {self.high}")
 
@@ -48,7 +48,7 @@ class Number:
     low: float = -math.inf
     finite: bool = True
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         wanted = f"a{' finite' if self.finite else ''} number" + (f" from {self.low:g}" if self.low > -math.inf else "")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise _misfit(value, where, wanted)
@@ -62,7 +62,7 @@ class Number:
 class Flag:
     """True or false."""
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         if not isinstance(value, bool):
             raise _misfit(value, where, "true or false")
 
@@ -71,7 +71,7 @@ class Flag:
 class Text:
     """A text that can be written to a file."""
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         if not isinstance(value, str):
             raise _misfit(value, where, "a text")
         try:
@@ -84,7 +84,7 @@ class Text:
 class Nothing:
     """null."""
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         if value is not None:
             raise _misfit(value, where, "null")
 
@@ -96,7 +96,7 @@ class Optional:
     shape: Shape
     later: bool = False
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         if value is not None:
             self.shape.check(value, where)
 
@@ -107,7 +107,7 @@ class Record:
     def __init__(self, fields: Mapping[str, Shape] | None = None, **more: Shape) -> None:
         self.fields: dict[str, Shape] = {**(fields or {}), **more}
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         if not isinstance(value, Mapping):
             raise _misfit(value, where, "a table")
         for name, shape in self.fields.items():
@@ -119,11 +119,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Table:
-    """Any names, each with a value of one shape."""
+    """Whatever names, each with a value of one shape."""
 
     shape: Shape
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         if not isinstance(value, Mapping):
             raise _misfit(value, where, "a table")
         for name, item in value.items():
@@ -138,7 +138,7 @@ class Items:
     length: int | None = None
     at_least: int = 0
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         wanted = "a list" if self.length is None else f"a list of {self.length}"
         if not isinstance(value, (list, tuple)) or (self.length is not None and len(value) != self.length):
             raise _misfit(value, where, wanted)
@@ -154,7 +154,7 @@ class Row:
     def __init__(self, *shapes: Shape) -> None:
         self.shapes = shapes
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         if not isinstance(value, (list, tuple)) or len(value) != len(self.shapes):
             raise _misfit(value, where, f"a list of {len(self.shapes)}")
         for index, (shape, item) in enumerate(zip(self.shapes, value, strict=True)):
@@ -171,7 +171,7 @@ class ArrayOf:
     high: float | None = None
     finite: bool = True
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
         if shape is None or dtype is None:
             raise _misfit(value, where, "an array")
@@ -203,7 +203,7 @@ class Either:
 
     shapes: Sequence[Shape]
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         misfit: Misfit | None = None
         for shape in self.shapes:
             try:
@@ -222,7 +222,7 @@ def _at(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
 
 
-def _misfit(value: Any, where: str, wanted: str) -> Misfit:
+def _misfit(value: object, where: str, wanted: str) -> Misfit:
     found = f"a list of {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
     if value is None or isinstance(value, (bool, int, float, str)):
         found = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"

@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import json
 import math
+import operator
 import re
 import types
 import typing
@@ -18,7 +19,20 @@ from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, Literal, NewType, TypeVar, Union, get_args, get_origin
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NewType,
+    Required,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.schedules import Schedule, as_schedule
@@ -26,6 +40,7 @@ from surefoot.schedules import Schedule, as_schedule
 T = TypeVar("T")
 SettingsT = TypeVar("SettingsT", bound="Settings")
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
+Class: TypeAlias = type  # by another name where `type` is that of a setting
 Seconds = NewType("Seconds", float)  # a duration; people write it as 2h, 90m, 1h30m, 45s
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -46,15 +61,10 @@ def setting(
     is (RUN, FILE.py:CLASS) where the type does not; completion in the shell goes by it.
     """
     metadata = {"help": help, "low": low, "high": high, "above": above, "flag": flag, "metavar": metavar}
-    factory: Any = None
     if isinstance(default, dict):
-        factory = lambda: dict(default)  # noqa: E731 (a frozen config still must not share a mutable default)
-    field: Any = (
-        dataclasses.field(default_factory=factory, metadata=metadata)
-        if factory
-        else dataclasses.field(default=default, metadata=metadata)
-    )
-    return typing.cast(T, field)
+        values = dict(default)  # a frozen config still must not share a mutable default
+        return typing.cast(T, dataclasses.field(default_factory=lambda: dict(values), metadata=metadata))
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +114,19 @@ class Settings:
             if isinstance(value, Schedule) and vars(self).get(f"{name}_schedule", "constant") != "constant":
                 raise UsageError(f"{name}={value} is a schedule already; leave {name}_schedule=constant")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+class Declared(TypedDict, total=False):
+    """What `setting` was told."""
+
+    help: Required[str]
+    low: float | None
+    high: float | None
+    above: float | None
+    flag: bool
+    metavar: str | None
 
 
 @dataclass(frozen=True)
@@ -113,10 +134,10 @@ class Option:
     """One setting as the command line and the docs see it."""
 
     name: str
-    type: Any
-    default: Any
+    type: object
+    default: object
     help: str
-    owner: type
+    owner: Class
     low: float | None = None
     high: float | None = None
     above: float | None = None
@@ -127,7 +148,7 @@ class Option:
     def optional(self) -> bool:
         return unwrap_optional(self.type)[1]
 
-    def check(self, value: Any) -> None:
+    def check(self, value: object) -> None:
         numbers = value if isinstance(value, tuple) else (value,)
         if isinstance(value, Schedule):
             for _, number in value.points:
@@ -173,16 +194,16 @@ def title_of(owner: type) -> str:
     return said.splitlines()[0].rstrip(".")
 
 
-def _option(config: type, field: dataclasses.Field[Any], hint: Any) -> Option:
+def _option(config: type, field: dataclasses.Field[object], hint: object) -> Option:
     lineage = [c for c in config.__mro__ if field.name in inspect.get_annotations(c)]
     declared = [c.__dataclass_fields__[field.name].metadata for c in lineage]  # type: ignore[attr-defined]
-    metadata: dict[str, Any] = dict(next((m for m in declared if m), {"help": ""}))
+    metadata: Declared = next((m for m in declared if m), Declared(help=""))
     factory = field.default_factory
     default = factory() if factory is not MISSING else field.default
     return Option(name=field.name, type=hint, default=default, owner=lineage[-1], **metadata)
 
 
-def unwrap_optional(hint: Any) -> tuple[Any, bool]:
+def unwrap_optional(hint: object) -> tuple[object, bool]:
     """(the type without None, whether None is allowed)."""
     if get_origin(hint) in (Union, types.UnionType):
         inner = [arm for arm in get_args(hint) if arm is not type(None)]
@@ -190,7 +211,15 @@ def unwrap_optional(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
-def coerce(name: str, value: Any, hint: Any) -> Any:
+@overload
+def coerce(name: str, value: object, hint: type[T]) -> T: ...
+
+
+@overload
+def coerce(name: str, value: object, hint: object) -> Any: ...
+
+
+def coerce(name: str, value: object, hint: object) -> object:
     """`value` as the type `hint`, from Python, TOML or a command-line string; UsageError naming the key otherwise."""
     inner, optional = unwrap_optional(hint)
     if inner is float and (schedule := as_schedule(name, value)) is not None:
@@ -223,7 +252,7 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
     return value
 
 
-def _word_or_number(name: str, value: Any, arms: tuple[Any, ...]) -> Any:
+def _word_or_number(name: str, value: object, arms: tuple[object, ...]) -> object:
     """Of `int | Literal["auto"]`."""
     words = [word for arm in arms if get_origin(arm) is Literal for word in get_args(arm)]
     (kind,) = (arm for arm in arms if get_origin(arm) is not Literal)
@@ -237,7 +266,7 @@ def _word_or_number(name: str, value: Any, arms: tuple[Any, ...]) -> Any:
         raise UsageError(f"{name}={value!r} is neither {wanted} nor {' or '.join(words)}{near}") from None
 
 
-def _sequence(name: str, value: Any, kind: Any) -> tuple[Any, ...]:
+def _sequence(name: str, value: object, kind: object) -> tuple[object, ...]:
     """Texts are taken as they are; numbers may also be written as one text, `64,64`."""
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     if kind is not str:
@@ -247,7 +276,7 @@ def _sequence(name: str, value: Any, kind: Any) -> tuple[Any, ...]:
     return tuple(coerce(name, part, kind) for part in parts)
 
 
-def _boolean(name: str, value: Any) -> bool:
+def _boolean(name: str, value: object) -> bool:
     words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
     if isinstance(value, str) and value.lower() in words:
         return words[value.lower()]
@@ -256,28 +285,27 @@ def _boolean(name: str, value: Any) -> bool:
     return value
 
 
-def _number(name: str, value: Any, whole: bool) -> int | float:
+def _number(name: str, value: object, whole: bool) -> int | float:
     """A number from `100_000`, `100k`, `1M`, `3e-4`, 5 or 5.0."""
     wanted = "a whole number" if whole else "a number"
-    number: Any = value
+    number: object = value
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([-+]?[0-9._]+(?:[eE][-+]?\d+)?|[-+]?inf|nan)\s*([kMG]?)\s*", value)
         try:  # in decimal: 4.1 · 10⁶ is no whole number in floating point
             number = Decimal(match[1]) * SUFFIXES.get(match[2], 1) if match else None
         except InvalidOperation:
             number = None
-    is_number = isinstance(number, (Real, Decimal)) and not isinstance(number, bool)
-    if not is_number:
+    if not isinstance(number, (Real, Decimal)) or isinstance(number, bool):
         ways = "100_000, 100k or 1M" if whole else "100_000, 100k, 1M or 3e-4"
         raise UsageError(f"{name}={value!r} is not {wanted}; write it as {ways}")
     if not whole:
         return float(number)
-    if not math.isfinite(number) or number != int(number):
+    if not math.isfinite(number) or number != math.trunc(number):
         raise UsageError(f"{name}={value!r} is not a whole number")
-    return int(number)
+    return operator.index(math.trunc(number))
 
 
-def _duration(name: str, value: Any) -> float:
+def _duration(name: str, value: object) -> float:
     """Seconds from `2h`, `90m`, `1h30m`, `1d12h`, `45s`, or a plain number of them."""
     if not isinstance(value, str) or re.fullmatch(r"\s*[0-9._]+\s*", value):
         return float(_number(name, value, whole=False))
@@ -287,7 +315,7 @@ def _duration(name: str, value: Any) -> float:
     return sum(float(_number(name, number, whole=False)) * UNITS[unit] for number, unit in parts)
 
 
-def _mapping(name: str, value: Any) -> dict[str, Any]:
+def _mapping(name: str, value: object) -> dict[str, object]:
     if isinstance(value, str):
         try:
             value = json.loads(value)

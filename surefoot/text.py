@@ -8,7 +8,7 @@ one below, every error of ours speaks through `printable`, and so does every lin
 from __future__ import annotations
 
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
 
 def printable(text: str) -> str:
@@ -30,7 +30,7 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+def print(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Python's `print` for text that a stranger may have written a part of."""
     stream = sys.stdout if file is None else file
     if stream is None:  # closed before the process began

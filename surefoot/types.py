@@ -6,19 +6,27 @@ Tensors over time are time-major, `[T, N, ...]`. This module imports neither tor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsFloat, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
+    import gymnasium
     import numpy as np
-    from gymnasium import Space
+    from gymnasium.vector import VectorEnv
     from torch import Tensor
 
     from surefoot.schema import Shape
 
     Scan: TypeAlias = Callable[[Tensor, Tensor], Tensor]
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+    DType: TypeAlias = np.dtype[np.generic]
+    # Gymnasium's classes are generic over what an env observes and does, which we learn from its spaces alone.
+    GymEnv: TypeAlias = gymnasium.Env[Any, Any]
+    GymSpace: TypeAlias = gymnasium.Space[Any]
+    GymVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
+    Info: TypeAlias = dict[str, object]  # what an env tells besides its observation
+    GymStep: TypeAlias = tuple[object, SupportsFloat, bool, bool, Info]
     Actions: TypeAlias = Array | Sequence[object]  # one for each row of some envs
 
 
@@ -35,7 +43,7 @@ class Step:
     truncated: Array  # [N] bool: the clock ended the episode, the MDP goes on
     valid: Array  # [N] bool: False where the backend inserted a step that is no transition (autoreset, idle)
     final_obs: dict[int, Array] = field(default_factory=dict)  # env index -> true last observation of its episode
-    final_info: dict[int, dict[str, Any]] = field(default_factory=dict)  # env index -> info of that last step
+    final_info: dict[int, Info] = field(default_factory=dict)  # env index -> info of that last step
     life_lost: Array | None = None  # [N] bool: to be learned from as a termination, though the episode goes on
     first: Array | None = None  # [N] bool: `obs` is the first of an episode; None: where one ended
 
@@ -63,12 +71,14 @@ class Envs(Protocol):
     """N envs stepped together; actions in, a `Step` out."""
 
     num_envs: int
-    observation_space: Space[Any]  # of one env
-    action_space: Space[Any]  # of one env
+    observation_space: GymSpace  # of one env
+    action_space: GymSpace  # of one env
     layout: Any  # the `spaces.Layout` of the rows that stand for observations
     batched_actions: bool  # takes the action space's batch; else a sequence of N actions
     exact_seeds: bool  # every episode has its own seed, so that a run can be repeated and resumed exactly
     time_limit: int | None  # longest episode, where the env declares one
+    notes: tuple[str, ...]  # what to say about them before a run
+    render_modes: tuple[str, ...]  # how one of them can be drawn; empty: not known, or not at all
 
     def reset(self) -> Array: ...
 
@@ -138,13 +148,13 @@ class Restorable(Protocol):
 
     observations: Array
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> Mapping[str, object]: ...
 
     def state_shape(self) -> Shape:
         """What such a state must look like."""
         ...
 
-    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+    def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
         """Returns the indices of the envs that could not be restored and stand at a fresh episode instead."""
         ...
 
@@ -156,7 +166,7 @@ class Distribution(Protocol):
 
     def entropy(self) -> Tensor: ...
 
-    def kl_to(self, other: Any) -> Tensor:
+    def kl_to(self, other: Self) -> Tensor:
         """KL(self‖other), per sample."""
         ...
 
@@ -275,4 +285,5 @@ class Outputs:
     value: Tensor  # [B]
 
 
+MetricsRow: TypeAlias = dict[str, float | None]  # one row of metrics.jsonl
 Metrics: TypeAlias = "dict[str, Tensor]"  # scalars, still on the device; read once per update

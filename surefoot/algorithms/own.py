@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING
-from typing import Any
+from typing import TYPE_CHECKING
 
 from surefoot.algorithms.parts import Base
 from surefoot.engine.config import CollectConfig, GradientConfig
@@ -12,19 +12,22 @@ from surefoot.errors import UsageError
 from surefoot.settings import Settings, options
 from surefoot.user_code import load_object, refuse_from_python
 
+if TYPE_CHECKING:
+    from surefoot.algorithms import Algorithm
+
 GROUP = "surefoot.algorithms"  # entry points of installed packages
 NEEDED = ("config_type", "uses_critic", "train_actor", "episodes_per_env", "current_loss", "update")
 TOGETHER = {"num_minibatches": "num_epochs", "value_minibatches": "value_epochs"}
 EXAMPLE = "docs/algorithms.md shows a whole one"
 
 
-def load_algorithm(name: str) -> type[Any]:
+def load_algorithm(name: str) -> type[Algorithm]:
     """The class that `file.py:Class` or `module:Class` names. Executes the user's code."""
     refuse_from_python(name, "algorithm")
     return check_algorithm(load_object(name, "algo"), name)
 
 
-def check_algorithm(found: object, name: str) -> type[Any]:
+def check_algorithm(found: object, name: str) -> type[Algorithm]:
     """The class, if it can be an algorithm; what it lacks is said before anything is built."""
     if not isinstance(found, type):
         raise UsageError(f"algo={name} is a {type(found).__name__}; give the class itself")
@@ -37,7 +40,7 @@ def check_algorithm(found: object, name: str) -> type[Any]:
     if missing:
         base = "" if issubclass(found, Base) else "derive it from surefoot.algorithms.parts.Base; "
         raise UsageError(f"algo={name} has no {', '.join(missing)}; {base}{EXAMPLE}")
-    algorithm: type[Any] = found
+    algorithm: type[Algorithm] = found
     _check_settings(algorithm.config_type, name)
     return algorithm
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from surefoot.engine.registry import NotAvailable
 from surefoot.training.callbacks import Callback
@@ -45,6 +45,42 @@ class Stopwatch(Callback):
         self.spent["other"] = max(0.0, 1.0 - sum(self.spent.values()))
 
 
+class Measured(TypedDict):
+    """One run on one engine."""
+
+    total_steps: int
+    updates: int
+    seconds: float
+    steps_per_second: float
+    train_return: float | None
+    split: dict[str, float]  # share of the time by phase
+
+
+class Spread(TypedDict):
+    median: float
+    low: float
+    high: float
+
+
+class Summary(TypedDict):
+    """The runs of one engine."""
+
+    steps_per_second: Spread
+    microseconds_per_update: Spread
+    split: dict[str, float]
+
+
+class Found(TypedDict):
+    env: str
+    algo: str
+    preset: str | None
+    settings: dict[str, object]
+    engines: dict[str, Summary]
+    ratios: dict[str, Spread]  # to the first engine
+    missing: dict[str, str]  # why an engine was left out
+    rounds: list[dict[str, Measured]]
+
+
 def bench(
     config: TrainConfig,
     engines: Sequence[str] = ENGINES,
@@ -52,7 +88,7 @@ def bench(
     rounds: int = 3,
     seconds: float | None = 4.0,
     say: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
+) -> Found:
     """Steps per second of each engine, several rounds by turns; ratios to the first engine are taken within a round.
 
     `seconds`: of each run; None: as many steps as the config says. Logging and saving are part of it, as in any run;
@@ -67,7 +103,7 @@ def bench(
             missing[engine] = str(error)
             say(str(error))
     present = [engine for engine in engines if engine not in missing]
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, Measured]] = []
     for number in range(rounds if present else 0):
         order = present[number % len(present) :] + present[: number % len(present)]  # none is always the first
         results = {engine: measure(config, engine, seconds) for engine in order}
@@ -97,12 +133,21 @@ def only_training(config: TrainConfig, *, endless: bool) -> TrainConfig:
     if endless:
         config = replace(config, run=replace(config.run, total_steps=ENDLESS, log_every=config.run.log_interval))
     seed = 0 if config.run.seed is None else config.run.seed
-    nothing: dict[str, Any] = {"eval_every": None, "eval_episodes": 0, "target_return": None, "video_every": None}
-    run = replace(config.run, seed=seed, max_time=None, callbacks=(), trackers=(), **nothing)
+    run = replace(
+        config.run,
+        seed=seed,
+        max_time=None,
+        callbacks=(),
+        trackers=(),
+        eval_every=None,
+        eval_episodes=0,
+        target_return=None,
+        video_every=None,
+    )
     return replace(config, run=run)
 
 
-def measure(config: TrainConfig, engine: str, seconds: float | None) -> dict[str, Any]:
+def measure(config: TrainConfig, engine: str, seconds: float | None) -> Measured:
     """One run on an engine, in a directory that does not stay."""
     watch = Stopwatch(seconds)
     config = replace(config, run=replace(config.run, engine=engine), engine_class=None)
@@ -111,15 +156,21 @@ def measure(config: TrainConfig, engine: str, seconds: float | None) -> dict[str
             result = train_config(config, run_dir=Path(folder) / "run", callbacks=[watch], progress=False, trust=True)
         except KeyboardInterrupt:  # there is nothing to go on with
             raise KeyboardInterrupt("; nothing is kept of a bench") from None
-    names = ("total_steps", "updates", "seconds", "steps_per_second", "train_return")
-    return {name: result[name] for name in names} | {"split": watch.spent}
+    return {
+        "total_steps": result["total_steps"],
+        "updates": result["updates"],
+        "seconds": result["seconds"],
+        "steps_per_second": result["steps_per_second"],
+        "train_return": result["train_return"],
+        "split": watch.spent,
+    }
 
 
-def _speed(results: dict[str, Any], engine: str) -> float:
-    return float(results[engine]["steps_per_second"])
+def _speed(results: dict[str, Measured], engine: str) -> float:
+    return results[engine]["steps_per_second"]
 
 
-def _sum_up(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _sum_up(runs: list[Measured]) -> Summary:
     phases = [*PHASES[:-1], *(name for run in runs for name in run["split"] if name not in PHASES), PHASES[-1]]
     return {
         "steps_per_second": spread([run["steps_per_second"] for run in runs]),
@@ -130,12 +181,12 @@ def _sum_up(runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> Spread:
     """Median, lowest and highest of some rounds."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
-def as_table(found: dict[str, Any], width: int | None = None) -> list[str]:
+def as_table(found: Found, width: int | None = None) -> list[str]:
     """What was found as lines of Markdown, or as paragraphs where `width` columns are too few for that."""
     phases = list(dict.fromkeys(name for own in found["engines"].values() for name in own["split"]))
     heading = ["engine", "steps/s, median (range)", "µs per update", *phases]

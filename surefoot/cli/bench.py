@@ -7,7 +7,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from surefoot.cli.flags import Parser, add_json, add_settings
 from surefoot.cli.own_flags import flags_of
@@ -96,12 +95,13 @@ def _parser(algo: str) -> Parser:
         usage="surefoot bench [ENV] [--algo ALGO] [--rounds N] [flags of surefoot train]",
         description=DESCRIPTION,
     )
-    own: dict[str, Any] = {"nargs": "+", "metavar": "ENGINE", "default": ["torch", "native"]}
     parser.add_argument("env", nargs="?", metavar="ENV", help=f"the environment [{DEFAULT_ENV}]")
     add_algo(parser)
     parser.add_argument(
         "--engines",
-        **own,
+        nargs="+",
+        metavar="ENGINE",
+        default=["torch", "native"],
         help=f"engines to measure ({', '.join(BUILT_IN)}, file.py:Class); ratios are to the first [torch native]",
     )
     parser.add_argument("--rounds", default="3", metavar="N", help="how often each engine trains [3]")

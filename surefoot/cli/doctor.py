@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surefoot.cli.flags import Parser, add_json, add_settings
 from surefoot.envs.config import EnvConfig
@@ -18,6 +18,7 @@ from surefoot.training.reports.screen import fit
 
 if TYPE_CHECKING:
     from surefoot.doctor import Report
+    from surefoot.doctor.report import Numbers
 
 MARKS = {"error": "✗", "warning": "!", "note": "·"}
 DESCRIPTION = """Check an environment before training on it: reports problems, statistics and suitable flags.
@@ -98,7 +99,7 @@ def describe(report: Report, preset: str | None = None) -> Iterator[str]:
         yield f"{count} error{'s' if count > 1 else ''} to fix first; then: {report.recommended}"
 
 
-def _table(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _table(numbers: Numbers) -> Iterator[tuple[str, str]]:
     for name in ("reward", "return"):
         if name in numbers:
             found = numbers[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.errors import UsageError
@@ -13,6 +13,10 @@ from surefoot.settings import coerce
 from surefoot.text import print
 from surefoot.training.reports.result import describe_evaluation
 from surefoot.training.reports.screen import fit
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
 
 
 def run(words: Sequence[str]) -> int:
@@ -50,7 +54,19 @@ def add_playing(parser: Parser, episodes: int) -> None:
     add_json(parser)
 
 
-def playing_options(arguments: Any) -> dict[str, Any]:
+class Playing(TypedDict):
+    """What `evaluate_run` and `video` are asked for."""
+
+    checkpoint: str
+    episodes: int
+    seed: int | None
+    deterministic: bool
+    max_steps: int | None
+    strict: bool
+    trust: bool | Callable[[str], bool]
+
+
+def playing_options(arguments: Namespace) -> Playing:
     """The values of those flags, checked."""
     episodes = coerce("episodes", arguments.episodes, int)
     max_steps = coerce("max_steps", arguments.max_steps, int | None)

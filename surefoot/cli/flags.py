@@ -10,7 +10,7 @@ from contextlib import suppress
 from shutil import get_terminal_size
 from textwrap import fill
 from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.schedules import Schedule
@@ -18,7 +18,7 @@ from surefoot.settings import Option, Seconds, title_of, unwrap_optional
 from surefoot.text import print
 
 WIDEST = 100  # columns of help text: longer lines are hard to read
-ExplainUnknown = Callable[[str, str | None, Any], str | None]
+ExplainUnknown = Callable[[str, str | None, argparse.Namespace], str | None]
 EXAMPLES = {  # for required arguments
     "RUN": ("run", "latest"),
     "ALGO": ("algorithm", "ppo"),
@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
         own = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
         return f"unknown flag {flags[0]}{did_you_mean(flags[0], own)}{self._hint()}"
 
-    def error(self, message: str) -> Any:
+    def error(self, message: str) -> NoReturn:
         missing = message.removeprefix("the following arguments are required: ")
         if missing in EXAMPLES:
             what, example = EXAMPLES[missing]
@@ -182,17 +182,18 @@ def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
         group.add_argument(flag, metavar=option.metavar or _metavar(inner), **keywords)
 
 
-def _metavar(kind: Any) -> str:
+def _metavar(kind: object) -> str:
     if get_origin(kind) in (Union, UnionType):
         return "|".join(map(_metavar, get_args(kind)))
     if get_origin(kind) is Literal:
         return "{" + ",".join(map(str, get_args(kind))) + "}"
     if get_origin(kind) is dict:
         return "JSON"
-    return {int: "N", float: "X", Seconds: "TIME"}.get(kind, "TEXT")
+    known: dict[object, str] = {int: "N", float: "X", Seconds: "TIME"}
+    return known.get(kind, "TEXT")
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """A value as it would be typed."""
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from surefoot import __version__
 from surefoot.errors import UsageError
@@ -33,10 +33,44 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
 MOST_LINES = 12  # of compiler output
 
 
-def examine() -> dict[str, Any]:
+class Kernels(TypedDict):
+    """The kernels in use, and how they were built."""
+
+    compiler: str | None
+    troubles: dict[str, str]
+    built: list[str]
+    runnable: list[str]
+    forced: str | None
+    nn: bool
+    classic: bool
+    variant: NotRequired[str | None]
+    why: NotRequired[str]
+
+
+class PyTorch(TypedDict, total=False):
+    torch_instructions: str
+    gpus: list[str]
+    cores: int | None
+    threads: int
+
+
+class Installation(PyTorch):
+    surefoot: str
+    python: str
+    executable: str
+    system: str
+    processor: str
+    versions: dict[str, str | None]
+    extras: dict[str, bool]
+    kernels: Kernels
+    errors: list[str]
+    warnings: list[str]
+
+
+def examine() -> Installation:
     """The facts that `describe` reports."""
     errors, warnings = list[str](), locks.complaints()
-    found: dict[str, Any] = {
+    found: Installation = {
         "surefoot": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,
@@ -49,7 +83,7 @@ def examine() -> dict[str, Any]:
         "warnings": warnings,
     }
     try:
-        found |= _torch()
+        return {**found, **_torch()}
     except Exception as error:  # whatever a broken package raises
         errors.append(f"PyTorch cannot be imported, and training needs it: {error}")
     return found
@@ -62,7 +96,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _torch() -> dict[str, Any]:
+def _torch() -> PyTorch:
     import torch
 
     from surefoot.engine.native.threads import most_threads
@@ -72,31 +106,36 @@ def _torch() -> dict[str, Any]:
     return {"torch_instructions": capability, "gpus": gpus, "cores": os.cpu_count(), "threads": most_threads()}
 
 
-def _kernels(errors: list[str], warnings: list[str]) -> dict[str, Any]:
+def _kernels(errors: list[str], warnings: list[str]) -> Kernels:
     """The kernels in use, and setup.py's record of building them; problems are added to the two lists."""
     folder = Path(library.__file__).parent
     record = library.build_record()
-    found: dict[str, Any] = {
+    found: Kernels = {
         "compiler": record.get("compiler"),
         "troubles": {name: said for name, said in record.get("libraries", {}).items() if said},
         "built": [name for name in library.VARIANTS if (folder / f"_nn_{name}{SUFFIX}").exists()],
         "runnable": [name for name, needed in library.VARIANTS.items() if needed <= library.features()],
         "forced": os.environ.get(library.FORCED) or None,
+        "nn": _loads("nn", errors, warnings),
+        "classic": _loads("classic", errors, warnings),
     }
-    for name in ("nn", "classic"):
-        try:
-            library.load(name)
-            found[name] = True
-        except (library.NotBuilt, UsageError) as reason:
-            found[name] = False
-            (warnings if isinstance(reason, library.NotBuilt) else errors).append(str(reason))
     if found["nn"]:
-        found |= library.facts()
+        facts = library.facts()
+        found["variant"], found["compiler"] = facts["variant"], facts["compiler"]
         warnings += library.complaints()
     return found
 
 
-def describe(found: dict[str, Any]) -> Iterator[str]:
+def _loads(name: str, errors: list[str], warnings: list[str]) -> bool:
+    try:
+        library.load(name)
+        return True
+    except (library.NotBuilt, UsageError) as reason:
+        (warnings if isinstance(reason, library.NotBuilt) else errors).append(str(reason))
+        return False
+
+
+def describe(found: Installation) -> Iterator[str]:
     """The report as lines of text."""
     rows = {
         "Python": f"{found['python']}, {found['executable']}",
@@ -125,8 +164,8 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
         yield "everything is in order; to check an environment: surefoot doctor CartPole-v1"
 
 
-def _describe_kernels(kernels: dict[str, Any]) -> str:
+def _describe_kernels(kernels: Kernels) -> str:
     if not kernels["nn"]:
         return "none: PyTorch does everything, many times slower"
     forced = f", forced by {library.FORCED}" if kernels["forced"] else ""
-    return f"{kernels['variant']}{forced} (built: {', '.join(kernels['built'])}; by {kernels['compiler']})"
+    return f"{kernels.get('variant')}{forced} (built: {', '.join(kernels['built'])}; by {kernels['compiler']})"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from surefoot.algorithms import ALGORITHMS, described, get_algorithm, installed_algorithms
 from surefoot.cli.flags import Parser
@@ -14,9 +13,11 @@ from surefoot.text import one_line, print
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import table
 
+Row = Mapping[str, object]  # of a table, by column
+
 
 def run(words: Sequence[str]) -> int:
-    kinds = {"algos": _algos, "envs": _envs, "presets": _presets, "runs": _runs}
+    kinds: dict[str, Callable[[], list[Row]]] = {"algos": _algos, "envs": _envs, "presets": _presets, "runs": _runs}
     parser = Parser(prog="surefoot list", description="List algorithms, environments, presets or runs.")
     parser.add_argument("kind", metavar="{" + ",".join(kinds) + "}", help="what to list")
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
@@ -30,7 +31,7 @@ def run(words: Sequence[str]) -> int:
         raise UsageError("--tag chooses among runs: surefoot list runs --tag TAG")
     rows = kinds[arguments.kind]()
     if arguments.tag:
-        rows = [row for row in rows if set(arguments.tag) <= set(row.get("tags", ()))]
+        rows = [row for row in rows if set(arguments.tag) <= _tags(row)]
         if not rows and not arguments.json:
             print(f"no run has the tag {' and '.join(arguments.tag)}")
             return 0
@@ -41,8 +42,13 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _algos() -> list[dict[str, Any]]:
-    rows = []
+def _tags(row: Row) -> set[object]:
+    tags = row.get("tags")
+    return set(tags) if isinstance(tags, list) else set()
+
+
+def _algos() -> list[Row]:
+    rows: list[Row] = []
     for name in dict.fromkeys([*ALGORITHMS, *installed_algorithms()]):
         try:
             rows.append({"algo": name, "what": described(get_algorithm(name)).splitlines()[0]})
@@ -51,7 +57,7 @@ def _algos() -> list[dict[str, Any]]:
     return rows
 
 
-def _envs() -> list[dict[str, Any]]:
+def _envs() -> list[Row]:
     from surefoot.envs.backends import backend_of, known_names
 
     found: list[str] = []
@@ -63,20 +69,20 @@ def _envs() -> list[dict[str, Any]]:
     return [{"env": name} for name in found]
 
 
-def _presets() -> list[dict[str, Any]]:
+def _presets() -> list[Row]:
     from surefoot.training.config.presets import list_presets, load_preset
 
     columns = ("env", "algo", "total_steps")
     return [{"preset": name, **{c: load_preset(name).get(c) for c in columns}} for name in list_presets()]
 
 
-def _runs() -> list[dict[str, Any]]:
+def _runs() -> list[Row]:
     from surefoot.runs.index import describe, list_runs
 
     return [row for found in list_runs() if (row := describe(found)) is not None]
 
 
-def _table(rows: list[dict[str, Any]], kind: str) -> None:
+def _table(rows: list[Row], kind: str) -> None:
     if not rows:
         print(f"no {kind} yet" + ("; train one: surefoot train CartPole-v1" if kind == "runs" else ""))
         return
@@ -86,10 +92,10 @@ def _table(rows: list[dict[str, Any]], kind: str) -> None:
     print(*table(names, cells), sep="\n")
     for row in rows:
         if "why" in row:
-            print(f"{one_line(row['run'])} cannot be read: {one_line(row['why'])}", file=sys.stderr)
+            print(f"{one_line(str(row['run']))} cannot be read: {one_line(str(row['why']))}", file=sys.stderr)
 
 
-def _cell(name: str, value: Any) -> str:
+def _cell(name: str, value: object) -> str:
     if value is None or value == []:
         return "–"
     if isinstance(value, list):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from surefoot.cli.flags import Parser, add_json, add_settings
 from surefoot.errors import UsageError, did_you_mean
@@ -15,6 +15,11 @@ from surefoot.settings import Settings, options
 from surefoot.text import print
 from surefoot.theory.config import BoundConfig, ClipConfig, GaeConfig, StepSizeConfig, SurrogateConfig
 from surefoot.training.reports.screen import fit
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from surefoot.theory import results
 
 STUDIES: dict[str, tuple[type[Settings], str]] = {
     "bound": (BoundConfig, "the return, the surrogate and the lower bound along a direction"),
@@ -68,7 +73,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _parser(study: str, config_type: type[Settings], line: str) -> Parser:
-    def explain_unknown(flag: str, value: str | None, typed: Any) -> str | None:
+    def explain_unknown(flag: str, value: str | None, typed: Namespace) -> str | None:
         name = flag.removeprefix("--")
         others = [other for other, (kind, _) in STUDIES.items() if name.replace("-", "_") in _names(kind)]
         if name in ELSEWHERE and ELSEWHERE[name].replace("-", "_") in _names(config_type):
@@ -112,7 +117,7 @@ def _picture(study: str, wanted: str | None) -> Path | None:
     return path
 
 
-def _bound(numbers: dict[str, Any]) -> Iterator[str]:
+def _bound(numbers: results.Bound) -> Iterator[str]:
     yield f"η(π) = {numbers['old_return']:.6g}   γ = {numbers['gamma']:g}"
     yield f"ε = max|A| = {numbers['max_advantage']:.4g}   C = 4εγ/(1−γ)² = {numbers['constant']:.4g}"
     yield ""
@@ -137,7 +142,7 @@ def _bound(numbers: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _surrogate(numbers: dict[str, Any]) -> Iterator[str]:
+def _surrogate(numbers: results.Surrogate) -> Iterator[str]:
     yield f"η(π) = {numbers['old_return']:.6g}   γ = {numbers['gamma']:g}"
     yield f"|L(π) − η(π)|            {numbers['value_difference']:.2g}"
     yield (
@@ -151,13 +156,15 @@ def _surrogate(numbers: dict[str, Any]) -> Iterator[str]:
     yield f"C·D_KL^max / |η − L|     {numbers['price_over_gap']:.4g}   (median: how loose the bound is)"
 
 
-def _clip(numbers: dict[str, Any]) -> Iterator[str]:
+def _clip(numbers: results.Clip) -> Iterator[str]:
     epsilon, escape = numbers["clip_ratio"], numbers["escape"]
     ratio = numbers["ratio"]
     yield f"{'ratio':>8}{'A = +1':>12}{'slope':>8}{'A = −1':>12}{'slope':>8}"
     for wanted in (0.5, 1.0 - epsilon, 1.0, 1.0 + epsilon, 1.5):
         i = min(range(len(ratio)), key=lambda k: abs(ratio[k] - wanted))
-        cells = [numbers[name][key][i] for name in ("positive", "negative") for key in ("objective", "slope")]
+        cells = [
+            own[i] for side in (numbers["positive"], numbers["negative"]) for own in (side["objective"], side["slope"])
+        ]
         yield f"{ratio[i]:>8.3f}{cells[0]:>12.3f}{cells[1]:>8.0f}{cells[2]:>12.3f}{cells[3]:>8.0f}"
     yield ""
     yield (
@@ -168,7 +175,7 @@ def _clip(numbers: dict[str, Any]) -> Iterator[str]:
     yield "the clip removes the incentive to leave 1±ε, not the possibility"
 
 
-def _step_size(numbers: dict[str, Any]) -> Iterator[str]:
+def _step_size(numbers: results.StepSize) -> Iterator[str]:
     yield (
         f"summit: η = {numbers['summit']:.4g} at log-odds {numbers['summit_log_odds']:.3g}; "
         f"below the edge: {numbers['bottom']:.4g}"
@@ -182,7 +189,7 @@ def _step_size(numbers: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _gae(numbers: dict[str, Any]) -> Iterator[str]:
+def _gae(numbers: results.Gae) -> Iterator[str]:
     own = next(f for f in numbers["families"] if f["critic_error"] == numbers["critic_error"])
     yield f"a critic off by {numbers['critic_error']:g}; Â against the exact advantage"
     yield f"{'λ':>6}{'bias²':>12}{'sampled':>12}{'variance':>12}{'sampled':>12}"
@@ -201,7 +208,7 @@ def _gae(numbers: dict[str, Any]) -> Iterator[str]:
         )
 
 
-DESCRIBE: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
+DESCRIBE: dict[str, Callable[..., Iterator[str]]] = {
     "bound": _bound,
     "surrogate": _surrogate,
     "clip": _clip,

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
@@ -32,6 +32,9 @@ from surefoot.training.config.together import minibatches
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.life.trust import agreed_algorithm
 from surefoot.training.reports.screen import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EXAMPLES = """examples:
   surefoot train CartPole-v1
@@ -66,7 +69,7 @@ def run(words: Sequence[str]) -> int:
         if control["json"]:
             print(json.dumps(config.flat()))
         return 0
-    return _train(config, control)
+    return _train(config, control["run_dir"], as_json=control["json"], trust=control["trust"])
 
 
 def _config_of(run: str) -> str:
@@ -93,7 +96,7 @@ def algorithm_of(words: Sequence[str]) -> str:
         first.add_argument(name)
     first.add_argument("--trust", action="store_true")
     found, _ = first.parse_known_args(words)
-    sources: list[dict[str, Any]] = [{"algo": found.algo} if found.algo else {}]
+    sources: list[Mapping[str, object]] = [{"algo": found.algo} if found.algo else {}]
     if found.config and found.like:
         raise UsageError("--like takes its settings from a run, --config from a file; give one of the two")
     file = find_run(found.like).config if found.like else found.config
@@ -121,7 +124,7 @@ def explain_unknown(algo: str, flag: str, value: str | None, typed: Namespace) -
     return f"{flag} is not a setting of {algo}; it belongs to {', '.join(others)}" if others else None
 
 
-def _settings(algo: str, typed: Namespace) -> dict[str, Any] | None:
+def _settings(algo: str, typed: Namespace) -> dict[str, object] | None:
     """The settings of the run that would be trained; None if something else is wrong as well."""
     flags = [option.name for option in all_options(algo).values() if option.flag]
     given = {name: vars(typed)[name] for name in flags if name in vars(typed)}
@@ -176,18 +179,18 @@ def describe(config: TrainConfig) -> str:
     return "\n".join(lines)
 
 
-def _train(config: TrainConfig, control: dict[str, Any]) -> int:
+def _train(config: TrainConfig, run_dir: str | None, *, as_json: bool, trust: bool) -> int:
     if sys.stderr.isatty():
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
     from surefoot.training.life.launch import train_config
 
     result = train_config(
         config,
-        run_dir=control["run_dir"],
-        to_stderr=control["json"],
+        run_dir=run_dir,
+        to_stderr=as_json,
         own_process=True,
-        trust=trusting(control["trust"]),
+        trust=trusting(trust),
     )
-    if control["json"]:
+    if as_json:
         print(json.dumps(result))
     return 0

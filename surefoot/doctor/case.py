@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
@@ -20,9 +19,8 @@ from surefoot.errors import EnvError
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.make import Factory
+    from surefoot.types import GymEnv, GymSpace, Info
 
-Env = gym.Env[Any, Any]
-Space = spaces.Space[Any]
 
 SEED = 0
 
@@ -48,7 +46,7 @@ class Case:
             )
             self.report.numbers["time_limit"] = self.limit
 
-    def make(self) -> Env:
+    def make(self) -> GymEnv:
         return make_env(self.config, self.factory)
 
     def find(self, level: Level, what: str, advice: str = "") -> None:
@@ -59,7 +57,7 @@ class Case:
         first, times = self.seen.get(key, (Finding(level, what, advice), 0))
         self.seen[key] = first, times + 1
 
-    def action(self, env: Env, obs: Any, info: dict[str, Any], rng: np.random.Generator) -> Any:
+    def action(self, env: GymEnv, obs: object, info: Info, rng: np.random.Generator) -> object:
         """A random action, legal where there is a mask."""
         space = env.action_space
         if self.masks.source is None:
@@ -72,15 +70,15 @@ class Case:
         return legal_action(space, row, rng)
 
 
-def reset(env: Env, seed: int) -> tuple[Any, dict[str, Any]]:
-    found: Any = env.reset(seed=seed, options=None)
+def reset(env: GymEnv, seed: int) -> tuple[object, Info]:
+    found: object = env.reset(seed=seed, options=None)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):
         raise EnvError(f"reset returned {_got(found, 2)}; it must return two: (observation, info), the info a dict")
     return found
 
 
-def step(env: Env, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    found: Any = env.step(action)
+def step(env: GymEnv, action: object) -> tuple[object, object, object, object, Info]:
+    found: object = env.step(action)
     if not isinstance(found, tuple) or len(found) != 5 or not isinstance(found[4], dict):
         raise EnvError(
             f"step returned {_got(found, 5)}; it must return five: "
@@ -89,17 +87,17 @@ def step(env: Env, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
     return found
 
 
-def _got(found: Any, count: int) -> str:
+def _got(found: object, count: int) -> str:
     if not isinstance(found, tuple):
         return type(found).__name__
     return f"{len(found)} values" if len(found) != count else ", ".join(type(one).__name__ for one in found)
 
 
-def walk(space: Space, value: Any, path: str = "") -> Iterator[tuple[str, Space, Any]]:
+def walk(space: GymSpace, value: Any, path: str = "") -> Iterator[tuple[str, GymSpace, object]]:
     """(path, space, value) of every leaf."""
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
         yield path, space, value
         return
-    parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
     for key, part in parts:
         yield from walk(part, value[key], f"{path}/{key}" if path else str(key))

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 import numpy as np
@@ -27,9 +27,9 @@ from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
 from surefoot.spaces.layout import MASK, Layout
 
 if TYPE_CHECKING:
-    from surefoot.doctor.case import Env
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.make import Factory
+    from surefoot.types import GymEnv, Info
 
 MAKING = "making the env"
 OURS = (str(Path(__file__).parents[2]), str(Path(gym.__file__).parent))
@@ -105,7 +105,7 @@ def _contract(case: Case) -> None:
         step(env, case.action(env, obs, info, np.random.default_rng(SEED)))
 
 
-def _find_masks(case: Case, env: Env, info: dict[str, Any]) -> MaskReader:
+def _find_masks(case: Case, env: GymEnv, info: Info) -> MaskReader:
     source = mask_source(case.observation_space, method=lambda: has_method(env), in_info=lambda: MASK in info)
     masks = MaskReader(case.action_space, source)
     if source is not None and masks.source is None:

@@ -11,8 +11,8 @@ from surefoot.envs.seeds import episode_seed
 from surefoot.types import Step
 
 if TYPE_CHECKING:
-    from surefoot.doctor.case import Case, Env
-    from surefoot.types import Actions, Array
+    from surefoot.doctor.case import Case
+    from surefoot.types import Actions, Array, GymEnv
 
 
 class Onlooker(Protocol):
@@ -30,7 +30,7 @@ class ExaminedEnv:
 
     num_envs = num_agents = 1
 
-    def __init__(self, env: Env, index: int, onlooker: Onlooker) -> None:
+    def __init__(self, env: GymEnv, index: int, onlooker: Onlooker) -> None:
         self.env, self._index, self._onlooker = env, index, onlooker
         self.acting = np.zeros(1, np.bool_)
         self._episode, self._steps = "", 0

@@ -10,10 +10,10 @@ from gymnasium import spaces
 from surefoot.spaces.layout import MASK
 
 if TYPE_CHECKING:
-    from surefoot.doctor.case import Case, Space
-    from surefoot.doctor.report import Level
+    from surefoot.doctor.case import Case
+    from surefoot.doctor.report import Level, Spread
     from surefoot.doctor.tally import Tally
-    from surefoot.types import Array
+    from surefoot.types import Array, GymSpace
 
 LARGE_REWARD, LARGE_INPUT, SMALL_STD, SPARSE = 10.0, 10.0, 0.01, 0.01
 DARK = 16.0  # of 255: what a grid of symbols holds, and no picture
@@ -57,7 +57,7 @@ def judge_rewards(case: Case, tally: Tally) -> None:
         return
     rewards = np.array(tally.rewards)
     nonzero = float((rewards != 0).mean())
-    case.report.numbers["reward"] = _summary(rewards) | {"nonzero": nonzero}
+    case.report.numbers["reward"] = {**_summary(rewards), "nonzero": nonzero}
     if tally.returns:
         case.report.numbers["return"] = _summary(np.array(tally.returns))
     largest = float(abs(rewards).max())
@@ -113,7 +113,7 @@ def _judge_clock(case: Case, lengths: Array, truncated: int) -> None:
     )
 
 
-def _bounds(space: Space) -> tuple[Array, Array]:
+def _bounds(space: GymSpace) -> tuple[Array, Array]:
     if isinstance(space, spaces.Box):
         return space.low, space.high
     if isinstance(space, spaces.Discrete):
@@ -135,5 +135,6 @@ def _is_image(space: spaces.Box) -> bool:
     return len(space.shape) >= 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
 
 
-def _summary(values: Array) -> dict[str, float]:
-    return {name: float(getattr(values, name)()) for name in ("mean", "std", "min", "max")}
+def _summary(values: Array) -> Spread:
+    mean, std, low, high = (float(x) for x in (values.mean(), values.std(), values.min(), values.max()))
+    return {"mean": mean, "std": std, "min": low, "max": high}

@@ -18,7 +18,8 @@ from surefoot.envs.checks import as_number
 from surefoot.errors import EnvError
 
 if TYPE_CHECKING:
-    from surefoot.doctor.case import Case, Env, Space
+    from surefoot.doctor.case import Case
+    from surefoot.types import GymEnv, GymSpace
 
 PLAY_SECONDS = 10.0  # of random play in all
 ENDLESS = 10_000  # steps after which an episode without a limit is taken to have no end
@@ -35,7 +36,7 @@ def play(case: Case, episodes: int) -> None:
         judge_episodes(case, tally, ENDLESS, PLAY_SECONDS)
 
 
-def _play_episodes(case: Case, env: Env, episodes: int, tally: Tally) -> None:
+def _play_episodes(case: Case, env: GymEnv, episodes: int, tally: Tally) -> None:
     stop = perf_counter() + PLAY_SECONDS
     env.action_space.seed(SEED)
     examined = ExaminedEnv(env, 0, Checks(case, tally))
@@ -94,7 +95,7 @@ def _check_obs(case: Case, obs: object, where: str, tally: Tally) -> None:
         _check_leaf(case, path, space, value, where, tally)
 
 
-def _check_leaf(case: Case, path: str, space: Space, value: object, where: str, tally: Tally) -> None:
+def _check_leaf(case: Case, path: str, space: GymSpace, value: object, where: str, tally: Tally) -> None:
     name = f"observation '{path}'" if path else "the observation"
     if space.shape is None or not isinstance(
         space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from surefoot.errors import UsageError
 from surefoot.spaces.supported import require_supported
 
 if TYPE_CHECKING:
-    from surefoot.doctor.case import Case, Env
-    from surefoot.types import Array
+    from surefoot.doctor.case import Case
+    from surefoot.types import Array, GymEnv
 
 REPLAY_STEPS, REPLAY_SECONDS = 200, 1.0  # of one episode that is played again
 
@@ -58,7 +58,7 @@ class Moment:
     """What a step returned, or a reset; copied, for an env may change its own."""
 
     obs: list[tuple[str, Array]]  # by leaf
-    reward: Any
+    reward: object
     ends: tuple[bool, bool]
 
 
@@ -80,7 +80,7 @@ class Trace:
         return [(path, np.array(value)) for path, _, value in walk(self._case.observation_space, obs)]
 
 
-def _trace(case: Case, env: Env, episode: int, actor: Chance | Again) -> list[Moment]:
+def _trace(case: Case, env: GymEnv, episode: int, actor: Chance | Again) -> list[Moment]:
     """An episode with drawn actions, as far as time allows, or with those of another one."""
     trace, stop = Trace(case), perf_counter() + REPLAY_SECONDS
     for _ in play(ExaminedEnv(env, 1, trace), actor, [episode], limit=REPLAY_STEPS):
@@ -96,7 +96,9 @@ def _first_difference(one: list[Moment], other: list[Moment]) -> str | None:
         for (path, value), (_, second) in zip(left.obs, right.obs, strict=True):
             if value.shape != second.shape or not np.array_equal(value, second, equal_nan=value.dtype.kind == "f"):
                 return f"{when} in the observation" + (f" '{path}'" if path else "")
-        if not np.array_equal(left.reward, right.reward, equal_nan=isinstance(left.reward, float)):
+        if not np.array_equal(
+            np.asarray(left.reward), np.asarray(right.reward), equal_nan=isinstance(left.reward, float)
+        ):
             return f"{when} in the reward"
         if left.ends != right.ends:
             return f"{when} in how the episode ends"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
@@ -23,6 +23,45 @@ class Finding:
     advice: str = ""
 
 
+class Spread(TypedDict):
+    min: float
+    max: float
+    mean: NotRequired[float]
+    std: NotRequired[float]
+    median: NotRequired[float]
+    nonzero: NotRequired[float]  # share
+
+
+class Ends(TypedDict):
+    ended: int
+    terminated: int
+    truncated: int
+
+
+class Workers(TypedDict):
+    number: int
+    why: str
+
+
+Numbers = TypedDict(
+    "Numbers",
+    {
+        "time_limit": int | None,
+        "deterministic": bool,
+        "exact_resume": bool,
+        "observation": dict[str, Spread],
+        "reward": Spread,
+        "return": Spread,
+        "episodes": Ends,
+        "length": Spread,
+        "steps_per_second": dict[str, float],
+        "steps_per_second_together": dict[str, float],
+        "workers": Workers,
+    },
+    total=False,
+)
+
+
 @dataclass
 class Report:
     """The findings of an examination. `flags`: recommended flags of `surefoot train`, without those the user typed."""
@@ -32,7 +71,7 @@ class Report:
     observation: list[str] = field(default_factory=list)
     action: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    numbers: dict[str, Any] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=lambda: Numbers())
     flags: list[str] = field(default_factory=list)
     typed: list[str] = field(default_factory=list)
 
@@ -44,7 +83,7 @@ class Report:
     def recommended(self) -> str:
         return " ".join(["surefoot train", quote(self.env), *self.typed, *self.flags])
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         shown = {key: value for key, value in asdict(self).items() if key != "typed"}
         return {**shown, "ok": self.ok, "recommended": self.recommended}
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from surefoot.doctor.case import Space
-    from surefoot.types import Array
+    from surefoot.types import Array, GymSpace
 
 
 class Seen:
     """Running range and spread of every number of a leaf."""
 
-    def __init__(self, space: Space, first: Array) -> None:
+    def __init__(self, space: GymSpace, first: Array) -> None:
         self.space, self.count = space, 0
         self.low, self.high = first.astype(np.float64), first.astype(np.float64)
         self.mean, self.squares = np.zeros(first.shape), np.zeros(first.shape)
@@ -43,7 +42,7 @@ class Tally:
         self.open: int | None = None  # steps of the episode that was given up
         self.leaves: dict[str, Seen] = {}
 
-    def observe(self, path: str, space: Space, value: Array) -> None:
+    def observe(self, path: str, space: GymSpace, value: Array) -> None:
         value = np.asarray(value, np.float64)
         if path not in self.leaves:
             self.leaves[path] = Seen(space, value)

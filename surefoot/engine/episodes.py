@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -28,6 +28,20 @@ class Episode:
 EPISODE = Record(env=Whole(), ret=Number(), length=Whole(), info=Table(Number(finite=False)))  # as JSON holds it
 
 
+class EpisodeState(TypedDict):
+    """An `Episode` in a checkpoint."""
+
+    env: int
+    ret: float
+    length: int
+    info: dict[str, float]
+
+
+class TrackerState(TypedDict):
+    ret: Array
+    length: Array
+
+
 class EpisodeTracker:
     """Adds up the episodes of N envs; `info_keys` names numbers to keep from each episode's last info."""
 
@@ -49,7 +63,7 @@ class EpisodeTracker:
                 self.forget(first + index)
 
     @staticmethod
-    def _number(key: str, value: Any) -> float:
+    def _number(key: str, value: object) -> float:
         array = np.asarray(value)
         if array.size != 1 or array.dtype.kind not in "fiub":
             raise UsageError(f"log_info: {key!r} of the env's info is {value!r}, which is not one number")
@@ -69,15 +83,15 @@ class EpisodeTracker:
         """The open episode of one env is gone."""
         self.ret[index], self.length[index] = 0.0, 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> TrackerState:
         return {"ret": self.ret.copy(), "length": self.length.copy()}
 
     def state_shape(self) -> Shape:
         size = (len(self.ret),)
         return Record(ret=ArrayOf(size, "float64"), length=ArrayOf(size, "int64", low=0.0))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.ret, self.length = (np.asarray(state[name]).copy() for name in ("ret", "length"))
+    def load_state_dict(self, state: TrackerState) -> None:
+        self.ret, self.length = np.asarray(state["ret"]).copy(), np.asarray(state["length"]).copy()
 
     def keep_first(self) -> None:
         """Of the finished episodes not yet taken, keep the first of each env."""

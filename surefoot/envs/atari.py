@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
 from surefoot.envs.ids import ATARI
 from surefoot.errors import UsageError
+
+if TYPE_CHECKING:
+    from surefoot.types import Array, GymEnv, GymStep, Info
 
 LIFE_LOST = "life_lost"  # in info: learn as if the episode had ended here, though it goes on
 
@@ -23,13 +26,13 @@ def is_atari(env_id: str) -> bool:
     return env_id.startswith(ATARI)
 
 
-def make_kwargs(env_id: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+def make_kwargs(env_id: str, kwargs: dict[str, object]) -> dict[str, object]:
     """The four frames are taken by the preprocessing, which also needs to see each of them, and looks for itself."""
     wants_pixels = is_atari(env_id) and kwargs.get("obs_type", "rgb") == "rgb"
     return {**kwargs, "frameskip": 1, "obs_type": "grayscale"} if wants_pixels and "frameskip" not in kwargs else kwargs
 
 
-def preprocess(env: gym.Env[Any, Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+def preprocess(env: GymEnv, kwargs: dict[str, object]) -> GymEnv:
     """Pixels get the standard preprocessing, unless the user chose a frame skip or observations of another kind."""
     if kwargs.get("obs_type", "rgb") != "rgb" or "frameskip" in kwargs:
         return env
@@ -43,16 +46,16 @@ def preprocess(env: gym.Env[Any, Any], kwargs: dict[str, Any]) -> gym.Env[Any, A
     return gym.wrappers.FrameStackObservation(env, 4)
 
 
-def _meanings(env: gym.Env[Any, Any]) -> list[str]:
+def _meanings(env: GymEnv) -> list[str]:
     meanings: list[str] = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
     return meanings
 
 
-def _waits_for_fire(env: gym.Env[Any, Any]) -> bool:
+def _waits_for_fire(env: GymEnv) -> bool:
     return _meanings(env)[1:2] == ["FIRE"]
 
 
-class QuickSeeds(gym.Wrapper[Any, Any, Any, Any]):
+class QuickSeeds(gym.Wrapper["Array", object, "Array", object]):
     """Seeded resets that do not reload the game, which takes as long as two hundred steps.
 
     In a new game, the seed affects only the generator that repeats actions, a Mersenne Twister. So the state after the
@@ -62,13 +65,13 @@ class QuickSeeds(gym.Wrapper[Any, Any, Any, Any]):
     A state has no pixels: take a step before reading the screen, as no-op starts do.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
-        self._first: tuple[Any, dict[str, Any]] | None = None  # what the first seeded reset returned
+        self._first: tuple[Array, Info] | None = None  # what the first seeded reset returned
         self._state = b""  # and where it left the game
         self._trusted: bool | None = None  # not known yet
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Array, Info]:
         if seed is None or not self._trusted:
             obs, info = self.env.reset(seed=seed, options=options)
             if seed is not None and self._trusted is None:
@@ -81,7 +84,7 @@ class QuickSeeds(gym.Wrapper[Any, Any, Any, Any]):
         self.unwrapped.ale.restoreState(_state(with_generator(self._state, seeds[1])))  # type: ignore[attr-defined]
         return obs.copy(), {**info, "seeds": seeds}
 
-    def _compare(self, obs: Any, info: dict[str, Any]) -> None:
+    def _compare(self, obs: Array, info: dict[str, Any]) -> None:
         """What a reset has given with what it would have given."""
         state = self.unwrapped.ale.cloneState(include_rng=True).serialize()  # type: ignore[attr-defined]
         generator = info["seeds"][1]
@@ -115,17 +118,17 @@ def with_generator(state: bytes, seed: int) -> bytes | None:
     return state[:_HEAD] + size + state[_HEAD + 4 : begin - 4] + len(text).to_bytes(4, "little") + text + state[end:]
 
 
-def _state(serialized: bytes | None) -> Any:
+def _state(serialized: bytes | None) -> object:
     from ale_py import ALEState
 
     assert serialized is not None, "the first reset's state was understood"
     return ALEState(serialized)
 
 
-class FireReset(gym.Wrapper[Any, Any, Any, Any]):
+class FireReset(gym.Wrapper[object, object, object, object]):
     """Presses FIRE after a reset: some games wait for it, and an agent may never discover that."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         self.env.reset(seed=seed, options=options)
         obs, _, terminated, truncated, info = self.env.step(1)
         if terminated or truncated:
@@ -133,22 +136,22 @@ class FireReset(gym.Wrapper[Any, Any, Any, Any]):
         return obs, info
 
 
-class LostLives(gym.Wrapper[Any, Any, Any, Any]):
+class LostLives(gym.Wrapper[object, object, object, object]):
     """Reports in info where a life was lost and the game continued."""
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
         self._lives = 0
 
     def _now(self) -> int:
         return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         obs, info = self.env.reset(seed=seed, options=options)
         self._lives = self._now()
         return obs, info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: object) -> GymStep:
         obs, reward, terminated, truncated, info = self.env.step(action)
         before, self._lives = self._lives, self._now()
         if 0 < self._lives < before and not (terminated or truncated):

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from surefoot.errors import USER_ERRORS, SurefootError, UsageError
 from surefoot.user_code import installed, load_entry
@@ -21,11 +21,9 @@ from surefoot.user_code import installed, load_entry
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    import gymnasium as gym
-
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.pettingzoo_copy import ParallelMaker
-    from surefoot.types import Envs
+    from surefoot.types import Envs, GymEnv, GymSpace
 
 GROUP = "surefoot.backends"
 NAME = re.compile(r"[A-Za-z][\w-]*")
@@ -45,7 +43,7 @@ class Backend(ABC):
     one_row_each: bool = True  # the policy sees one row per env; else their number is known once they are made
 
     @abstractmethod
-    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
+    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> GymEnv:
         """One env; `config.env` is the whole id. Wrappers, frame_stack and the time limit are put around it."""
 
     def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> Envs | None:
@@ -56,7 +54,7 @@ class Backend(ABC):
         """
         return None
 
-    def spaces(self, config: EnvConfig) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    def spaces(self, config: EnvConfig) -> tuple[GymSpace, GymSpace]:
         """(observation, action) space of one row."""
         from surefoot.envs.make import spaces_of
 

@@ -16,7 +16,7 @@ from surefoot.spaces.supported import require_supported
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
-    from surefoot.types import Array
+    from surefoot.types import Array, DType, GymSpace
 
 
 FIVE = "(observation, reward, terminated, truncated, info)"
@@ -41,7 +41,7 @@ def blame(call: str, env: object, error: BaseException) -> EnvError:
     return EnvError(f"{call} of {env} raised {type(error).__name__}: {error}{hint}")
 
 
-def reset_result(found: Any, env: object) -> tuple[Any, dict[str, Any]]:
+def reset_result(found: object, env: object) -> tuple[Any, dict[str, Any]]:
     """What a reset returned, if it is (observation, info)."""
     if isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], dict):
         return found[0], found[1]
@@ -51,7 +51,7 @@ def reset_result(found: Any, env: object) -> tuple[Any, dict[str, Any]]:
     raise EnvError(f"reset of {env} returned the info {_short(found[1])}; {wanted}, and info must be a dict (as {{}})")
 
 
-def step_result(found: Any, env: object) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+def step_result(found: object, env: object) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
     """What a step returned, if it is (observation, reward, terminated, truncated, info)."""
     if isinstance(found, (tuple, list)) and len(found) == 5 and isinstance(found[4], dict):
         return found[0], found[1], found[2], found[3], found[4]
@@ -66,16 +66,16 @@ def step_result(found: Any, env: object) -> tuple[Any, Any, Any, Any, dict[str, 
     raise EnvError(f"step of {env} returned {_described(found)}; {wanted}{advice}")
 
 
-def _described(found: Any) -> str:
+def _described(found: object) -> str:
     return f"{len(found)} values" if isinstance(found, (tuple, list)) else f"one value ({type(found).__name__})"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def as_flag(value: Any, what: str, env: object) -> bool:
+def as_flag(value: object, what: str, env: object) -> bool:
     """`terminated` or `truncated`: a bool, NumPy's or a 0 or 1; EnvError naming it otherwise."""
     if value is True or value is False or type(value) is np.bool_:
         return bool(value)
@@ -114,7 +114,7 @@ def require_sound(rows: Array, layout: Layout, what: str, envs: Sequence[object]
     )
 
 
-def pack_row(env: object, obs: Any, layout: Layout, mask: Array | None = None) -> Array:
+def pack_row(env: object, obs: object, layout: Layout, mask: Array | None = None) -> Array:
     """An observation as a row of the layout; EnvError naming the env where it does not fit."""
     try:
         row = layout.pack(obs, mask)
@@ -126,11 +126,11 @@ def pack_row(env: object, obs: Any, layout: Layout, mask: Array | None = None) -
 
 
 @cache
-def _castable(found: np.dtype[Any], declared: np.dtype[Any]) -> bool:
+def _castable(found: DType, declared: DType) -> bool:
     return np.can_cast(found, declared, casting="same_kind")
 
 
-def as_number(value: Any, what: str, env: object) -> float:
+def as_number(value: object, what: str, env: object) -> float:
     """One number from whatever an env returned as such; EnvError naming it otherwise."""
     array = np.asarray(value)
     if array.ndim or array.dtype.kind not in "fiub":
@@ -138,7 +138,7 @@ def as_number(value: Any, what: str, env: object) -> float:
     return float(array)
 
 
-def check_first_observation(env: object, space: spaces.Space[Any], obs: Any) -> None:
+def check_first_observation(env: object, space: GymSpace, obs: Any) -> None:
     """The first observation must be of the declared type (shapes are checked at every step)."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -154,7 +154,7 @@ def check_first_observation(env: object, space: spaces.Space[Any], obs: Any) -> 
         raise EnvError(f"{env} returned observations of {array.dtype}; its space says {space.dtype}")
 
 
-def supported_spaces(env: object, prefix: str = "") -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+def supported_spaces(env: object, prefix: str = "") -> tuple[GymSpace, GymSpace]:
     """(observation space, action space) of an env that has not been reset yet; UsageError where one cannot serve.
 
     `prefix`: of the attributes' names.
@@ -168,6 +168,6 @@ def supported_spaces(env: object, prefix: str = "") -> tuple[spaces.Space[Any], 
     return found[0], found[1]
 
 
-def check_action_space(space: spaces.Space[Any]) -> None:
+def check_action_space(space: GymSpace) -> None:
     if isinstance(space, spaces.Box) and not (space.low <= space.high).all():
         raise UsageError(f"the action space {space} has a lower bound above the upper one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
@@ -19,7 +19,7 @@ class EnvConfig(Settings):
         f"Registered id, `module:Id`, `path/to/file.py:Factory`, or an id of a backend: {', '.join(FORMS)}.",
         flag=False,
     )
-    env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of the environment, as JSON.")
+    env_kwargs: dict[str, object] = setting({}, "Keyword arguments of the environment, as JSON.")
     wrappers: tuple[str, ...] = setting(
         (),
         "Wrappers, innermost first: a name from gymnasium.wrappers, `module:Class` or `file.py:Class`, "

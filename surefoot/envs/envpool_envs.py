@@ -27,9 +27,11 @@ from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
 from surefoot.schema import Record, Whole
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from surefoot.envs.config import EnvConfig
     from surefoot.schema import Shape
-    from surefoot.types import Array
+    from surefoot.types import Array, Info
 
 PREFIX = "envpool:"
 ENDLESS = 2**31 - 1  # how a pool says that its episodes have no time limit
@@ -64,7 +66,7 @@ def _package() -> Any:
         raise UsageError('EnvPool is not installed: pip install "surefoot[envpool]"') from None
 
 
-def make_pool(config: EnvConfig, num_envs: int, seed: int, **more: Any) -> Pool:
+def make_pool(config: EnvConfig, num_envs: int, seed: int, **more: object) -> Pool:
     """The pool of a config; `more` goes to `envpool.make`."""
     _check_settings(config)
     task, package = config.env.removeprefix(PREFIX), _package()
@@ -104,7 +106,7 @@ def _check_settings(config: EnvConfig) -> None:
         raise UsageError(f"{THREADS}; drop --workers, and set env_kwargs num_threads if need be")
 
 
-class Pool(VectorEnv[Any, Any, Any]):
+class Pool(VectorEnv[object, object, "Array"]):
     """An EnvPool as a Gymnasium vector env: true ends, lost lives in info, a time limit in its spec."""
 
     def __init__(self, pool: Any, task: str) -> None:
@@ -127,14 +129,14 @@ class Pool(VectorEnv[Any, Any, Any]):
     def __repr__(self) -> str:
         return f"{PREFIX}{self.spec.id}" if self.spec else PREFIX
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: object = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         """The seed was given when the pool was made."""
         obs, info = self.pool.reset()
         if "lives" in info:
             self._lives = np.array(info["lives"])
         return obs, info
 
-    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions: object) -> tuple[object, Array, Array, Array, Info]:
         obs, reward, terminated, truncated, info = self.pool.step(actions)
         terminated, truncated = told_apart(terminated, truncated, info, self.limit)
         if "lives" in info:
@@ -147,12 +149,12 @@ class Pool(VectorEnv[Any, Any, Any]):
         """`[H, W, 3]` of the first env."""
         return np.asarray(self.pool.render()[0])
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         self.pool.close()
         del self.pool  # its threads end with it
 
 
-def told_apart(terminated: Array, truncated: Array, info: dict[str, Any], limit: int | None) -> tuple[Array, Array]:
+def told_apart(terminated: Array, truncated: Array, info: Info, limit: int | None) -> tuple[Array, Array]:
     """(terminated, truncated), each `[N]`, from what a pool says of its episodes' ends.
 
     A pool calls every end at or beyond the time limit a truncation. Beyond it the clock cannot have been the cause (a
@@ -171,7 +173,7 @@ def told_apart(terminated: Array, truncated: Array, info: dict[str, Any], limit:
 class PoolEnvs(VectorEnvs):
     """N envs of one pool to train on. Its state cannot be restored: a resumed run starts fresh episodes."""
 
-    notes = (f"note: {FRESH}, so it is not exact",)
+    notes: tuple[str, ...] = (f"note: {FRESH}, so it is not exact",)
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int) -> None:
         self._config, self._run_seed, self._starts = config, run_seed, 0
@@ -182,7 +184,7 @@ class PoolEnvs(VectorEnvs):
             pool.close()
             raise
         self.observations: Array = np.zeros((num_envs, *self.layout.shape), self.layout.dtype)
-        self.render_modes = tuple(pool.metadata["render_modes"])
+        self.render_modes: tuple[str, ...] = tuple(pool.metadata["render_modes"])
 
     def _pool(self, num_envs: int) -> Pool:
         return make_pool(self._config, num_envs, self._pool_seed)
@@ -194,22 +196,24 @@ class PoolEnvs(VectorEnvs):
     def __str__(self) -> str:
         return f"{self.envs} (seed {self._pool_seed}, step {self._steps})"
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, int]:
         return {"starts": self._starts}
 
     def state_shape(self) -> Shape:
         return Record(starts=Whole())
 
-    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+    def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
         """A pool of another seed, or the run would see its first episodes once more. All envs are lost."""
-        self._starts = int(state["starts"]) + 1
+        starts = state["starts"]
+        assert isinstance(starts, int)  # as `state_shape` says
+        self._starts = starts + 1
         self.envs.close()
         self.envs, self._begun = self._pool(self.num_envs), None
         self.observations = self.reset()
         return list(range(self.num_envs))
 
 
-class PoolEnv(gym.Env[Any, Any]):
+class PoolEnv(gym.Env[object, object]):
     """One env for evaluations, videos and the doctor: a new pool of one env for every seed."""
 
     def __init__(self, config: EnvConfig, render_mode: str | None = None) -> None:
@@ -229,7 +233,7 @@ class PoolEnv(gym.Env[Any, Any]):
         more = {"render_mode": self.render_mode} if self.render_mode else {}
         return make_pool(self._config, 1, seed, **({"num_threads": 1} | more))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         super().reset(seed=seed)
         if seed is not None:
             self._pool.close()
@@ -237,13 +241,13 @@ class PoolEnv(gym.Env[Any, Any]):
         obs, info = self._pool.reset()
         return _only(obs), _only(info)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, float, bool, bool, Info]:
         empty: Any = gym.vector.utils.create_empty_array(self.action_space, 1)
         batch = gym.vector.utils.concatenate(self.action_space, [action], empty)
         obs, reward, terminated, truncated, info = self._pool.step(batch)
         return _only(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _only(info)
 
-    def render(self) -> Any:
+    def render(self) -> Array:
         return self._pool.picture()
 
     def close(self) -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surefoot.envs.backends import Backend
 from surefoot.envs.ids import ATARI, HIDDEN_ADAPTERS, atari_ids, objects_in, registered_ids
 from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
     from surefoot.envs.config import EnvConfig
-    from surefoot.types import Envs
+    from surefoot.types import Envs, GymEnv
 
 FILE = re.compile(r"\.py:")  # of an id
 
@@ -23,7 +21,7 @@ FILE = re.compile(r"\.py:")  # of an id
 class Gymnasium(Backend):
     """Ids without a prefix."""
 
-    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
+    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> GymEnv:
         from surefoot.envs.make import from_factory, registered_env
 
         if FILE.search(config.env):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -30,47 +30,56 @@ from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gymnasium.core import RenderFrame
+
+    from surefoot.envs.open_episodes import EpisodesState
     from surefoot.schema import Shape
-    from surefoot.types import Array
+    from surefoot.types import Actions, Array, GymEnv, GymStep, Info
 
 
-class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SeededEpisodes(gym.Wrapper[object, object, object, object]):
     """Seeds every reset from (run seed, env index, episode number), including those of a third-party autoreset."""
 
-    def __init__(self, env: gym.Env[Any, Any], run_seed: int, env_index: int) -> None:
+    def __init__(self, env: GymEnv, run_seed: int, env_index: int) -> None:
         super().__init__(env)
         self.run_seed, self.env_index, self.episode, self.steps = run_seed, env_index, -1, 0
-        self.actions: list[Any] = []  # of the open episode: with its seed, they are its whole state
+        self.actions: list[object] = []  # of the open episode: with its seed, they are its whole state
         self._original = Original()
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         self.episode += 1
         self.steps = 0
         self.actions.clear()
         return reset_result(self._call(self.env.reset, seed=self.seed, options=options), self)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: object) -> GymStep:
         self.steps += 1
         if self.steps <= LONGEST_REPLAY:
             self.actions.append(kept(action))
-        found: Any = self._call(self.env.step, action)
+        found = self._call(self.env.step, action)
         # The hot path: a call of its own costs a hundredth of a cheap env's step.
         if type(found) is tuple and len(found) == 5 and type(found[4]) is dict:
             return found
         return step_result(found, self)
 
-    def render(self) -> Any:
+    def render(self) -> RenderFrame | list[RenderFrame] | None:
         return self._call(self.env.render)
 
     def close(self) -> None:
         self._call(self.env.close)
 
-    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def _call(self, method: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Of the user's env. A copy of this process that it may have made gets no further."""
         with self._original:
             return method(*arguments, **named)
 
-    def replay(self, episode: int, actions: Sequence[Any]) -> tuple[Any, dict[str, Any]] | None:
+    def replay(self, episode: int, actions: Sequence[object]) -> tuple[object, Info] | None:
         """Bring the env to where `episode` stood after `actions`; the observation and info there.
 
         None if the episode ends on the way: this time it is another one.
@@ -93,7 +102,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         return f"{name} (env {self.env_index}, seed {self.seed}, episode {self.episode}, step {self.steps})"
 
 
-def time_limit(env: gym.Env[Any, Any]) -> int | None:
+def time_limit(env: GymEnv) -> int | None:
     """The longest episode: of the env's spec, or of a TimeLimit wrapped around an env that has none."""
     if env.spec is not None:
         return env.spec.max_episode_steps
@@ -104,7 +113,7 @@ def time_limit(env: gym.Env[Any, Any]) -> int | None:
     return None
 
 
-def render_modes(env: gym.Env[Any, Any]) -> tuple[str, ...]:
+def render_modes(env: GymEnv) -> tuple[str, ...]:
     """Those that it declares."""
     return tuple(map(str, (env.metadata or {}).get("render_modes") or ()))
 
@@ -113,9 +122,10 @@ class GymEnvs:
     """The envs, their observations in one array, resets within the step (so every step is a transition)."""
 
     exact_seeds, batched_actions = True, False
+    notes: tuple[str, ...] = ()
     num_agents = 1
 
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, run_seed: int) -> None:
+    def __init__(self, make: Callable[[], GymEnv], num_envs: int, run_seed: int) -> None:
         self.num_envs, self._seeds = num_envs, EpisodeSeeds(run_seed)
         self.envs: list[SeededEpisodes] = []
         try:
@@ -140,7 +150,7 @@ class GymEnvs:
         self.time_limit = time_limit(first)
         self.render_modes = render_modes(first)
         self._checked, self._open = False, OpenEpisodes(self.action_space)
-        self._begun: tuple[Any, dict[str, Any]] | None = None  # the first env's first reset, if it had to be asked
+        self._begun: tuple[object, Info] | None = None  # the first env's first reset, if it had to be asked
         self.masks = MaskReader.find(
             self.observation_space,
             self.action_space,
@@ -163,14 +173,14 @@ class GymEnvs:
         require_finite(self._obs, "observation", self.envs)
         return self._obs.copy()
 
-    def step(self, action: Any, active: Array | None = None) -> Step:
+    def step(self, action: Actions, active: Array | None = None) -> Step:
         size = self.num_envs
         reward = np.zeros(size, np.float64)
         terminated, truncated = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         valid = np.ones(size, np.bool_) if active is None else active.copy()
         life_lost: Array | None = None
         final_obs: dict[int, Array] = {}
-        final_info: dict[int, dict[str, Any]] = {}
+        final_info: dict[int, Info] = {}
         for index, env in enumerate(self.envs):
             if active is not None and not active[index]:
                 continue
@@ -201,7 +211,7 @@ class GymEnvs:
         require_finite(self._obs, "observation", self.envs)
         return Step(self._obs.copy(), reward, terminated, truncated, valid, final_obs, final_info, life_lost)
 
-    def _reset(self, env: SeededEpisodes) -> tuple[Any, dict[str, Any]]:
+    def _reset(self, env: SeededEpisodes) -> tuple[object, Info]:
         try:
             obs, info = env.reset()
         except SurefootError:
@@ -213,27 +223,27 @@ class GymEnvs:
             self._checked = True
         return obs, info
 
-    def _final_row(self, env: SeededEpisodes, obs: Any) -> Array:
+    def _final_row(self, env: SeededEpisodes, obs: object) -> Array:
         return pack_row(env, obs, self.layout, self.masks.free).copy()
 
-    def _store(self, index: int, obs: Any, info: dict[str, Any]) -> None:
+    def _store(self, index: int, obs: object, info: Info) -> None:
         env = self.envs[index]
         mask = self._mask(env, obs, info) if self.masks.source else None
         self._obs[index] = pack_row(env, obs, self.layout, mask)
 
-    def _mask(self, env: SeededEpisodes, obs: Any, info: dict[str, Any]) -> Array:
+    def _mask(self, env: SeededEpisodes, obs: object, info: Info) -> Array:
         try:
             return self.masks.row(obs, info, method_of(env))
         except USER_ERRORS as error:
             raise EnvError(f"{env}: {error}") from error
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> EpisodesState:
         return self._open.state_dict(self.envs)
 
     def state_shape(self) -> Shape:
         return self._open.state_shape(len(self.envs))
 
-    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+    def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
         """Replay the open episodes; returns the envs that did not come back as `last_obs` says.
 
         Those have been reset to a fresh episode: their first observation is in `observations`.

@@ -7,7 +7,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFound, VersionNotFound
@@ -23,8 +23,9 @@ from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
+    from surefoot.types import GymEnv, GymSpace
 
-Factory = Callable[..., "gym.Env[Any, Any]"]
+Factory = Callable[..., "GymEnv"]
 
 # Where an env comes from -> the extra that installs it.
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
@@ -32,7 +33,7 @@ EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
 register_shipped()
 
 
-def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:
+def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str | None = None) -> GymEnv:
     """The environment of a config (or of `factory`, which Python callers may pass), with its wrappers."""
     with Original():
         if factory is not None:
@@ -47,7 +48,7 @@ def make_env(config: EnvConfig, factory: Factory | None = None, render_mode: str
         return _wrapped(env, config, limited=backend.own_time_limit)
 
 
-def spaces_of(config: EnvConfig) -> tuple[gym.Space[Any], gym.Space[Any]]:
+def spaces_of(config: EnvConfig) -> tuple[GymSpace, GymSpace]:
     """(observation, action) space of the env of a config."""
     probe = make_env(config)
     with blamed("close", probe):
@@ -74,7 +75,7 @@ def made(config: EnvConfig) -> Iterator[None]:
         raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
 
 
-def _wrapped(env: gym.Env[Any, Any], config: EnvConfig, *, limited: bool = False) -> gym.Env[Any, Any]:
+def _wrapped(env: GymEnv, config: EnvConfig, *, limited: bool = False) -> GymEnv:
     """With what the settings put around it. `limited`: to max_episode_steps already."""
     if config.frame_stack > 1:
         env = gym.wrappers.FrameStackObservation(env, config.frame_stack)
@@ -85,7 +86,7 @@ def _wrapped(env: gym.Env[Any, Any], config: EnvConfig, *, limited: bool = False
     return env
 
 
-def _has_limit(env: gym.Env[Any, Any], steps: int) -> bool:
+def _has_limit(env: GymEnv, steps: int) -> bool:
     """Whether this very limit is around it already, as `gym.make` puts it."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit) and env._max_episode_steps == steps:
@@ -94,14 +95,14 @@ def _has_limit(env: gym.Env[Any, Any], steps: int) -> bool:
     return False
 
 
-def creator_of(env_id: str) -> Callable[..., Any] | None:
+def creator_of(env_id: str) -> Callable[..., object] | None:
     """What makes envs of a registered id, if there is such an id."""
     spec = gym.envs.registration.registry.get(env_id.split(":")[-1])
-    creator: Any = None if spec is None else spec.entry_point
+    creator = None if spec is None else spec.entry_point
     return gym.envs.registration.load_env_creator(creator) if isinstance(creator, str) else creator
 
 
-def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -> gym.Env[Any, Any]:
+def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -> GymEnv:
     """What a function of the user's makes."""
     try:
         env = factory(**_kwargs(config, render_mode))
@@ -122,7 +123,7 @@ def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -
     return env
 
 
-def registered_env(config: EnvConfig, render_mode: str | None) -> gym.Env[Any, Any]:
+def registered_env(config: EnvConfig, render_mode: str | None) -> GymEnv:
     """The env of an id that Gymnasium knows, or learns from the module before the colon."""
     if config.env.count(":") > 1:
         raise UsageError(f"'{config.env}' is not an environment; write an id, module:Id or file.py:Factory")
@@ -146,7 +147,7 @@ def registered_env(config: EnvConfig, render_mode: str | None) -> gym.Env[Any, A
     return preprocess(env, config.env_kwargs) if is_atari(config.env) else env
 
 
-def _kwargs(config: EnvConfig, render_mode: str | None) -> dict[str, Any]:
+def _kwargs(config: EnvConfig, render_mode: str | None) -> dict[str, object]:
     return dict(config.env_kwargs) | ({"render_mode": render_mode} if render_mode else {})
 
 
@@ -194,7 +195,7 @@ def known_envs() -> list[str]:
     return sorted((i for i in registry if not i.startswith(HIDDEN)), key=order)
 
 
-def _wrap(env: gym.Env[Any, Any], text: str) -> gym.Env[Any, Any]:
+def _wrap(env: GymEnv, text: str) -> GymEnv:
     """Apply one wrapper written as `Name`, `module:Name` or `file.py:Name`, with optional JSON arguments."""
     name, brace, arguments = text.partition("{")
     try:
@@ -212,7 +213,7 @@ def _wrap(env: gym.Env[Any, Any], text: str) -> gym.Env[Any, Any]:
         if not isinstance(wrapper, type):
             raise UsageError(f"wrappers: gymnasium.wrappers has no {name!r}{did_you_mean(name, gym.wrappers.__all__)}")
     try:
-        wrapped: gym.Env[Any, Any] = wrapper(env, **kwargs)
+        wrapped: GymEnv = wrapper(env, **kwargs)
     except USER_ERRORS as error:
         raise UsageError(f"wrappers: {name}({kwargs}) failed: {type(error).__name__}: {error}") from error
     return wrapped

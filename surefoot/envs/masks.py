@@ -13,15 +13,13 @@ from surefoot.spaces.layout import MASK
 from surefoot.spaces.masks import ActionMasks
 
 if TYPE_CHECKING:
-    from gymnasium.vector import VectorEnv
-
-    from surefoot.types import Array
+    from surefoot.types import Array, GymEnv, GymSpace, GymVectorEnv, Info
 
 Source = Literal["observation", "method", "info"]
-Method: TypeAlias = Callable[[], Any]  # an `action_masks()`
+Method: TypeAlias = Callable[[], object]  # an `action_masks()`
 
 
-def mask_source(space: spaces.Space[Any], *, method: Callable[[], bool], in_info: Callable[[], bool]) -> Source | None:
+def mask_source(space: GymSpace, *, method: Callable[[], bool], in_info: Callable[[], bool]) -> Source | None:
     """A Dict observation has masks, else there is a `method`, else the first info has one; asked in this order."""
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return "observation"
@@ -30,15 +28,15 @@ def mask_source(space: spaces.Space[Any], *, method: Callable[[], bool], in_info
     return "info" if in_info() else None
 
 
-def has_method(env: gym.Env[Any, Any]) -> bool:
+def has_method(env: GymEnv) -> bool:
     return env.has_wrapper_attr("action_masks")
 
 
-def method_of(env: gym.Env[Any, Any]) -> Method:
+def method_of(env: GymEnv) -> Method:
     return lambda: env.get_wrapper_attr("action_masks")()
 
 
-def vector_method(envs: VectorEnv[Any, Any, Any]) -> Method | None:
+def vector_method(envs: GymVectorEnv) -> Method | None:
     """The `action_masks()` of a vector env, or of the envs that one in this process is made of.
 
     Envs in processes of their own (AsyncVectorEnv) are not asked: one that has no such method would die of it.
@@ -54,7 +52,7 @@ def vector_method(envs: VectorEnv[Any, Any, Any]) -> Method | None:
 class MaskReader:
     """Reads the masks of envs of one action space from one source; None: there are none."""
 
-    def __init__(self, action_space: spaces.Space[Any], source: Source | None) -> None:
+    def __init__(self, action_space: GymSpace, source: Source | None) -> None:
         self._masks = ActionMasks(action_space)
         self.source = source if self._masks.size else None
         self.size = self._masks.size if self.source else 0  # booleans of a row
@@ -63,8 +61,8 @@ class MaskReader:
     @classmethod
     def find(
         cls,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: GymSpace,
+        action_space: GymSpace,
         *,
         method: Callable[[], bool] = lambda: False,
         in_info: Callable[[], bool],
@@ -73,7 +71,7 @@ class MaskReader:
         maskable = ActionMasks(action_space).size
         return cls(action_space, mask_source(observation_space, method=method, in_info=in_info) if maskable else None)
 
-    def given(self, obs: Any, info: dict[str, Any], method: Method | None = None, *, always: bool = True) -> Any:
+    def given(self, obs: Any, info: Info, method: Method | None = None, *, always: bool = True) -> Any:
         """A mask as the env hands it out. Not `always`: an info without one means that everything is legal."""
         if self.source == "observation":
             return obs[MASK]
@@ -84,11 +82,11 @@ class MaskReader:
             raise ValueError(f"its info has no '{MASK}', though there was one at first")
         return info.get(MASK)
 
-    def row(self, obs: Any, info: dict[str, Any], method: Method | None = None) -> Array:
+    def row(self, obs: object, info: Info, method: Method | None = None) -> Array:
         """`[size]` booleans of one env; ValueError where the mask does not fit, or leaves no legal action."""
         return self.flat(self.given(obs, info, method))
 
-    def flat(self, mask: Any) -> Array:
+    def flat(self, mask: object) -> Array:
         """`[size]` booleans of what one env handed out; None: everything is legal."""
         return self._masks.flat(mask)
 

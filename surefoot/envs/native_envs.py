@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from surefoot.envs.checks import require_finite
 from surefoot.envs.gym_envs import GymEnvs, render_modes, time_limit
 from surefoot.envs.make import make_env
-from surefoot.envs.open_episodes import LONGEST_REPLAY, episodes_shape
+from surefoot.envs.open_episodes import LONGEST_REPLAY, as_episodes, episodes_shape
 from surefoot.envs.seeds import EpisodeSeeds, derive_seed, episode_seed
 from surefoot.errors import EnvError
 from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply, classic_library
@@ -25,10 +25,13 @@ from surefoot.spaces.layout import Layout
 from surefoot.types import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from surefoot.envs.config import EnvConfig
+    from surefoot.envs.open_episodes import EpisodesState
     from surefoot.kernels.calls import Library
     from surefoot.schema import Shape
-    from surefoot.types import Array
+    from surefoot.types import Actions, Array, Info
 
 # Gymnasium's class -> the kind, and those keyword arguments of the constructor that it knows.
 CLASSES = {
@@ -50,7 +53,7 @@ FUNCTIONS = {
 LARGEST_PARAM = 1e6  # far from where a float32 of it would overflow
 
 
-def native_kind(config: EnvConfig, factory: Any = None) -> tuple[Kind | None, str]:
+def native_kind(config: EnvConfig, factory: object = None) -> tuple[Kind | None, str]:
     """(the native env that serves a config, why) or (None, why there is none)."""
     if factory is not None:
         return None, "the env is made by a function"
@@ -60,12 +63,12 @@ def native_kind(config: EnvConfig, factory: Any = None) -> tuple[Kind | None, st
     name, known = CLASSES[str(spec.entry_point)]
     if spec.kwargs or spec.additional_wrappers:
         return None, f"{config.env} is registered with arguments or wrappers of its own"
-    for value, what in (
+    for given, what in (
         (config.wrappers, "wrappers"),
         (config.frame_stack > 1, "frame_stack"),
         (config.workers, "workers"),
     ):
-        if value:
+        if given:
             return None, f"{what} need Gymnasium's {config.env}"
     for key, value in config.env_kwargs.items():
         if key not in known:
@@ -80,6 +83,7 @@ class NativeEnvs:
     """Like `GymEnvs`, for a config that `native_kind` accepts."""
 
     exact_seeds, batched_actions = True, True
+    notes: tuple[str, ...] = ()
     num_agents = 1
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
@@ -97,7 +101,7 @@ class NativeEnvs:
             kind,
             num_envs,
             run_seed,
-            params=Params(**config.env_kwargs),
+            params=Params(**cast(dict[str, Any], config.env_kwargs)),  # which `native_kind` has checked
             time_limit=self.time_limit,
             longest_replay=LONGEST_REPLAY,
         )
@@ -108,7 +112,7 @@ class NativeEnvs:
         self._begun = True
         return self.envs.obs.copy()
 
-    def step(self, action: Any, active: Array | None = None) -> Step:
+    def step(self, action: Actions, active: Array | None = None) -> Step:
         envs = self.envs
         if not self._begun:
             raise EnvError(f"step of {self.name} before its first reset")
@@ -130,7 +134,7 @@ class NativeEnvs:
             self._raise(-1 - ended)
         reward, terminated, truncated = envs.reward.copy(), envs.terminated.copy(), envs.truncated.copy()
         final_obs: dict[int, Array] = {}
-        final_info: dict[int, dict[str, Any]] = {}
+        final_info: dict[int, Info] = {}
         if ended:
             for index in np.flatnonzero(terminated | truncated).tolist():
                 final_obs[index], final_info[index] = envs.final_obs[index].copy(), {}
@@ -165,7 +169,7 @@ class NativeEnvs:
     def seed(self, index: int, episode: int) -> int:
         return episode_seed(self.run_seed, index, episode)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> EpisodesState:
         """That of `GymEnvs`: each can resume what the other began."""
         episode, steps = self.envs.where()
         actions = [self.envs.remembered(index) for index in range(self.num_envs)]
@@ -174,11 +178,11 @@ class NativeEnvs:
     def state_shape(self) -> Shape:
         return episodes_shape(self.num_envs, self.action_space.shape)
 
-    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+    def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
         """As that of `GymEnvs`."""
-        lost = []
+        lost, opened = [], as_episodes(state)
         for index in range(self.num_envs):
-            episode, steps, actions = (state[name][index] for name in ("episode", "steps", "actions"))
+            episode, steps, actions = opened["episode"][index], opened["steps"][index], opened["actions"][index]
             known = self.envs.action[:0] if actions is None else np.asarray(actions)
             came = len(known) == steps and self.envs.replay(index, episode, known)
             if not came or not np.array_equal(np.asarray(self.envs.obs[index], last_obs.dtype), last_obs[index]):
@@ -217,7 +221,7 @@ class NativeEpisodes(NativeEnvs):
         self.envs.begin(place, episode, self.seed(place, episode))
         self._begun = self.acting[place] = True
 
-    def step(self, action: Any, active: Array | None = None) -> Step:
+    def step(self, action: Actions, active: Array | None = None) -> Step:
         found = super().step(action, active)
         self.acting &= ~(found.terminated | found.truncated)
         return found
@@ -226,7 +230,7 @@ class NativeEpisodes(NativeEnvs):
 _AGREED: dict[str, bool] = {}  # what was compared in this process already
 
 
-def serves_natively(config: EnvConfig, factory: Any = None) -> bool:
+def serves_natively(config: EnvConfig, factory: object = None) -> bool:
     """Whether `NativeEnvs` may take the place of `GymEnvs` for a config, on this machine."""
     if native_kind(config, factory)[0] is None:
         return False
@@ -260,7 +264,7 @@ def functions_differ(kind: Kind, library: Library) -> str | None:
     wide = rng.uniform(-40.0, 40.0, 20_000)
     force = rng.uniform(-2.0, 2.0, 20_000).astype(np.float32)
     angle = rng.uniform(-0.1, 0.1, 100_000).astype(np.float32)
-    cases: dict[str, tuple[Callable[[Any], Any], Array, Array | None]] = {
+    cases: dict[str, tuple[Callable[..., float], Array, Array | None]] = {
         "sin": (np.sin, wide, None),
         "cos": (np.cos, wide, None),
         "square": (lambda x: x**2, wide, wide * wide),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -14,9 +14,22 @@ from surefoot.schema import ArrayOf, Items, Optional, Record, Shape, Whole
 from surefoot.spaces.layout import Layout
 
 if TYPE_CHECKING:
-    from surefoot.types import Array
+    from surefoot.types import Array, GymSpace
 
 LONGEST_REPLAY = 200_000  # steps of an open episode that are remembered for a resume
+
+
+class EpisodesState(TypedDict):
+    """The open episodes of some envs, one entry each."""
+
+    episode: list[int]
+    steps: list[int]
+    actions: list[Array | None]  # [steps, ...]
+
+
+def as_episodes(state: Mapping[str, object]) -> EpisodesState:
+    """The state of some envs, once it has been found to have `episodes_shape`."""
+    return cast(EpisodesState, state)
 
 
 class Episodic(Protocol):
@@ -24,12 +37,14 @@ class Episodic(Protocol):
 
     episode: int
     steps: int
-    actions: list[Any]
 
-    def close(self) -> Any: ...
+    @property
+    def actions(self) -> Sequence[object]: ...
+
+    def close(self) -> object: ...
 
 
-def kept(action: Any) -> Any:
+def kept(action: object) -> object:
     """A copy, as the env may change what it was given."""
     return action.copy() if isinstance(action, (np.ndarray, np.generic)) else deepcopy(action)
 
@@ -37,11 +52,11 @@ def kept(action: Any) -> Any:
 class OpenEpisodes:
     """Writes and reads them. `agents`: a step's action is a list with one for every agent."""
 
-    def __init__(self, space: spaces.Space[Any], *, agents: bool = False) -> None:
+    def __init__(self, space: GymSpace, *, agents: bool = False) -> None:
         self._layout = Layout(space) if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
         self._agents, self._space = agents, space
 
-    def state_dict(self, envs: Sequence[Episodic]) -> dict[str, Any]:
+    def state_dict(self, envs: Sequence[Episodic]) -> EpisodesState:
         """Number, steps and actions so far. (An episode too long to remember has fewer actions.)"""
         return {
             "episode": [env.episode for env in envs],
@@ -53,11 +68,11 @@ class OpenEpisodes:
         """Of the open episodes of `count` envs."""
         return episodes_shape(count, None if self._agents else self._space.shape)
 
-    def read(self, state: dict[str, Any], index: int) -> tuple[int, list[Any] | None]:
+    def read(self, state: Mapping[str, object], index: int) -> tuple[int, list[Any] | None]:
         """(number, actions) of an env's open episode; None: they are not all known."""
-        episode, steps, rows = (state[name][index] for name in ("episode", "steps", "actions"))
+        known, rows = as_episodes(state), as_episodes(state)["actions"][index]
         actions = [] if rows is None else [self._unpack(row) for row in np.asarray(rows)]
-        return episode, actions if len(actions) == steps else None
+        return known["episode"][index], actions if len(actions) == known["steps"][index] else None
 
     def _pack(self, action: Any) -> Array:
         layout = self._layout
@@ -65,7 +80,7 @@ class OpenEpisodes:
             return np.asarray(action)
         return np.stack([layout.pack(each) for each in action]) if self._agents else layout.pack(action)
 
-    def _unpack(self, row: Array) -> Any:
+    def _unpack(self, row: Array) -> object:
         layout = self._layout
         if layout is None:
             return row

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from surefoot.envs.checks import as_flag, blamed, reset_result, step_result
 from surefoot.envs.make import made
@@ -16,11 +16,31 @@ from surefoot.errors import EnvError, UsageError, did_you_mean
 from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from surefoot.envs.config import EnvConfig
+    from surefoot.types import GymSpace, Info
 
 PREFIX = "pettingzoo:"
 ONE_PROCESS = "all copies are stepped in this process"
 NEEDED = ("reset", "step", "observation_space", "action_space", "possible_agents")
+
+
+class ParallelEnv(Protocol):
+    """A parallel env of PettingZoo. What it returns is checked when it has returned it."""
+
+    possible_agents: Sequence[str]
+    agents: Sequence[str]
+
+    def observation_space(self, agent: str) -> GymSpace: ...
+
+    def action_space(self, agent: str) -> GymSpace: ...
+
+    def reset(self, *, seed: int, options: None) -> object: ...
+
+    def step(self, actions: dict[str, object]) -> object: ...
+
+    def close(self) -> object: ...
 
 
 class ParallelMaker:
@@ -37,7 +57,7 @@ class ParallelMaker:
         self.config = config
         self._factory = _find(config.env)
 
-    def __call__(self) -> Any:
+    def __call__(self) -> ParallelEnv:
         config = self.config
         with made(config):
             env = self._factory(**config.env_kwargs)
@@ -49,7 +69,7 @@ class ParallelMaker:
             )
         return env
 
-    def spaces(self) -> tuple[Any, Any]:
+    def spaces(self) -> tuple[GymSpace, GymSpace]:
         """Observation and action space of every agent."""
         copy = Copy(self(), 0, 0)
         try:
@@ -58,7 +78,7 @@ class ParallelMaker:
             close_all([copy])
 
 
-def _find(env_id: str) -> Callable[..., Any]:
+def _find(env_id: str) -> Callable[..., ParallelEnv]:
     """The function that makes the env."""
     name = env_id.removeprefix(PREFIX)
     if not name:
@@ -75,11 +95,11 @@ def _find(env_id: str) -> Callable[..., Any]:
             )
     if not callable(factory):
         raise UsageError(f"{env_id} is no function that makes an env, but {type(factory).__name__}")
-    found: Callable[..., Any] = factory
+    found: Callable[..., ParallelEnv] = factory
     return found
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -97,7 +117,7 @@ def _module(name: str) -> Any:
 class Copy:
     """Seeds every reset from (run seed, copy index, episode number) and knows which agents are alive."""
 
-    def __init__(self, env: Any, run_seed: int, index: int, max_steps: int | None = None) -> None:
+    def __init__(self, env: ParallelEnv, run_seed: int, index: int, max_steps: int | None = None) -> None:
         self.env, self.run_seed, self.index, self.max_steps = env, run_seed, index, max_steps
         self.agents: list[str] = list(env.possible_agents)
         if not self.agents:
@@ -107,16 +127,16 @@ class Copy:
             for kind in ("observation_space", "action_space")
         )
         self.episode, self.steps = -1, 0
-        self.actions: list[list[Any]] = []  # all agents' actions in the open episode; with the seed, its whole state
+        self.actions: list[list[object]] = []  # all agents' actions in the open episode; with the seed, its whole state
         self.alive = [False] * len(self.agents)
         self._gone: set[str] = set()  # agents that have left this episode
         self.incomplete = False  # an agent was missing when the episode began
-        self.observations: dict[str, Any] = {}
-        self.rewards: dict[str, Any] = {}
+        self.observations: dict[str, object] = {}
+        self.rewards: dict[str, object] = {}
         self.ends: dict[str, tuple[bool, bool]] = {}
-        self.infos: dict[str, Any] = {}
+        self.infos: dict[str, Info] = {}
 
-    def _common(self, kind: str, spaces: list[Any]) -> Any:
+    def _common(self, kind: str, spaces: list[GymSpace]) -> GymSpace:
         for agent, space in zip(self.agents, spaces, strict=True):
             if space != spaces[0]:
                 raise UsageError(
@@ -157,7 +177,7 @@ class Copy:
             raise EnvError(f"{self} has no agents after its reset")
         self._require(self.observations, "observation", [a for a in self.agents if a in present])
 
-    def step(self, actions: Sequence[Any]) -> list[str]:
+    def step(self, actions: Sequence[object]) -> list[str]:
         """One action per agent of `agents`; those of the dead are not used. Returns the agents that came in."""
         acting = [agent for agent, alive in zip(self.agents, self.alive, strict=True) if alive]
         chosen = dict(zip(self.agents, actions, strict=True))
@@ -192,7 +212,7 @@ class Copy:
         self.alive = [agent in came or (agent in acting and agent not in self._gone) for agent in self.agents]
         return came
 
-    def replay(self, episode: int, actions: Sequence[Sequence[Any]]) -> bool:
+    def replay(self, episode: int, actions: Sequence[Sequence[object]]) -> bool:
         """Bring the env to where `episode` stood after `actions`; whether it went as far as they do."""
         self.episode = episode - 1
         self.reset()
@@ -209,7 +229,7 @@ class Copy:
         if unknown := present - set(self.agents):
             raise EnvError(f"{self} has the agents {sorted(map(str, unknown))}, who are not among its possible_agents")
 
-    def _require(self, values: Any, what: str, agents: Sequence[str]) -> None:
+    def _require(self, values: object, what: str, agents: Sequence[str]) -> None:
         if not isinstance(values, Mapping):
             raise EnvError(f"{self} returned {what}s that are no dict by agent, but {type(values).__name__}")
         for agent in agents:

@@ -7,7 +7,7 @@ copy has ended and is reset. Only the `ParallelEnv` interface is used; the packa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,20 +29,23 @@ from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
 
 if TYPE_CHECKING:
-    import gymnasium as gym
+    from collections.abc import Mapping
 
     from surefoot.envs.config import EnvConfig
+    from surefoot.envs.open_episodes import EpisodesState
+    from surefoot.envs.pettingzoo_copy import ParallelEnv
     from surefoot.schema import Shape
-    from surefoot.types import Array
+    from surefoot.types import Actions, Array, GymEnv, GymSpace, Info
 
 
 class ParallelEnvs:
     """The copies, stepped in this process; resets happen within the step, each with its own seed."""
 
     exact_seeds, batched_actions = True, False
+    render_modes: tuple[str, ...] = ()
 
     def __init__(
-        self, make: Callable[[], Any], num_copies: int, run_seed: int, max_episode_steps: int | None = None
+        self, make: Callable[[], ParallelEnv], num_copies: int, run_seed: int, max_episode_steps: int | None = None
     ) -> None:
         self.time_limit, self._seeds = max_episode_steps, EpisodeSeeds(run_seed)
         self.copies: list[Copy] = []
@@ -68,7 +71,7 @@ class ParallelEnvs:
         self.layout = Layout(self.observation_space, self.masks.size)
         kind = self.observation_space.dtype if self.layout.plain else self.layout.dtype
         self._obs = np.zeros((self.num_envs, *self.layout.shape), kind)
-        self.notes = (
+        self.notes: tuple[str, ...] = (
             f"note: {len(self.copies)} copies × {self.num_agents} agents = {self.num_envs} envs, one policy for all; "
             "steps, episodes and returns are counted per agent",
         )
@@ -88,12 +91,12 @@ class ParallelEnvs:
         require_finite(self._obs, "observation", self._names)
         return self._obs.copy()
 
-    def step(self, action: Any, active: Array | None = None) -> Step:
+    def step(self, action: Actions, active: Array | None = None) -> Step:
         size, width = self.num_envs, self.num_agents
         reward = np.zeros(size, np.float64)
         terminated, truncated, valid, first = (np.zeros(size, np.bool_) for _ in range(4))
         final_obs: dict[int, Array] = {}
-        final_info: dict[int, dict[str, Any]] = {}
+        final_info: dict[int, Info] = {}
         for index, copy in enumerate(self.copies):
             rows = range(index * width, (index + 1) * width)
             if active is not None:
@@ -146,16 +149,16 @@ class ParallelEnvs:
                     self._checked = True
                 self._obs[row] = agent_row(self._names[row], obs, copy.infos, self.layout, self.masks)
 
-    def _final_row(self, row: int, obs: Any) -> Array:
+    def _final_row(self, row: int, obs: object) -> Array:
         return pack_row(self._names[row], obs, self.layout, self.masks.free).copy()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> EpisodesState:
         return self._open.state_dict(self.copies)
 
     def state_shape(self) -> Shape:
         return self._open.state_shape(len(self.copies))
 
-    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+    def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
         """Replay the open episodes; returns the rows of the copies that did not come back as `last_obs` says.
 
         Those have been reset to a fresh episode: their first observations are in `observations`.
@@ -193,7 +196,7 @@ class ParallelEnvs:
         close_all(self.copies)
 
 
-def agent_row(name: AgentOfCopy, obs: Any, infos: dict[str, Any], layout: Layout, masks: MaskReader) -> Array:
+def agent_row(name: AgentOfCopy, obs: object, infos: dict[str, Info], layout: Layout, masks: MaskReader) -> Array:
     """What an agent sees as a row of the layout, with its mask where there is one."""
     mask = None
     if masks.source:
@@ -212,13 +215,13 @@ class PettingZoo(Backend):
     no_film = "has several agents; it can be trained on and evaluated in, but not filmed or examined"
     one_row_each = False
 
-    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
+    def make_one(self, config: EnvConfig, render_mode: str | None = None) -> GymEnv:
         raise UsageError(f"{config.env} {self.no_film}")
 
     def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> ParallelEnvs:
         return ParallelEnvs(ParallelMaker(config), num_envs, seed, config.max_episode_steps)
 
-    def spaces(self, config: EnvConfig) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    def spaces(self, config: EnvConfig) -> tuple[GymSpace, GymSpace]:
         return ParallelMaker(config).spaces()
 
     def copy_maker(self, config: EnvConfig) -> ParallelMaker:

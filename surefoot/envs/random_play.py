@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
@@ -12,15 +12,15 @@ from gymnasium import spaces
 from surefoot.spaces.masks import choices
 
 if TYPE_CHECKING:
-    from surefoot.types import Array, Envs
+    from surefoot.types import Array, Envs, GymSpace
 
 
-def legal_action(space: spaces.Space[Any], legal: Array, rng: np.random.Generator) -> Any:
+def legal_action(space: GymSpace, legal: Array, rng: np.random.Generator) -> object:
     """A random action within a mask: one row of booleans in the order of `choices(space)`."""
     return _draw(space, iter(np.split(legal, np.cumsum(choices(space))[:-1])), rng)
 
 
-def _draw(space: spaces.Space[Any], masks: Iterator[Array], rng: np.random.Generator) -> Any:
+def _draw(space: GymSpace, masks: Iterator[Array], rng: np.random.Generator) -> object:
     if isinstance(space, spaces.Discrete):
         return space.start + rng.choice(np.flatnonzero(next(masks)))
     if isinstance(space, spaces.MultiDiscrete):
@@ -41,7 +41,7 @@ class Player:
         envs.action_space.seed(seed)
         self._rows = envs.reset()
 
-    def _action(self, row: Array) -> Any:
+    def _action(self, row: Array) -> object:
         layout, space = self.envs.layout, self.envs.action_space
         return space.sample() if layout.mask is None else legal_action(space, row[layout.mask] > 0, self._rng)
 

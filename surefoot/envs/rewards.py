@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.math.moments import RunningMoments
+from surefoot.math.moments import MomentsState, RunningMoments
 from surefoot.math.operations import OPERATIONS
 from surefoot.schema import ArrayOf, Either, Number, Record, Shape
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from surefoot.types import Array
 
 CLIP = 10.0
+
+
+class RewardState(MomentsState):
+    running: Array  # the discounted sum of each env
 
 
 class RewardNormalizer:
@@ -41,13 +45,13 @@ class RewardNormalizer:
         """All episodes were cut short (every env was reset)."""
         self.running[:] = 0.0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> RewardState:
         return {**self.moments.state_dict(), "running": self.running.copy()}
 
     def state_shape(self) -> Shape:
         count, mean, var = (Either((Number(low), ArrayOf((), "float64", low))) for low in (0.0, -math.inf, 0.0))
         return Record(count=count, mean=mean, var=var, running=ArrayOf(self.running.shape, "float64"))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: RewardState) -> None:
         self.moments.load_state_dict(state)
         self.running = np.asarray(state["running"], np.float64).copy()

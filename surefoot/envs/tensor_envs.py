@@ -6,10 +6,10 @@ Nothing here reads a tensor on the host: whether an episode ended is a mask on t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from surefoot.envs.atari import LIFE_LOST
@@ -17,18 +17,21 @@ from surefoot.envs.checks import blamed, reset_result, step_result, supported_sp
 from surefoot.envs.masks import MaskReader
 from surefoot.envs.vector_envs import declared_mode
 from surefoot.errors import EnvError, UsageError
-from surefoot.spaces.layout import MASK, Layout
+from surefoot.spaces.layout import MASK, Layout, part_at
 from surefoot.types import TensorStep
+
+if TYPE_CHECKING:
+    from surefoot.types import GymVectorEnv, Info
 
 FINAL = ("final_obs", "final_observation")  # Gymnasium's name since 1.0, and before
 
 
-def holds_tensors(obs: Any) -> bool:
+def holds_tensors(obs: object) -> bool:
     """Whether an observation is made of PyTorch tensors."""
     return any(isinstance(leaf, Tensor) for leaf in _values(obs))
 
 
-def _values(obs: Any) -> Iterator[Any]:
+def _values(obs: object) -> Iterator[object]:
     if isinstance(obs, (Mapping, tuple, list)):
         for part in obs.values() if isinstance(obs, Mapping) else obs:
             yield from _values(part)
@@ -47,15 +50,16 @@ class TensorEnvs:
     """
 
     exact_seeds, batched_actions = False, True
+    render_modes: tuple[str, ...] = ()
 
-    def __init__(self, envs: VectorEnv[Any, Any, Any], begun: tuple[Any, dict[str, Any]]) -> None:
+    def __init__(self, envs: GymVectorEnv, begun: tuple[object, Info]) -> None:
         """`begun` is what the first, seeded reset returned."""
         self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
         self.observation_space, self.action_space = supported_spaces(envs, "single_")
         self.time_limit = envs.spec.max_episode_steps if envs.spec else None
         self.masks = MaskReader.find(self.observation_space, self.action_space, in_info=lambda: MASK in begun[1])
         self.layout = Layout(self.observation_space, self.masks.size)
-        self._begun: tuple[Any, dict[str, Any]] | None = begun
+        self._begun: tuple[object, Info] | None = begun
         self._steps = 0
         self.device = self._device(begun[0])
         self._offsets = [
@@ -65,7 +69,7 @@ class TensorEnvs:
         self._none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self._ended = self._none
         self._odd: dict[str, Tensor] = {}  # [N]: whose flags were neither 0 nor 1
-        self.notes = (
+        self.notes: tuple[str, ...] = (
             "note: a ready-made vector env has one seed for all its episodes",
             f"note: the envs' tensors stay on {self.device}; faults of theirs are looked for once per rollout",
         )
@@ -78,11 +82,12 @@ class TensorEnvs:
         """Final observations stand apart; else they are among the observations (NEXT_STEP)."""
         return self.mode is not AutoresetMode.NEXT_STEP
 
-    def _device(self, obs: Any) -> torch.device:
+    def _device(self, obs: object) -> torch.device:
         found = list(_values(obs))
-        if not all(isinstance(leaf, Tensor) for leaf in found):
+        tensors = [leaf for leaf in found if isinstance(leaf, Tensor)]
+        if len(tensors) < len(found):
             raise UsageError(f"{self.envs} mixes tensors and {_kinds(found)} in one observation; return tensors only")
-        devices: set[torch.device] = {leaf.device for leaf in found}
+        devices: set[torch.device] = {leaf.device for leaf in tensors}
         if len(devices) > 1:
             raise UsageError(f"{self.envs} has observations on several devices ({devices}); return them on one")
         return next(iter(devices))
@@ -94,12 +99,12 @@ class TensorEnvs:
         self._ended = self._none
         return self._rows(obs, info)
 
-    def _reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+    def _reset(self, **how: Any) -> tuple[object, Info]:
         with blamed("reset", self):
             obs, info = reset_result(self.envs.reset(**how), self)
         return obs, info
 
-    def step(self, action: Any, active: Any = None) -> Any:
+    def step(self, action: object, active: Any = None) -> Any:
         """A vector env steps all or none: inactive envs (a mask on the device) are stepped, their step is invalid."""
         self._steps += 1
         with blamed("step", self):
@@ -134,18 +139,17 @@ class TensorEnvs:
             info=self._final_info(info),
         )
 
-    def _rows(self, obs: Any, info: dict[str, Any], ended: Tensor | None = None) -> Tensor:
+    def _rows(self, obs: object, info: Info, ended: Tensor | None = None) -> Tensor:
         """`[N, ...]` rows; where an episode `ended` no action is taken, so any is legal."""
         layout = self.layout
         if layout.plain:
             return self._shaped(obs, layout.shape, "observations")
         parts = []
         for leaf, start in zip(layout.leaves, self._offsets, strict=True):
-            value = obs
-            for key in leaf.path.split("/") if leaf.path else ():
-                value = value[int(key)] if isinstance(value, (tuple, list)) else value[key]
             what = f"'{leaf.path}' of the observations" if leaf.path else "observations"
-            parts.append((self._shaped(value, leaf.shape, what).reshape(self.num_envs, -1) - start).float())
+            parts.append(
+                (self._shaped(part_at(obs, leaf.path), leaf.shape, what).reshape(self.num_envs, -1) - start).float()
+            )
         if self.masks.source:
             mask = self.masks.given(obs, info, always=False)
             if mask is None:  # everything is legal
@@ -154,7 +158,7 @@ class TensorEnvs:
             parts.append((mask if ended is None else mask | ended[:, None]).float())
         return torch.cat(parts, 1)
 
-    def _shaped(self, value: Any, shape: tuple[int, ...], what: str) -> Tensor:
+    def _shaped(self, value: object, shape: tuple[int, ...], what: str) -> Tensor:
         # Assigning a wrong shape would broadcast silently.
         if not isinstance(value, Tensor) or tuple(value.shape) != (self.num_envs, *shape):
             found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -163,10 +167,10 @@ class TensorEnvs:
             raise EnvError(f"the {what} of {self.envs} must be real numbers, not {value.dtype}")
         return value
 
-    def _column(self, value: Any, what: str) -> Tensor:
+    def _column(self, value: object, what: str) -> Tensor:
         return self._shaped(value, (), what)
 
-    def _flags(self, value: Any, what: str) -> Tensor:
+    def _flags(self, value: object, what: str) -> Tensor:
         """`[N]` bool, a copy. Whether numbers are all 0 or 1 is looked at later (`odd_flags`): reading them here would
         be a wait for the device."""
         column = self._column(value, what)
@@ -186,7 +190,7 @@ class TensorEnvs:
         columns = info.get("final_info", info) if self.mode is AutoresetMode.SAME_STEP else info
         return {name: column for name, column in columns.items() if self._is_column(column)}
 
-    def _is_column(self, value: Any) -> bool:
+    def _is_column(self, value: object) -> bool:
         return isinstance(value, Tensor) and tuple(value.shape) == (self.num_envs,)
 
     def close(self) -> None:
@@ -199,9 +203,9 @@ def _beside(mask: Tensor, rows: Tensor) -> Tensor:
     return mask.reshape(-1, *(1,) * (rows.dim() - 1))
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def _kinds(values: list[Any]) -> str:
+def _kinds(values: list[object]) -> str:
     return ", ".join(sorted({type(value).__name__ for value in values if not isinstance(value, Tensor)}))

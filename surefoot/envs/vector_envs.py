@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
 from surefoot.envs.atari import LIFE_LOST
 from surefoot.envs.checks import (
@@ -24,10 +24,10 @@ from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
 
 if TYPE_CHECKING:
-    from surefoot.types import Array
+    from surefoot.types import Array, GymVectorEnv, Info
 
 
-def declared_mode(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+def declared_mode(envs: GymVectorEnv) -> AutoresetMode:
     mode = envs.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise UsageError(
@@ -54,11 +54,10 @@ class VectorEnvs:
     """
 
     exact_seeds, batched_actions = False, True
+    render_modes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ("note: a ready-made vector env has one seed for all its episodes",)
 
-    def __init__(
-        self, envs: VectorEnv[Any, Any, Any], run_seed: int, begun: tuple[Any, dict[str, Any]] | None = None
-    ) -> None:
+    def __init__(self, envs: GymVectorEnv, run_seed: int, begun: tuple[object, Info] | None = None) -> None:
         """`begun` is what the first reset returned, if it has been asked already."""
         self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
         self.observation_space, self.action_space = supported_spaces(envs, "single_")
@@ -81,7 +80,7 @@ class VectorEnvs:
         self._begun = self._begun or self._reset()
         return MASK in self._begun[1]
 
-    def _reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+    def _reset(self, **how: Any) -> tuple[object, Info]:
         with blamed("reset", self):
             obs, info = reset_result(self.envs.reset(seed=None if self._fresh else self._seed, **how), self)
         self._fresh = True  # later resets go on with the env's own generator
@@ -95,7 +94,7 @@ class VectorEnvs:
         require_finite(rows, "observation", self._names)
         return rows
 
-    def _rows(self, obs: Any, info: dict[str, Any], ended: Array) -> Array:
+    def _rows(self, obs: object, info: Info, ended: Array) -> Array:
         """`[N, ...]`; where an episode `ended` the mask does not matter."""
         mask = None
         if self.masks.source is not None:
@@ -116,7 +115,7 @@ class VectorEnvs:
             raise EnvError(f"{self} returned observations that are not in its space: {error}") from error
         return rows
 
-    def step(self, action: Any, active: Array | None = None) -> Step:
+    def step(self, action: object, active: Array | None = None) -> Step:
         """A vector env steps all or none: inactive envs are stepped too and their step is marked invalid."""
         self._steps += 1
         with blamed("step", self):
@@ -144,7 +143,7 @@ class VectorEnvs:
         life_lost = None if lost is None else np.asarray(lost, np.bool_) & valid & ~done
         return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, life_lost, first)
 
-    def _column(self, values: Any, what: str) -> Array:
+    def _column(self, values: object, what: str) -> Array:
         """`[N]` numbers, a copy. (Another shape might be broadcast somewhere, silently.)"""
         try:
             column: Array = np.array(values)
@@ -156,7 +155,7 @@ class VectorEnvs:
             raise EnvError(f"{self} returned {what} that are no numbers, but of {column.dtype}: {column[:8]}")
         return column
 
-    def _flags(self, values: Any, what: str) -> Array:
+    def _flags(self, values: object, what: str) -> Array:
         """`[N]` bool, a copy."""
         column = np.array(values)
         if column.dtype == np.bool_ and column.shape == (self.num_envs,):
@@ -172,7 +171,7 @@ class VectorEnvs:
             raise UsageError(f"{self.envs} declares SAME_STEP autoreset but gives no info['final_obs']")
         return np.array(self.layout.pack(info["final_obs"][index], self.masks.free))
 
-    def _final_info(self, info: dict[str, Any], index: int) -> dict[str, Any]:
+    def _final_info(self, info: dict[str, Any], index: int) -> Info:
         """The last step's info of one env, out of Gymnasium's column layout."""
         columns = info.get("final_info", info) if self.mode is AutoresetMode.SAME_STEP else info
         return {

@@ -8,7 +8,7 @@ import os
 import platform
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from surefoot.errors import UsageError
 from surefoot.kernels.recipe import RECORD, SUFFIX, fingerprint, variants
@@ -78,13 +78,24 @@ def _require(forced: str, built: list[str]) -> None:
         raise UsageError(f"{FORCED}={forced}: that variant was not built ({found} of them were); {DOCTOR}")
 
 
-def build_record() -> dict[str, Any]:
+class BuildRecord(TypedDict, total=False):
+    compiler: str
+    libraries: dict[str, str | None]
+
+
+class KernelFacts(TypedDict, total=False):
+    variant: str | None
+    compiler: str
+    why: str  # there are none
+
+
+def build_record() -> BuildRecord:
     """What setup.py wrote down: `compiler`, and under `libraries` what was wrong with each (null: nothing)."""
     try:
         found = json.loads((Path(__file__).parent / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast(BuildRecord, found) if isinstance(found, dict) else {}
 
 
 def _why_not(name: str) -> str:
@@ -118,7 +129,7 @@ def variant() -> str | None:
         return None
 
 
-def facts() -> dict[str, Any]:
+def facts() -> KernelFacts:
     """What of the kernels decides about the last bits of a result, for the manifest of a run."""
     try:
         library = load("nn")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
 if TYPE_CHECKING:
     from surefoot.kernels.network import Network
@@ -30,17 +31,25 @@ class CompiledMLPs:
         return (out[..., :-1], out[..., -1]) if self.has_critic else (out, None)
 
 
+class Kept(FunctionCtx):
+    """What autograd keeps from the forward pass for the backward pass."""
+
+    owner: CompiledMLPs
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+
 class _MLPs(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, owner: CompiledMLPs, rows: Tensor, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Kept, owner: CompiledMLPs, rows: Tensor, *parameters: Tensor) -> Tensor:
         rows = rows.detach().contiguous()
         ctx.owner = owner
         ctx.save_for_backward(rows)
         return owner.net.outputs(owner.theta, rows)
 
     @staticmethod
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        owner: CompiledMLPs = ctx.owner
+    def backward(ctx: Kept, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        owner = ctx.owner
         (rows,) = ctx.saved_tensors
         gradient = torch.empty_like(owner.theta)
         d_rows = torch.empty_like(rows) if ctx.needs_input_grad[1] else None

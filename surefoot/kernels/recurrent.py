@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ctypes import byref, c_int64, c_void_p
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from surefoot.kernels.calls import Library, Signatures
 from surefoot.kernels.library import load
@@ -32,10 +32,18 @@ def recurrence(
     return out, after
 
 
+class Kept(FunctionCtx):
+    """What autograd keeps from the forward pass for the backward pass."""
+
+    sizes: tuple[int, int, int, int]
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, state: Tensor, weight: Tensor, bias: Tensor, start: Tensor, lstm: bool
+        ctx: Kept, x: Tensor, state: Tensor, weight: Tensor, bias: Tensor, start: Tensor, lstm: bool
     ) -> tuple[Tensor, Tensor]:
         steps, sequences = x.shape[:2]
         hidden = weight.shape[1]
@@ -57,7 +65,7 @@ class _Recurrence(torch.autograd.Function):
         return out, after
 
     @staticmethod
-    def backward(ctx: Any, d_out: Tensor, d_after: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Kept, d_out: Tensor, d_after: Tensor) -> tuple[Tensor | None, ...]:
         weight, bias, start, kept = ctx.saved_tensors
         lstm, hidden, steps, sequences = ctx.sizes
         d_out, d_after = d_out.contiguous(), d_after.contiguous()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -28,6 +28,12 @@ def running_returns(reward: Array, done: Array, valid: Array, gamma: float, runn
         seen[t] = running
         running = np.where(done[t], 0.0, running)
     return seen, running
+
+
+class MomentsState(TypedDict):
+    count: float
+    mean: Array
+    var: Array
 
 
 class RunningMoments:
@@ -58,10 +64,10 @@ class RunningMoments:
         self.var = spread / total
         self.count = total
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> MomentsState:
         return {"count": self.count, "mean": self.mean, "var": self.var}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: MomentsState) -> None:
         self.count = float(state["count"])
         self.mean = np.asarray(state["mean"], np.float64).reshape(self.mean.shape)
         self.var = np.asarray(state["var"], np.float64).reshape(self.var.shape)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,6 +27,7 @@ from surefoot.types import Context, Outputs
 
 if TYPE_CHECKING:
     from surefoot.policies.config import PolicyConfig
+    from surefoot.types import GymSpace
 
 Acted: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
@@ -72,8 +72,8 @@ class ActorCritic(nn.Module):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: GymSpace,
+        action_space: GymSpace,
         config: PolicyConfig,
         *,
         critic: bool = True,
@@ -360,7 +360,7 @@ def _filled(shape: tuple[int, ...], value: float) -> nn.Parameter:
     return nn.Parameter(torch.full(shape, value, dtype=torch.float32, device="cpu"))
 
 
-def mean_range(actions: ActionModel, space: spaces.Space[Any]) -> tuple[Tensor, Tensor]:
+def mean_range(actions: ActionModel, space: GymSpace) -> tuple[Tensor, Tensor]:
     """Centre and half-width of the bounds of every Gaussian dimension, for a tanh-scaled mean."""
     if not actions.num_gaussian:
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from surefoot.errors import UsageError
 from surefoot.policies.layers import convolution, linear
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from surefoot.spaces.layout import Leaf
 
 Generator: TypeAlias = torch.Generator | None  # what draws the first weights; None: PyTorch's global one
@@ -95,7 +97,7 @@ def outputs_of(cnn: nn.Sequential, height: int, width: int) -> list[int]:
     return found
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def _pair(value: int | str | Sequence[int]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
@@ -164,7 +166,7 @@ CNNS: dict[str, tuple[Callable[[int, int, int, Generator], nn.Sequential], int]]
 
 def _scale(leaf: Leaf) -> float:
     """What an image is divided by: the largest magnitude that its space allows, where that is finite and above 1."""
-    limit = float(np.finfo(leaf.dtype).max) if leaf.dtype.kind == "f" else math.inf
+    limit = float(np.finfo(leaf.dtype.name).max) if leaf.dtype.kind == "f" else math.inf
     bounds = [abs(bound) for bound in (leaf.low, leaf.high)]
     # The largest float is how some spaces say that they have no bound.
     return max([1.0, *(bound for bound in bounds if bound < limit)]) if bounds[1] < limit else 1.0

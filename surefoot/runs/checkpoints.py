@@ -31,7 +31,7 @@ def write_checkpoint(
     root: Path,
     step: int,
     files: Mapping[str, bytes],
-    facts: Mapping[str, Any],
+    facts: Mapping[str, object],
     *,
     best: bool = False,
     keep: int | None = KEEP,
@@ -66,7 +66,7 @@ def write_checkpoint(
     return target
 
 
-def seal(manifest: Mapping[str, Any]) -> str:
+def seal(manifest: Mapping[str, object]) -> str:
     """A hash of the manifest's own content, the seal apart: a flipped bit in it must not go unnoticed, either."""
     rest = {name: value for name, value in manifest.items() if name != "seal"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from surefoot.errors import CheckpointError, GoneError, UsageError
 from surefoot.runs import locks
@@ -42,6 +43,13 @@ class Logs(NamedTuple):
     metrics: JsonLines
     timings: JsonLines
     episodes: LinesFile
+
+
+class LogState(TypedDict, total=False):
+    """What a checkpoint remembers of the logs; empty where a run has no directory."""
+
+    sizes: dict[str, int]
+    unwritten: dict[str, list[str]]
 
 
 class RunDirectory:
@@ -170,11 +178,11 @@ class RunDirectory:
         with suppress(OSError, GoneError):  # the run itself is worth more than its label
             self._write("status", {"state": state, **facts})
 
-    def set_result(self, result: dict[str, Any]) -> None:
+    def set_result(self, result: Mapping[str, object]) -> None:
         with suppress(OSError, GoneError):  # it is returned and printed all the same
             self._write("result", result)
 
-    def _write(self, name: str, value: dict[str, Any]) -> None:
+    def _write(self, name: str, value: Mapping[str, object]) -> None:
         """One of its JSON files; once more if it was renamed in the middle of that."""
         self.follow()
         try:
@@ -224,7 +232,7 @@ class RunDirectory:
         self._appended.append(file)
         return file
 
-    def log_state(self) -> dict[str, Any]:
+    def log_state(self) -> LogState:
         """What a checkpoint remembers of the logs: their bytes on the disk, and rows that are not there yet."""
         for log in self._logs.values():
             log.flush()

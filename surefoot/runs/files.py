@@ -71,7 +71,7 @@ def fsync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     write_atomic(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
@@ -179,7 +179,7 @@ class LinesFile(AppendedFile):
 class JsonLines(LinesFile):
     """A log of one JSON object per line."""
 
-    def write(self, row: dict[str, Any]) -> bool:
+    def write(self, row: Mapping[str, object]) -> bool:
         return self.append((json.dumps(row) + "\n").encode())
 
 

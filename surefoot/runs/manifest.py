@@ -6,10 +6,10 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.files import read_json
@@ -17,7 +17,7 @@ from surefoot.runs.files import read_json
 PACKAGES = ("surefoot", "torch", "numpy", "gymnasium")
 
 
-def build_manifest(**facts: Any) -> dict[str, Any]:
+def build_manifest(**facts: object) -> dict[str, object]:
     return {
         "schema": 1,
         "created": datetime.now(UTC).isoformat(timespec="microseconds"),
@@ -41,7 +41,7 @@ def different_versions(run: RunDirectory) -> list[str]:
     ]
 
 
-def different_machine(run: RunDirectory, here: dict[str, Any], *, kernels: bool) -> list[str]:
+def different_machine(run: RunDirectory, here: Mapping[str, object], *, kernels: bool) -> list[str]:
     """Whether this machine computes with other instructions than the one where the run began: bits differ then.
 
     `here`: what this process would write into its manifest, or a part of it. `kernels`: the run uses them.
@@ -56,9 +56,10 @@ def different_machine(run: RunDirectory, here: dict[str, Any], *, kernels: bool)
     return [f"note: not exact to the last bit, for this is not the kind of machine where it began: {'; '.join(other)}"]
 
 
-def _instructions(facts: dict[str, Any], kernels: bool) -> dict[str, Any]:
+def _instructions(facts: Mapping[str, object], kernels: bool) -> dict[str, object]:
     """What decides about the last bits, under the names that people know it by."""
-    said = facts["kernels"] if kernels and isinstance(facts["kernels"], dict) else {}
+    named = facts["kernels"] if kernels else None
+    said = named if isinstance(named, dict) else {}
     found = {"kernels": said.get("variant"), "compiler": said.get("compiler")} if kernels else {}
     return found | ({"PyTorch": facts["torch_instructions"]} if "torch_instructions" in facts else {})
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -11,10 +12,13 @@ from gymnasium import spaces
 from surefoot.errors import UsageError
 from surefoot.schema import NUMBERS, Items, Misfit, Whole
 
+if TYPE_CHECKING:
+    from surefoot.types import Array, DType, GymSpace
+
 LARGEST = 2**28  # bytes of a bound of a Box: more than any observation has
 
 
-def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
+def space_to_json(space: GymSpace) -> dict[str, object]:
     if isinstance(space, spaces.Box):
         # repr of a number is exact, and "inf" is no JSON number.
         low, high = (_short([repr(x) for x in side.reshape(-1).tolist()]) for side in (space.low, space.high))
@@ -43,22 +47,22 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     raise UsageError(f"spaces of {type(space).__name__} cannot be saved")
 
 
-def space_from_json(data: dict[str, Any]) -> spaces.Space[Any]:
+def space_from_json(data: Mapping[str, Any]) -> GymSpace:
     """The space that `space_to_json` wrote; ValueError, TypeError or KeyError where it did not write that."""
     kind = data["type"]
     if kind == "Box":
-        dtype = _dtype(data)
-        shape = _shape(data, dtype.itemsize)
-        number = float if dtype.kind == "f" else int
+        dtype = _dtype(data["dtype"])
+        shape = _shape(data["shape"], dtype.itemsize)
+        number: type[float] = float if dtype.kind == "f" else int
         low, high = (_long([number(x) for x in data[side]], shape, dtype) for side in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        return spaces.Discrete(data["n"], start=data["start"], dtype=_dtype(data).type)
+        return spaces.Discrete(data["n"], start=data["start"], dtype=_dtype(data["dtype"]).type)
     if kind == "MultiDiscrete":
-        dtype = _dtype(data)
+        dtype = _dtype(data["dtype"])
         return spaces.MultiDiscrete(np.array(data["nvec"]), dtype=dtype.type, start=np.array(data["start"]))
     if kind == "MultiBinary":
-        shape = _shape(data)
+        shape = _shape(data["shape"])
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == "Dict":
         return spaces.Dict({key: space_from_json(part) for key, part in data["spaces"]})
@@ -67,19 +71,19 @@ def space_from_json(data: dict[str, Any]) -> spaces.Space[Any]:
     raise UsageError(f"unknown kind of space in the checkpoint: {kind!r}")
 
 
-def _dtype(data: dict[str, Any]) -> np.dtype[Any]:
-    if data["dtype"] not in NUMBERS:
-        raise Misfit(f"dtype {data['dtype']!r} is not one of numbers")
-    dtype: np.dtype[Any] = np.dtype(data["dtype"])
+def _dtype(name: str) -> DType:
+    if name not in NUMBERS:
+        raise Misfit(f"dtype {name!r} is not one of numbers")
+    dtype: DType = np.dtype(name)
     return dtype
 
 
-def _shape(data: dict[str, Any], itemsize: int = 1) -> tuple[int, ...]:
+def _shape(sides: list[int], itemsize: int = 1) -> tuple[int, ...]:
     """Of a space whose bounds fit into memory."""
-    Items(Whole()).check(data["shape"], "shape")
-    if math.prod(data["shape"]) * itemsize > LARGEST:
-        raise Misfit(f"shape {data['shape']} is larger than any space of ours")
-    return tuple(data["shape"])
+    Items(Whole()).check(sides, "shape")
+    if math.prod(sides) * itemsize > LARGEST:
+        raise Misfit(f"shape {sides} is larger than any space of ours")
+    return tuple(sides)
 
 
 def _short(numbers: list[str]) -> list[str]:
@@ -87,6 +91,6 @@ def _short(numbers: list[str]) -> list[str]:
     return numbers[:1] if len(set(numbers)) == 1 else numbers
 
 
-def _long(numbers: list[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _long(numbers: list[int] | list[float], shape: tuple[int, ...], dtype: DType) -> Array:
     array = np.array(numbers, dtype)
     return np.full(shape, array[0]) if array.size == 1 else array.reshape(shape)

@@ -1,4 +1,4 @@
-"""Any observation as one row of numbers.
+"""Every observation as one row of numbers.
 
 A rollout, a minibatch, a checkpoint, a worker's shared memory and a normaliser then see one tensor, whatever the env's
 space is; only the policy's encoder takes a row apart again. A single Box is its own row, in its own shape and dtype
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -19,7 +19,11 @@ from surefoot.errors import UsageError
 from surefoot.spaces.supported import unsupported
 
 if TYPE_CHECKING:
-    from surefoot.types import Array
+    from torch import Tensor
+
+    from surefoot.types import Array, DType, GymSpace
+
+    Rows = TypeVar("Rows", Array, Tensor)
 
 MASK = "action_mask"  # the key of a Dict observation that is a mask, by everybody's convention
 MOST_CHOICES = 2**24  # whole numbers that float32 tells apart
@@ -34,11 +38,11 @@ class Leaf:
     path: str  # "" the root, "camera", "robot/arm", "0/x"
     kind: Kind
     shape: tuple[int, ...]  # of the value; () for Discrete
-    dtype: np.dtype[Any]
+    dtype: DType
     offset: int
     size: int  # numbers it takes
     sizes: tuple[int, ...] = ()  # choices of each component, for discrete ones
-    start: Any = 0  # the first choice of each; in a row choices count from 0
+    start: int | Array = 0  # the first choice of each; in a row choices count from 0
     low: float = -np.inf  # of an image: what its space allows
     high: float = np.inf
 
@@ -55,7 +59,7 @@ class Leaf:
 class Layout:
     """Where every leaf of a space stands in a row. `mask_size`: numbers of an action mask at its end."""
 
-    def __init__(self, space: spaces.Space[Any], mask_size: int = 0) -> None:
+    def __init__(self, space: GymSpace, mask_size: int = 0) -> None:
         self.space, self.mask_size = space, mask_size
         self.mask_in_obs = bool(mask_size) and isinstance(space, spaces.Dict) and MASK in space.spaces
         self.leaves = tuple(_leaves(space, "", 0, skip=MASK if self.mask_in_obs else None))
@@ -65,7 +69,7 @@ class Layout:
         self.plain = isinstance(space, spaces.Box) and not mask_size
         self.shape: tuple[int, ...] = self.leaves[0].shape if self.plain else (self.numbers + mask_size,)
         kept = self.plain and self.leaves[0].dtype.kind != "f"
-        self.dtype: np.dtype[Any] = self.leaves[0].dtype if kept else np.dtype(np.float32)
+        self.dtype: DType = self.leaves[0].dtype if kept else np.dtype(np.float32)
         self.limits = None if self.plain else _limits(self.leaves, self.shape)
 
     @property
@@ -77,52 +81,52 @@ class Layout:
         """The part of a row that is observation."""
         return slice(0, self.numbers)
 
-    def pack(self, value: Any, mask: Array | None = None) -> Array:
+    def pack(self, value: object, mask: Array | None = None) -> Array:
         """One row. ValueError where a leaf has not the shape that its space says."""
         if self.plain:
             return _shaped(value, self.leaves[0])
         row = np.empty(self.shape, np.float32)
         for leaf in self.leaves:
-            row[leaf.span] = _shaped(_at(value, leaf.path), leaf).reshape(-1) - np.reshape(leaf.start, -1)
+            row[leaf.span] = _shaped(part_at(value, leaf.path), leaf).reshape(-1) - np.reshape(leaf.start, -1)
         if self.mask_size:
-            row[self.numbers :] = _at(value, MASK) if mask is None else mask
+            row[self.numbers :] = part_at(value, MASK) if mask is None else mask
         return row
 
-    def pack_batch(self, value: Any, count: int, mask: Array | None = None) -> Array:
+    def pack_batch(self, value: object, count: int, mask: Array | None = None) -> Array:
         """Rows of a vector env's observation, whose leaves have one more axis in front."""
         if self.plain:
             return _numbers(value, self.leaves[0])
         rows = np.empty((count, *self.shape), np.float32)
         for leaf in self.leaves:
-            part = _numbers(_at(value, leaf.path), leaf).reshape(count, -1)
+            part = _numbers(part_at(value, leaf.path), leaf).reshape(count, -1)
             if part.shape[1] != leaf.size:
                 raise ValueError(f"'{leaf.path}' has {part.shape[1]} numbers; its space says {leaf.size}")
             rows[:, leaf.span] = part - np.reshape(leaf.start, -1)
         if self.mask_size:
-            rows[:, self.numbers :] = _at(value, MASK) if mask is None else mask
+            rows[:, self.numbers :] = part_at(value, MASK) if mask is None else mask
         return rows
 
-    def count(self, value: Any) -> int | None:
+    def count(self, value: object) -> int | None:
         """How many observations a batch holds; None for a single one."""
         leaf = self.leaves[0]
-        shape = np.shape(_at(value, leaf.path))
+        shape = np.shape(part_at(value, leaf.path))
         return None if len(shape) == len(leaf.shape) else int(shape[0])
 
-    def unpack(self, row: Array) -> Any:
+    def unpack(self, row: Array) -> object:
         """The value of the space that a row holds (without a mask in it)."""
         values = {leaf.path: _value(row if self.plain else row[leaf.span], leaf) for leaf in self.leaves}
         return _rebuild(self.space, "", values)
 
-    def parts(self, rows: Any) -> dict[str, Any]:
+    def parts(self, rows: Rows) -> dict[str, Rows]:
         """Path → values `[..., *leaf.shape]`, as views of the rows (NumPy's or PyTorch's)."""
         if self.plain:
             return {"": rows}
         return {leaf.path: rows[..., leaf.span].reshape(*rows.shape[:-1], *leaf.shape) for leaf in self.leaves}
 
 
-def _leaves(space: spaces.Space[Any], path: str, offset: int, skip: str | None = None) -> Iterator[Leaf]:
+def _leaves(space: GymSpace, path: str, offset: int, skip: str | None = None) -> Iterator[Leaf]:
     """Depth first, in the order of the space."""
-    inner: list[tuple[str, spaces.Space[Any]]] = []
+    inner: list[tuple[str, GymSpace]] = []
     if isinstance(space, spaces.Dict):
         inner = [(str(key), part) for key, part in space.spaces.items() if key != skip]
     elif isinstance(space, spaces.Tuple):
@@ -138,7 +142,7 @@ def _leaves(space: spaces.Space[Any], path: str, offset: int, skip: str | None =
             offset = leaf.offset + leaf.size
 
 
-def _leaf(space: spaces.Space[Any], path: str, offset: int) -> Leaf:
+def _leaf(space: GymSpace, path: str, offset: int) -> Leaf:
     name = path or "the space"
     if isinstance(space, spaces.Box):
         if 0 in space.shape:
@@ -167,28 +171,28 @@ def _leaf(space: spaces.Space[Any], path: str, offset: int) -> Leaf:
     raise unsupported(space, name)
 
 
-def _check_choices(name: str, space: spaces.Space[Any], choices: int) -> None:
+def _check_choices(name: str, space: GymSpace, choices: int) -> None:
     if choices > MOST_CHOICES:
         raise UsageError(f"{name} = {space} has more than {MOST_CHOICES:,} choices, which no network could tell apart")
 
 
-def space_at(space: spaces.Space[Any], path: str) -> spaces.Space[Any]:
+def space_at(space: GymSpace, path: str) -> GymSpace:
     """The simple space at a leaf's path."""
     for key in path.split("/") if path else ():
         assert isinstance(space, (spaces.Dict, spaces.Tuple))
-        inner: Any = space.spaces
-        space = inner[int(key)] if isinstance(space, spaces.Tuple) else {str(k): s for k, s in inner.items()}[key]
+        named = enumerate(space.spaces) if isinstance(space, spaces.Tuple) else space.spaces.items()
+        space = {str(name): part for name, part in named}[key]
     return space
 
 
-def _at(value: Any, path: str) -> Any:
+def part_at(value: Any, path: str) -> Any:
     """The part of a nested value at a path."""
     for key in path.split("/") if path else ():
         value = value[int(key)] if isinstance(value, (tuple, list)) else value[key]
     return value
 
 
-def _shaped(value: Any, leaf: Leaf) -> Array:
+def _shaped(value: object, leaf: Leaf) -> Array:
     # Assigning a wrong shape would broadcast silently.
     array = _numbers(value, leaf)
     if array.shape != leaf.shape:
@@ -196,7 +200,7 @@ def _shaped(value: Any, leaf: Leaf) -> Array:
     return array
 
 
-def _numbers(value: Any, leaf: Leaf) -> Array:
+def _numbers(value: object, leaf: Leaf) -> Array:
     # NumPy would drop an imaginary part and read numbers out of texts.
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
@@ -222,12 +226,12 @@ def _limits(leaves: tuple[Leaf, ...], shape: tuple[int, ...]) -> Array | None:
     return limits if any(leaf.kind in CHOICES for leaf in leaves) else None
 
 
-def _value(numbers: Array, leaf: Leaf) -> Any:
+def _value(numbers: Array, leaf: Leaf) -> object:
     array = (numbers.reshape(leaf.shape) + leaf.start).astype(leaf.dtype, copy=False)
     return array[()] if leaf.kind == "discrete" else np.asarray(array)
 
 
-def _rebuild(space: spaces.Space[Any], path: str, values: dict[str, Any]) -> Any:
+def _rebuild(space: GymSpace, path: str, values: dict[str, object]) -> object:
     join = f"{path}/" if path else ""
     if isinstance(space, spaces.Dict):
         return {key: _rebuild(part, f"{join}{key}", values) for key, part in space.spaces.items()}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
 if TYPE_CHECKING:
-    from surefoot.types import Array
+    from surefoot.types import Array, GymSpace
 
 
-def choices(space: spaces.Space[Any]) -> tuple[int, ...]:
+def choices(space: GymSpace) -> tuple[int, ...]:
     """Sizes of the discrete components of an action space that can be masked, depth first."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
@@ -28,12 +28,12 @@ def choices(space: spaces.Space[Any]) -> tuple[int, ...]:
 class ActionMasks:
     """Masks of one action space; `size` is 0 where there is nothing to mask."""
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
+    def __init__(self, space: GymSpace) -> None:
         self.space, self.sizes = space, choices(space)
         self.size = sum(self.sizes)
         self._offsets = np.cumsum((0, *self.sizes[:-1])) if self.sizes else np.zeros(0, np.int64)
 
-    def flat(self, mask: Any) -> Array:
+    def flat(self, mask: object) -> Array:
         """`[size]` booleans from whatever an env hands out: one flat array, or the space's own structure.
 
         ValueError where the size is wrong, or a component has no legal action left.
@@ -46,7 +46,7 @@ class ActionMasks:
         return row
 
 
-def _flatten(space: spaces.Space[Any], mask: Any) -> Array:
+def _flatten(space: GymSpace, mask: object) -> Array:
     """None stands for a part in which everything is legal."""
     size = sum(choices(space))
     if mask is None:
@@ -56,7 +56,7 @@ def _flatten(space: spaces.Space[Any], mask: Any) -> Array:
             known = list(space.spaces)
             raise ValueError(f"the action mask has {sorted(map(str, unknown))}; the action space has {known}")
         return np.concatenate([_flatten(part, mask.get(key)) for key, part in space.spaces.items()])
-    parts: tuple[spaces.Space[Any], ...] = ()
+    parts: tuple[GymSpace, ...] = ()
     if isinstance(space, spaces.Tuple):
         parts = space.spaces
     elif isinstance(space, spaces.MultiDiscrete):
@@ -76,7 +76,7 @@ def _flatten(space: spaces.Space[Any], mask: Any) -> Array:
     return row.astype(np.bool_)
 
 
-def _pieces(mask: Any) -> Iterator[Any]:
+def _pieces(mask: Iterable[object]) -> Iterator[object]:
     """The innermost arrays of nested sequences."""
     for piece in mask:
         if isinstance(piece, (tuple, list)) and any(np.ndim(inner) for inner in piece):

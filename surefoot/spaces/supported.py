@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gymnasium import spaces
 
 from surefoot.errors import UsageError
@@ -18,14 +16,14 @@ REASONS: dict[type, str] = {
 }
 
 
-def require_supported(space: Any, what: str) -> None:
+def require_supported(space: object, what: str) -> None:
     """`what`: whose space it is, "observation" or "action". UsageError naming the first part that is not supported."""
     for path, part in _simple_parts(space, ""):
         if not isinstance(part, SIMPLE):
             raise unsupported(part, f"'{path}' of the {what} space" if path else f"the {what} space")
 
 
-def unsupported(space: Any, where: str) -> UsageError:
+def unsupported(space: object, where: str) -> UsageError:
     if not isinstance(space, spaces.Space):
         found = "missing" if space is None else f"{space!r}, which is no Gymnasium space"
         return UsageError(f"{where} is {found}; set it to a space from gymnasium.spaces ({SUPPORTED})")
@@ -35,9 +33,9 @@ def unsupported(space: Any, where: str) -> UsageError:
     )
 
 
-def _simple_parts(space: Any, path: str) -> list[tuple[str, Any]]:
+def _simple_parts(space: object, path: str) -> list[tuple[str, object]]:
     """(where, what) of all that is neither Dict nor Tuple, depth first."""
-    inner: list[tuple[Any, Any]] = []
+    inner: list[tuple[object, object]] = []
     if isinstance(space, spaces.Dict):
         inner = list(space.spaces.items())
     elif isinstance(space, spaces.Tuple):

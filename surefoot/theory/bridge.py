@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -81,7 +81,7 @@ def exact_batch(mdp: MDP, policy: ActorCritic) -> Batch:
         params = policy.action_params(inputs)[rows]
         log_prob = policy.actions.distribution(params).log_prob(action)
 
-    def tensor(x: Any) -> torch.Tensor:
+    def tensor(x: object) -> torch.Tensor:
         return torch.as_tensor(x, dtype=dtype, device="cpu")
 
     value = tensor(state_value(mdp, table)[states])

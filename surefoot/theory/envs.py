@@ -5,7 +5,7 @@ Registered as `surefoot/Chain-v0`, `surefoot/Grid-v0`, `surefoot/Cliff-v0` and `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, SupportsInt
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +16,7 @@ from surefoot.theory import worlds
 from surefoot.theory.mdp import MDP
 
 if TYPE_CHECKING:
-    from surefoot.types import Array
+    from surefoot.types import Array, GymSpace, Info
 
 register_shipped()
 
@@ -24,8 +24,8 @@ CELL = 32  # pixels
 COLOURS = {"floor": (235, 235, 235), "good": (0, 158, 115), "bad": (213, 94, 0), "agent": (0, 114, 178)}
 
 
-class MDPEnv(gym.Env[Any, Any]):
-    """Any single MDP. It observes the state as a number, or the features where the MDP has them.
+class MDPEnv(gym.Env[object, SupportsInt]):
+    """A single MDP, whichever it is. It observes the state as a number, or the features where the MDP has them.
 
     `mdp` stays readable, for the exact quantities beside the sampled ones.
     """
@@ -35,7 +35,7 @@ class MDPEnv(gym.Env[Any, Any]):
         self.mdp, self.render_mode = mdp, render_mode
         self.metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 5}
         features = mdp.features
-        self.observation_space: spaces.Space[Any] = (
+        self.observation_space: GymSpace = (
             spaces.Discrete(mdp.num_states)
             if features is None
             else spaces.Box(min(0.0, features.min()), max(1.0, features.max()), features.shape[1:], np.float32)
@@ -44,12 +44,12 @@ class MDPEnv(gym.Env[Any, Any]):
         self.state = 0
         self._start, self._moves = mdp.start.cumsum(), mdp.transition.cumsum(-1)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         super().reset(seed=seed)
         self.state = self._draw(self._start)
         return self._observe(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsInt) -> tuple[object, float, bool, bool, Info]:
         before, choice = self.state, int(action)
         self.state = self._draw(self._moves[before, choice])
         reward = float(self.mdp.reward[before, choice, self.state])
@@ -58,12 +58,12 @@ class MDPEnv(gym.Env[Any, Any]):
     def _draw(self, cumulative: Array) -> int:
         return min(int(np.searchsorted(cumulative, self.np_random.random(), side="right")), len(cumulative) - 1)
 
-    def _observe(self) -> Any:
+    def _observe(self) -> object:
         if self.mdp.features is None:
             return self.state
         return self.mdp.features[self.state].astype(np.float32)
 
-    def render(self) -> Any:
+    def render(self) -> str | Array | None:
         if self.render_mode == "rgb_array":
             return self._picture()
         if self.render_mode == "ansi":

@@ -7,7 +7,7 @@ tables of probabilities `[..., S, A]`; their parameters are `[..., D, A]`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class MDP:
         onward: Array = self.transition * self.live[:, None, None] * self.live
         return onward
 
-    def __getitem__(self, index: Any) -> MDP:
+    def __getitem__(self, index: int | slice | Array) -> MDP:
         """MDPs of a batch."""
         return replace(self, transition=self.transition[index], reward=self.reward[index], start=self.start[index])
 

@@ -6,42 +6,45 @@ Colours are Okabe and Ito's, which people with any colour vision tell apart; lin
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surefoot.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from surefoot.theory import results
 
 BLUE, ORANGE, GREEN, PINK, SKY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#222222"
 DARK = "#00664B"  # green that can be read as text
 FORMATS = (".png", ".svg", ".pdf")
 
 
-def draw(study: str, numbers: dict[str, Any], out: Path) -> None:
+def draw(study: str, numbers: Mapping[str, object], out: Path) -> None:
     """Draw a study's picture into a file."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    look: Any = {
-        "font.size": 10,
-        "axes.titlesize": 10.5,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.25,
-        "legend.frameon": False,
-        "lines.linewidth": 2.0,
-        "svg.hashsalt": "surefoot",
-    }
-    with mpl.rc_context(look):
+    with mpl.rc_context(
+        {
+            "font.size": 10,
+            "axes.titlesize": 10.5,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+            "legend.frameon": False,
+            "lines.linewidth": 2.0,
+            "svg.hashsalt": "surefoot",
+        }
+    ):
         figure = Figure(figsize=(11.5, 4.8), layout="constrained")  # no pyplot: nothing global, no display
-        {"bound": _bound, "surrogate": _surrogate, "clip": _clip, "step-size": _step_size, "gae": _gae}[study](
-            figure, numbers
-        )
+        PICTURES[study](figure, numbers)
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(out, dpi=130)
@@ -49,7 +52,7 @@ def draw(study: str, numbers: dict[str, Any], out: Path) -> None:
             raise UsageError(f"the picture cannot be written to {out}: {error.strerror or error}") from None
 
 
-def _bound(figure: Figure, numbers: dict[str, Any]) -> None:
+def _bound(figure: Figure, numbers: results.Bound) -> None:
     far, near, gammas = figure.subplots(1, 3, width_ratios=(1.2, 1.2, 1.0))
     zoom = numbers["curves"]["t"][-1] / numbers["zoom"]["t"][-1]
     promise = f"The bound never lies, and promises little: {_percent(numbers['share'])} of the gain in this direction"
@@ -95,7 +98,7 @@ def _bound(figure: Figure, numbers: dict[str, Any]) -> None:
     gammas.set_title("promised / possible gain, by γ")
 
 
-def _surrogate(figure: Figure, numbers: dict[str, Any]) -> None:
+def _surrogate(figure: Figure, numbers: results.Surrogate) -> None:
     left, right = figure.subplots(1, 2)
     figure.suptitle("The surrogate touches η at π in value and slope, and parts with it as t²", fontweight="bold")
     curves = numbers["curves"]
@@ -126,21 +129,21 @@ def _surrogate(figure: Figure, numbers: dict[str, Any]) -> None:
     right.legend(loc="best")
 
 
-def _clip(figure: Figure, numbers: dict[str, Any]) -> None:
+def _clip(figure: Figure, numbers: results.Clip) -> None:
     figure.set_size_inches(11.5, 6.2)
     panels = figure.subplots(2, 2, sharex=True, height_ratios=(1.6, 1.0))
     figure.suptitle(
         "Beyond the cut there is nothing left to gain; on the other side the way back stays open", fontweight="bold"
     )
     ratio, epsilon = np.array(numbers["ratio"]), numbers["clip_ratio"]
-    for column, (name, sign) in enumerate((("positive", 1.0), ("negative", -1.0))):
+    for column, (own, sign) in enumerate(((numbers["positive"], 1.0), (numbers["negative"], -1.0))):
         top, bottom = panels[0, column], panels[1, column]
         cut = 1.0 + sign * epsilon
         for axes in (top, bottom):
             axes.axvspan(1.0 - epsilon, 1.0 + epsilon, color=SKY, alpha=0.2, linewidth=0.0)
             axes.axvline(1.0, color=BLACK, linewidth=0.8, linestyle=":")
         top.plot(ratio, sign * ratio, color=ORANGE, linestyle="--", label="r·A: not clipped")
-        top.plot(ratio, numbers[name]["objective"], color=BLUE, label="min(r·A, clip(r)·A)")
+        top.plot(ratio, own["objective"], color=BLUE, label="min(r·A, clip(r)·A)")
         top.plot(cut, sign * cut, "o", color=BLACK)
         top.annotate(
             f"cut at 1{'+' if sign > 0 else '−'}ε = {cut:g}",
@@ -151,7 +154,7 @@ def _clip(figure: Figure, numbers: dict[str, Any]) -> None:
         )
         top.set_title(f"A {'>' if sign > 0 else '<'} 0: the action was {'better' if sign > 0 else 'worse'} than usual")
         top.legend(loc="upper left" if sign > 0 else "lower left")
-        bottom.plot(ratio, numbers[name]["slope"], color=GREEN, drawstyle="steps-mid")
+        bottom.plot(ratio, own["slope"], color=GREEN, drawstyle="steps-mid")
         bottom.axhline(0.0, color=BLACK, linewidth=0.8)
         bottom.set_ylim(-1.25, 1.25)
         bottom.set_xlabel("ratio r = π_θ(a|s) / π_old(a|s)   (shaded: 1±ε)")
@@ -159,7 +162,7 @@ def _clip(figure: Figure, numbers: dict[str, Any]) -> None:
     panels[1, 0].set_ylabel("its gradient in r")
 
 
-def _step_size(figure: Figure, numbers: dict[str, Any]) -> None:
+def _step_size(figure: Figure, numbers: results.StepSize) -> None:
     land, curves = figure.subplots(1, 2, width_ratios=(1.0, 1.3))
     figure.suptitle(
         "Too small a step hardly climbs, too large a one falls off; a trust region does neither", fontweight="bold"
@@ -222,7 +225,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], col
     )
 
 
-def _gae(figure: Figure, numbers: dict[str, Any]) -> None:
+def _gae(figure: Figure, numbers: results.Gae) -> None:
     parts, critics = figure.subplots(1, 2)
     own = next(f for f in numbers["families"] if f["critic_error"] == numbers["critic_error"])
     figure.suptitle("λ trades the critic's bias for the return's variance", fontweight="bold")
@@ -263,3 +266,12 @@ def _gae(figure: Figure, numbers: dict[str, Any]) -> None:
 
 def _percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"
+
+
+PICTURES: dict[str, Callable[..., None]] = {
+    "bound": _bound,
+    "surrogate": _surrogate,
+    "clip": _clip,
+    "step-size": _step_size,
+    "gae": _gae,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from surefoot.theory.penalty import maximise_bound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from surefoot.theory import results
     from surefoot.theory.config import BoundConfig, ClipConfig, GaeConfig, StepSizeConfig, SurrogateConfig, WorldConfig
     from surefoot.theory.mdp import MDP
     from surefoot.types import Array
@@ -35,21 +36,16 @@ def world_of(config: WorldConfig) -> tuple[MDP, Array]:
     return mdp, np.zeros((mdp.basis.shape[1], mdp.num_actions))
 
 
-def bound(config: BoundConfig) -> dict[str, Any]:
+def bound(config: BoundConfig) -> results.Bound:
     """η, L and the lower bound along the natural gradient, and how little of the way the bound vouches for."""
     mdp, theta = world_of(config)
     old = mdp.policy(theta)
     found = _gains(mdp, theta)
     t = np.linspace(-0.25, 1.0, 301) * min(max(2.0 * found["best_step"], 3.0 * found["trusted"]), 4.0)
     near = np.linspace(-0.5, 1.5, 201) * (found["trusted"] or 1e-6)
-    names = ("t", "expected_return", "surrogate", "lower_bound")
-    curves, zoom = (
-        dict(zip(names, (x.tolist() for x in (at, *_along(mdp, theta, at))), strict=True)) for at in (t, near)
-    )
+    curves, zoom = (_curves(mdp, theta, at) for at in (t, near))
     table = maximise_bound(mdp, old)
     furthest = float(divergence.max_kl(mdp, old, table))
-    kept = ("gamma", "constant", "true_gain", "sure_gain", "share")
-    rows = [{key: value for key, value in _gains(mdp.with_gamma(g), theta).items() if key in kept} for g in GAMMAS]
     return {
         **found,
         "max_advantage": float(divergence.max_advantage(mdp, old)),
@@ -57,7 +53,7 @@ def bound(config: BoundConfig) -> dict[str, Any]:
         "gain_of_best_table": float(exact.expected_return(mdp, table) - exact.expected_return(mdp, old)),
         "curves": curves,
         "zoom": zoom,
-        "by_gamma": rows,
+        "by_gamma": [_at_gamma(mdp.with_gamma(g), theta) for g in GAMMAS],
     }
 
 
@@ -68,7 +64,28 @@ def _along(mdp: MDP, theta: Array, t: Array) -> tuple[Array, Array, Array]:
     return exact.expected_return(mdp, new), exact.surrogate(mdp, old, new), divergence.lower_bound(mdp, old, new)
 
 
-def _gains(mdp: MDP, theta: Array) -> dict[str, float]:
+def _curves(mdp: MDP, theta: Array, t: Array) -> results.BoundCurves:
+    eta, first, sure = _along(mdp, theta, t)
+    return {
+        "t": t.tolist(),
+        "expected_return": eta.tolist(),
+        "surrogate": first.tolist(),
+        "lower_bound": sure.tolist(),
+    }
+
+
+def _at_gamma(mdp: MDP, theta: Array) -> results.GainsAtGamma:
+    found = _gains(mdp, theta)
+    return {
+        "gamma": found["gamma"],
+        "constant": found["constant"],
+        "sure_gain": found["sure_gain"],
+        "true_gain": found["true_gain"],
+        "share": found["share"],
+    }
+
+
+def _gains(mdp: MDP, theta: Array) -> results.Gains:
     """The best step by the bound and in truth, and the end of the trusted region, along the natural gradient."""
     old = mdp.policy(theta)
     eta = float(exact.expected_return(mdp, old))
@@ -92,7 +109,7 @@ def _gains(mdp: MDP, theta: Array) -> dict[str, float]:
     }
 
 
-def surrogate(config: SurrogateConfig) -> dict[str, Any]:
+def surrogate(config: SurrogateConfig) -> results.Surrogate:
     """L touches η at π, in value and slope; their difference grows as the square of the step."""
     mdp, theta = world_of(config)
     old = mdp.policy(theta)
@@ -125,21 +142,27 @@ def surrogate(config: SurrogateConfig) -> dict[str, Any]:
     }
 
 
-def clip(config: ClipConfig) -> dict[str, Any]:
+def clip(config: ClipConfig) -> results.Clip:
     """The clipped objective and its slope against the ratio, for A = ±1; and a ratio that leaves all the same."""
     ratio = np.linspace(0.0, 2.0, 401)
-    result: dict[str, Any] = {"clip_ratio": config.clip_ratio, "ratio": ratio.tolist()}
-    for name, gain in (("positive", 1.0), ("negative", -1.0)):
+
+    def objective(gain: float) -> results.Objective:
         samples = np.full_like(ratio, gain)
-        result[name] = {
+        return {
             "objective": gradients.clip_objective(ratio, samples, config.clip_ratio).tolist(),
             "slope": gradients.clip_slope(ratio, samples, config.clip_ratio).tolist(),
         }
-    result["escape"] = escape(config.clip_ratio)
-    return result
+
+    return {
+        "clip_ratio": config.clip_ratio,
+        "ratio": ratio.tolist(),
+        "positive": objective(1.0),
+        "negative": objective(-1.0),
+        "escape": escape(config.clip_ratio),
+    }
 
 
-def escape(clip_ratio: float, learning_rate: float = 0.3, epochs: int = 10) -> dict[str, float]:
+def escape(clip_ratio: float, learning_rate: float = 0.3, epochs: int = 10) -> results.Escape:
     """One exact PPO update on the blind cliff with a large learning rate: how far ratio and KL get all the same.
 
     The first step is the plain gradient's, as all ratios are 1, and nothing in the objective pulls back what overshot.
@@ -155,7 +178,7 @@ def escape(clip_ratio: float, learning_rate: float = 0.3, epochs: int = 10) -> d
     }
 
 
-def step_size(config: StepSizeConfig) -> dict[str, Any]:
+def step_size(config: StepSizeConfig) -> results.StepSize:
     """The blind cliff climbed by plain gradient ascent with several step sizes, and by TRPO and PPO."""
     mdp = worlds.cliff(config.states, gamma=config.gamma, depth=config.depth)
     start = np.array([[0.0, -3.0]])
@@ -167,7 +190,7 @@ def step_size(config: StepSizeConfig) -> dict[str, Any]:
     }
     methods[f"TRPO δ={config.max_kl:g}"] = partial(steps.trpo_step, mdp, max_kl=config.max_kl)
     methods[f"PPO ε={config.clip_ratio:g}"] = partial(steps.ppo_clip_step, mdp, clip_ratio=config.clip_ratio)
-    runs = []
+    runs: list[results.Climb] = []
     for name, step in methods.items():
         path = np.stack(steps.climb(step, start, config.updates))
         climbed = exact.expected_return(mdp, mdp.policy(path))
@@ -193,7 +216,7 @@ def step_size(config: StepSizeConfig) -> dict[str, Any]:
     }
 
 
-def gae(config: GaeConfig) -> dict[str, Any]:
+def gae(config: GaeConfig) -> results.Gae:
     """Bias and variance of GAE(λ) against the exact advantage, by linear algebra and by sampling."""
     rng = np.random.default_rng(config.seed)
     mdp = worlds.random_mdp(rng, states=config.states, actions=config.actions, gamma=config.gamma, branching=2)
@@ -201,8 +224,7 @@ def gae(config: GaeConfig) -> dict[str, Any]:
     noise = rng.normal(size=mdp.num_states)
     value, weight = exact.state_value(mdp, policy), exact.visitation(mdp, policy)
     grid = np.linspace(0.0, 1.0, 41)
-    result: dict[str, Any] = {"gamma": config.gamma, "critic_error": config.critic_error, "gae_lambda": grid.tolist()}
-    families = []
+    families: list[results.Family] = []
     for error in dict.fromkeys(factor * config.critic_error for factor in (0.0, 0.5, 1.0, 2.0)):
         curve = [estimators.gae_errors(mdp, policy, value + error * noise, x, weight) for x in grid]
         bias, variance = (np.array(column) for column in zip(*curve, strict=True))
@@ -216,14 +238,18 @@ def gae(config: GaeConfig) -> dict[str, Any]:
                 "error_at_best": float(np.sqrt(bias + variance)[best]),
             }
         )
-    result["families"] = families
-    result["sampled"] = _sampled_gae(rng, mdp, policy, value + config.critic_error * noise, config.trajectories)
-    return result
+    return {
+        "gamma": config.gamma,
+        "critic_error": config.critic_error,
+        "gae_lambda": grid.tolist(),
+        "families": families,
+        "sampled": _sampled_gae(rng, mdp, policy, value + config.critic_error * noise, config.trajectories),
+    }
 
 
 def _sampled_gae(
     rng: np.random.Generator, mdp: MDP, policy: Array, value: Array, trajectories: int
-) -> list[dict[str, float]]:
+) -> list[results.SampledGae]:
     """The same two numbers from trajectories that begin at (s, a) drawn as often as they are met."""
     weight, truth = exact.visitation(mdp, policy), exact.advantage(mdp, policy)
     share = (weight[:, None] * policy / weight.sum()).ravel()
@@ -232,7 +258,7 @@ def _sampled_gae(
     steps_ = int(np.ceil(np.log(1e-4) / np.log(max(mdp.gamma, 1e-4)))) + 1
     paths = sampling.sample(rng, mdp, policy, trajectories=trajectories, steps=steps_, first=(states, actions))
     cells, size = states * mdp.num_actions + actions, share.size
-    found = []
+    found: list[results.SampledGae] = []
     for gae_lambda in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0):
         error = sampling.gae(mdp, paths, value, gae_lambda)[:, 0] - truth[states, actions]
         count = np.bincount(cells, minlength=size).clip(min=1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from surefoot.training.evaluation.result import Evaluation
     from surefoot.training.trainer import Trainer
-    from surefoot.types import Rollout
+    from surefoot.types import MetricsRow, Rollout
 
 
 class Callback:
@@ -26,7 +26,7 @@ class Callback:
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
         """The policy was updated; `metrics` are of this update."""
 
-    def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+    def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
         """A row of metrics is written; whatever you add to `row` is written with it."""
 
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,13 +38,12 @@ from surefoot.training.reports.advice import Advice
 from surefoot.types import weighted_mean
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
     from surefoot.policies.user_encoder import EncoderClass
     from surefoot.runs import RunDirectory
     from surefoot.training.callbacks import Callback
     from surefoot.training.config.resolve import TrainConfig
-    from surefoot.types import Rollout
+    from surefoot.training.loop.trainer_state import TrainerState
+    from surefoot.types import GymEnv, GymVectorEnv, Rollout
 
 
 class Trainer:
@@ -56,8 +55,8 @@ class Trainer:
         seed: int,
         run: RunDirectory | None = None,
         *,
-        envs: gym.vector.VectorEnv[Any, Any, Any] | None = None,
-        factory: Callable[..., gym.Env[Any, Any]] | None = None,
+        envs: GymVectorEnv | None = None,
+        factory: Callable[..., GymEnv] | None = None,
         callbacks: Sequence[Callback] = (),
         encoder: EncoderClass | None = None,
     ) -> None:
@@ -285,7 +284,7 @@ class Trainer:
         for callback in self.callbacks:
             callback.on_warning(self, message)
 
-    def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
+    def state_dict(self, *, mid_rollout: bool = False) -> TrainerState:
         """Everything that the rest of the run depends on, apart from the policy's own tensors."""
         return {
             "step": self.step,
@@ -317,7 +316,7 @@ class Trainer:
             advice=Optional(self.advice.state_shape(), later=True),
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> list[int]:
+    def load_state_dict(self, state: TrainerState) -> list[int]:
         """Go on from there; returns the envs whose open episode could not be restored."""
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
         self.saving.resumed(self.step)
@@ -326,8 +325,8 @@ class Trainer:
         self.journal.load_state_dict(state["journal"])
         self.selection.load_state_dict(state["selection"])
         self.target.load_state_dict(state["target"])
-        if state.get("advice") is not None:  # not in runs of 0.1.0
-            self.advice.load_state_dict(state["advice"])
+        if (advice := state.get("advice")) is not None:  # not in runs of 0.1.0
+            self.advice.load_state_dict(advice)
         return self.collector.load_state_dict(state["collector"])
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -18,15 +18,29 @@ from surefoot.schema import ArrayOf, Nothing, Optional, Record, Shape
 from surefoot.types import Restorable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from surefoot.engine.collecting.storage import Storage
     from surefoot.engine.contract import Actor, CollectorOptions
+    from surefoot.engine.episodes import TrackerState
+    from surefoot.envs.rewards import RewardState
     from surefoot.math.operations import Operations
     from surefoot.policies.actor_critic import Noise, NoiseRows
     from surefoot.types import Envs, Rollout
 
     Stepping: TypeAlias = Callable[["Collector", NoiseRows, Tensor | None], int]
+
+
+class CollectorState(TypedDict):
+    noise: Tensor
+    tracker: TrackerState
+    reward_normalizer: RewardState | None
+    last_obs: Tensor | None
+    memory: Tensor | None
+    start: Tensor | None
+    envs: Mapping[str, object] | None
 
 
 class Collector:
@@ -76,7 +90,7 @@ class Collector:
         self._memory = memory
         return rollout
 
-    def choose(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> Any:
+    def choose(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> object:
         """The actions of envs `own` in step t, as those take them."""
         storage = self.storage
         start = None if memory is None else storage.start[t, own]
@@ -122,7 +136,7 @@ class Collector:
         self.storage.require_sound(used, rollout)
         return rollout
 
-    def state_dict(self, *, mid_rollout: bool = False) -> dict[str, Any]:
+    def state_dict(self, *, mid_rollout: bool = False) -> CollectorState:
         """Everything that the next rollout depends on, the policy apart. `mid_rollout`: the envs have moved on."""
         normalizer, last = self.reward_normalizer, self._last
         envs = None
@@ -150,17 +164,17 @@ class Collector:
             envs=Optional(self.envs.state_shape()) if isinstance(self.envs, Restorable) else Nothing(),
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> list[int]:
+    def load_state_dict(self, state: CollectorState) -> list[int]:
         """Returns the envs whose open episode could not be restored; they stand at a fresh one."""
         self.generator = continued(self.generator, state["noise"])
         self.tracker.load_state_dict(state["tracker"])
-        if self.reward_normalizer is not None:
+        if self.reward_normalizer is not None and state["reward_normalizer"] is not None:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
-        if state["last_obs"] is None:
+        if state["last_obs"] is None or state["start"] is None:
             return []
         if state["envs"] is None or not isinstance(self.envs, Restorable):
             return list(range(self.envs.num_envs))  # `_begin` will reset them
-        if self._memory is not None:
+        if state["memory"] is not None:
             self._memory = state["memory"].to(self.device)
         lost = self.envs.load_state_dict(state["envs"], state["last_obs"].numpy())
         self._last = 0

@@ -8,7 +8,7 @@ once per rollout.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -82,7 +82,7 @@ class DeviceStorage:
     def continue_from(self, last: int) -> None:
         self.obs[0], self.start[0] = self.obs[last].clone(), self.start[last].clone()
 
-    def to_env(self, t: int, own: slice) -> Any:
+    def to_env(self, t: int, own: slice) -> object:
         """The actions of a step as the envs take them."""
         with own_modes(gradients=False):
             return self._send(self.action[t].to(self.envs.device))
@@ -188,7 +188,7 @@ class DeviceStorage:
             final_memory=final_memory,
         )
 
-    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Any]) -> None:
+    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
         """Such envs cannot be brought back: they begin fresh episodes."""
 
     def _require_given(self, cut: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class HostStorage:
         obs = self.obs.numpy()
         obs[0], self.start[0] = obs[last], self.start[last]
 
-    def to_env(self, t: int, own: slice) -> Any:
+    def to_env(self, t: int, own: slice) -> object:
         """The actions of these envs as they take them."""
         actions = self.policy.actions
         to_env = actions.to_vector_env if self.batched_actions else actions.to_env
@@ -160,7 +160,7 @@ class HostStorage:
     def require_sound(self, used: int, rollout: Rollout) -> None:
         """The adapters of such envs look at every step."""
 
-    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Any]) -> None:
+    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
         """Stand where a checkpoint says; `fresh`: envs that could not be brought back there, with what they show."""
         self.obs[0], self.start[0] = obs, start
         for index, shown in fresh.items():

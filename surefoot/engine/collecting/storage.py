@@ -35,7 +35,7 @@ class Storage(Protocol):
         """It begins where the one before ended."""
         ...
 
-    def to_env(self, t: int, own: slice) -> Any:
+    def to_env(self, t: int, own: slice) -> object:
         """The actions of these envs as they take them."""
         ...
 
@@ -77,6 +77,6 @@ class Storage(Protocol):
         """Check for faults of the envs that were not checked at every step."""
         ...
 
-    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Any]) -> None:
+    def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
         """Stand where a checkpoint says; `fresh`: envs that could not be brought back there, with what they show."""
         ...

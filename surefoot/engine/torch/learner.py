@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig
     from surefoot.engine.contract import Actor
     from surefoot.engine.losses import Loss, LossFunction
+    from surefoot.engine.torch.optimizers import OptimizerState
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Metrics, Rollout
 
@@ -50,6 +51,13 @@ class ValueFit(Protocol):
 
     @property
     def value_minibatches(self) -> Minibatches: ...
+
+
+class LearnerState(TypedDict):
+    optimizer: OptimizerState
+    rate_scale: float
+    rate_is_set: NotRequired[bool | None]
+    shuffle: Tensor
 
 
 class Learner:
@@ -317,7 +325,7 @@ class Learner:
             self.optimizer.load_state_dict(state)
             raise
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> LearnerState:
         return {
             "optimizer": self.optimizer.state_dict(),
             "rate_scale": self.rate_scale,
@@ -331,7 +339,7 @@ class Learner:
             optimizer=self.optimizer.state_shape(), rate_scale=Number(low=0.0), rate_is_set=told, shuffle=STATE_SHAPE
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: LearnerState) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate_scale = state["rate_scale"]
         self.rate_is_set = bool(state.get("rate_is_set"))  # earlier versions could not be told

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -37,8 +36,8 @@ def require_threads(number: int) -> None:
 
 def _pause() -> Callable[[int], int] | None:
     """What lets the threads of PyTorch's own runtime go; None where there is no such function."""
-    found: Any = getattr(_runtime(), "omp_pause_resource_all", None)
-    return found  # type: ignore[no-any-return]
+    found: Callable[[int], int] | None = getattr(_runtime(), "omp_pause_resource_all", None)
+    return found
 
 
 def _runtime() -> ctypes.PyDLL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -22,6 +22,12 @@ class Slice:
     first: Tensor
     second: Tensor
     base_rate: float
+
+
+class OptimizerState(TypedDict):
+    steps: int
+    first: Tensor
+    second: Tensor
 
 
 class FlatOptimizer:
@@ -69,14 +75,14 @@ class FlatOptimizer:
         part.second.mul_(0.99).addcmul_(part.gradient, part.gradient, value=0.01)
         part.parameters.addcdiv_(part.gradient, part.second.sqrt().add_(self.eps), value=-rate)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> OptimizerState:
         return {"steps": self.steps, "first": self.first.clone(), "second": self.second.clone()}
 
     def state_shape(self) -> Shape:
         size, dtype = tuple(self.first.shape), str(self.first.dtype).removeprefix("torch.")
         return Record(steps=Whole(), first=ArrayOf(size, dtype), second=ArrayOf(size, dtype, low=0.0))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: OptimizerState) -> None:
         self.steps = state["steps"]
         self.first.copy_(state["first"])
         self.second.copy_(state["second"])

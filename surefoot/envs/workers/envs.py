@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.envs.open_episodes import episodes_shape
+from surefoot.envs.open_episodes import as_episodes, episodes_shape
 from surefoot.envs.seeds import EpisodeSeeds
 from surefoot.envs.workers.memory import action_parts, all_fields, map_fields, write_actions
 from surefoot.envs.workers.messages import frame
@@ -19,10 +19,14 @@ from surefoot.spaces.layout import Layout
 from surefoot.types import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from surefoot.envs.config import EnvConfig
+    from surefoot.envs.open_episodes import EpisodesState
+    from surefoot.envs.workers.messages import Beyond, Described
     from surefoot.envs.workers.process import Lost, Worker
     from surefoot.schema import Shape
-    from surefoot.types import Array
+    from surefoot.types import Actions, Array, Info
 
 
 class WorkerEnvs:
@@ -34,6 +38,7 @@ class WorkerEnvs:
     """
 
     exact_seeds, batched_actions = True, False
+    notes: tuple[str, ...] = ()
     num_agents = 1
 
     def __init__(
@@ -56,12 +61,13 @@ class WorkerEnvs:
             config, num_envs, run_seed, count, timeout=timeout, restarts=restarts, notice=notice
         )
         try:
+            assert self.supervisor.described is not None
             self._prepare(self.supervisor.described)
         except BaseException:
             self.supervisor.kill()
             raise
 
-    def _prepare(self, described: dict[str, Any]) -> None:
+    def _prepare(self, described: Described) -> None:
         self.observation_space = space_from_json(json.loads(described["observation_space"]))
         self.action_space = space_from_json(json.loads(described["action_space"]))
         self.time_limit: int | None = described["time_limit"]
@@ -87,7 +93,7 @@ class WorkerEnvs:
             self.supervisor.revive(worker, error, "before its reset")
         return self._handed_out()
 
-    def step(self, action: Any, active: Array | None = None) -> Step:
+    def step(self, action: Actions, active: Array | None = None) -> Step:
         block = self._block
         write_actions(self._actions, action)
         if active is not None:
@@ -99,7 +105,7 @@ class WorkerEnvs:
             valid[worker.envs.start : worker.envs.stop] = False
         return self._step(slice(0, self.num_envs), valid, replies)
 
-    def send(self, part: int, action: Any) -> None:
+    def send(self, part: int, action: Actions) -> None:
         own = self.parts[part]
         write_actions([(path, array[own]) for path, array in self._actions], action)
         self.supervisor.send(self.supervisor.workers[part], b"s")
@@ -114,12 +120,12 @@ class WorkerEnvs:
             self._cut(worker, lost, None)
         return self._step(self.parts[part], np.full(len(worker.envs), lost is None), [reply])
 
-    def _step(self, own: slice, valid: Array, replies: list[Any]) -> Step:
+    def _step(self, own: slice, valid: Array, replies: Sequence[Beyond | None]) -> Step:
         """What envs `own` returned."""
         block = {name: array[own] for name, array in self._block.items()}
         ended = np.flatnonzero(block["has_final"]).tolist()
         final_obs: dict[int, Array] = {index: block["final"][index, ...].copy() for index in ended}
-        final_info: dict[int, dict[str, Any]] = {index: {} for index in ended}
+        final_info: dict[int, Info] = {index: {} for index in ended}
         for reply in replies:
             if reply is not None:
                 final_obs |= {index - own.start: row for index, row in reply["finals"].items()}
@@ -158,7 +164,7 @@ class WorkerEnvs:
         """What every env shows now."""
         return self._block["obs"].copy()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> EpisodesState:
         """As that of `GymEnvs`. The open episodes of a worker that is lost now cannot come back, and it says so."""
         replies, lost = self.supervisor.ask_all({"do": "save"})
         for worker, error in lost.items():
@@ -168,19 +174,22 @@ class WorkerEnvs:
             episodes, steps, _ = worker.counts.T.tolist()
             actions = [None] * len(episodes)
             replies[worker.number] = {"episode": episodes, "steps": [max(n, 1) for n in steps], "actions": actions}
-        return {name: [x for reply in replies for x in reply[name]] for name in ("episode", "steps", "actions")}
+        return as_episodes(
+            {name: [x for reply in replies for x in reply[name]] for name in ("episode", "steps", "actions")}
+        )
 
     def state_shape(self) -> Shape:
         return episodes_shape(self.num_envs, self.action_space.shape)
 
-    def load_state_dict(self, state: dict[str, Any], last_obs: Array) -> list[int]:
+    def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
         """As that of `GymEnvs`."""
         self._begun = True
-        messages = []
+        messages, opened = [], as_episodes(state)
         for worker in self.supervisor.workers:
             own = slice(worker.envs.start, worker.envs.stop)
-            actions = [None if rows is None else np.asarray(rows) for rows in state["actions"][own]]
-            part = {name: [int(x) for x in state[name][own]] for name in ("episode", "steps")} | {"actions": actions}
+            actions = [None if rows is None else np.asarray(rows) for rows in opened["actions"][own]]
+            episode, steps = ([int(x) for x in numbers[own]] for numbers in (opened["episode"], opened["steps"]))
+            part: EpisodesState = {"episode": episode, "steps": steps, "actions": actions}
             messages.append(frame(b"x", {"do": "load", "state": part, "last_obs": np.asarray(last_obs[own])}))
         replies, lost = self.supervisor.ask(messages)
         missing: list[int] = []

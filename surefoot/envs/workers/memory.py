@@ -14,24 +14,25 @@ from surefoot.errors import UsageError
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
-    from surefoot.types import Array
+    from surefoot.types import Actions, Array, GymSpace
 
 IDLE, STEPPING, RESETTING = 0, 1, 2  # what a worker does with an env now
 COUNTS = 3  # numbers kept of each env: episode, step, one of the above
 
 Field = tuple[str, tuple[int, ...], str]  # name, shape, dtype
+Path = tuple[str | int, ...]  # keys from an action down to a part of it
 
 
 def counts_field(num_envs: int) -> Field:
     return ("counts", (num_envs, COUNTS), "<i8")
 
 
-def all_fields(layout: Layout, action_space: spaces.Space[Any], num_envs: int) -> list[Field]:
+def all_fields(layout: Layout, action_space: GymSpace, num_envs: int) -> list[Field]:
     rows = layout.space.dtype if layout.plain else layout.dtype
     row = ((num_envs, *layout.shape), np.dtype(rows).str)
     flags = [(name, (num_envs,), "|b1") for name in ("terminated", "truncated", "life_lost", "active", "has_final")]
     actions = [
-        (f"action{k}", (num_envs, *part.shape), np.dtype(part.dtype).str)
+        (f"action{k}", (num_envs, *(part.shape or ())), np.dtype(part.dtype).str)
         for k, (_, part) in enumerate(action_parts(action_space))
     ]
     return [counts_field(num_envs), ("obs", *row), ("final", *row), ("reward", (num_envs,), "<f8"), *flags, *actions]
@@ -52,7 +53,7 @@ def map_fields(fd: int, fields: Sequence[Field], *, create: bool = False) -> dic
     }
 
 
-def action_parts(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def action_parts(space: GymSpace, path: Path = ()) -> Iterator[tuple[Path, GymSpace]]:
     """(where it stands in an action, the simple space there), depth first."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -62,7 +63,7 @@ def action_parts(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterat
         yield path, space
 
 
-def write_actions(places: Sequence[tuple[tuple[Any, ...], Array]], action: Any) -> None:
+def write_actions(places: Sequence[tuple[Path, Array]], action: Actions) -> None:
     """The actions of all envs into their places. What has another shape, or would lose its fraction, is refused."""
     for path, array in places:
         value = np.asarray([_part_at(one, path) for one in action] if path else action)
@@ -71,13 +72,13 @@ def write_actions(places: Sequence[tuple[tuple[Any, ...], Array]], action: Any) 
         np.copyto(array, value, casting="unsafe" if value.dtype.kind in "iub" else "same_kind")
 
 
-def _part_at(action: Any, path: tuple[Any, ...]) -> Any:
+def _part_at(action: Any, path: Path) -> object:
     for key in path:
         action = action[key]
     return action
 
 
-def read_actions(space: spaces.Space[Any], arrays: Sequence[Array]) -> Any:
+def read_actions(space: GymSpace, arrays: Sequence[Array]) -> Actions:
     """As the policy's own action model would hand them out; copies, for an env may keep what it was given."""
     parts = [array.copy() for array in arrays]
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -85,7 +86,7 @@ def read_actions(space: spaces.Space[Any], arrays: Sequence[Array]) -> Any:
     return [_join(space, iter(parts), index) for index in range(len(parts[0]))]
 
 
-def _join(space: spaces.Space[Any], parts: Iterator[Array], index: int) -> Any:
+def _join(space: GymSpace, parts: Iterator[Array], index: int) -> object:
     if isinstance(space, spaces.Dict):
         return {key: _join(part, parts, index) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -4,21 +4,50 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from surefoot.types import Array, Info
 
 DEEPEST = 50  # nesting of what is sent; below it, only reprs
 
 
-def encode(value: Any, *, strict: bool = False, depth: int = 0) -> Any:
+class Described(TypedDict):
+    """What a worker says of its envs once they are made. The spaces are JSON."""
+
+    observation_space: str
+    action_space: str
+    mask_size: int
+    time_limit: int | None
+    render_modes: list[str]
+
+
+class Beyond(TypedDict):
+    """What of a step does not fit into the shared memory, by env."""
+
+    infos: dict[int, Info]
+    finals: dict[int, Array]
+
+
+class Problem(TypedDict):
+    """An error in a worker."""
+
+    kind: str  # a class of `surefoot.errors`, or empty
+    message: str
+    traceback: str
+    notes: list[str]
+
+
+def encode(value: object, *, strict: bool = False, depth: int = 0) -> object:
     """JSON that `decode` turns back into the same plain data and arrays. Anything else: its repr, or TypeError."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "OV":
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"array": [value.dtype.str, list(value.shape), data, isinstance(value, np.generic)]}
-    if depth < DEEPEST and type(value) in (list, tuple):
+    if depth < DEEPEST and (type(value) is list or type(value) is tuple):
         items = [encode(item, strict=strict, depth=depth + 1) for item in value]
         return items if type(value) is list else {"tuple": items}
     if depth < DEEPEST and isinstance(value, dict):
@@ -29,7 +58,7 @@ def encode(value: Any, *, strict: bool = False, depth: int = 0) -> Any:
     return repr(value)
 
 
-def decode(data: Any) -> Any:
+def decode(data: object) -> Any:
     if isinstance(data, list):
         return [decode(item) for item in data]
     if not isinstance(data, dict):
@@ -44,7 +73,7 @@ def decode(data: Any) -> Any:
     return array[()] if scalar else array
 
 
-def frame(tag: bytes, value: Any = None) -> bytes:
+def frame(tag: bytes, value: object = None) -> bytes:
     """A byte that says what it is, and what belongs to it, if anything does."""
     if value is None:
         return tag.lower()

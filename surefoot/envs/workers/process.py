@@ -18,6 +18,7 @@ from surefoot.envs.workers.messages import decode
 from surefoot.errors import EnvError
 
 if TYPE_CHECKING:
+    from surefoot.envs.workers.messages import Problem
     from surefoot.types import Array
 
 # The worker must find the same packages before it can import surefoot.
@@ -182,9 +183,9 @@ class Worker:
             if self.process is not None:
                 self.sock.send(b"q")
 
-    def left(self, deadline: float) -> Any:
+    def left(self, deadline: float) -> Problem | None:
         """Wait for it to end by itself, and see to it. The error of closing its envs, if there was one."""
-        problem = None
+        problem: Problem | None = None
         self.patience, self.deadline = 0.0, deadline
         with suppress(Lost):  # which it is supposed to be
             while True:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 
 from surefoot.envs.config import EnvConfig
@@ -31,7 +30,8 @@ from surefoot.errors import USER_ERRORS, SurefootError
 from surefoot.spaces.as_json import space_to_json
 
 if TYPE_CHECKING:
-    from surefoot.types import Array
+    from surefoot.envs.workers.messages import Beyond, Described, Problem
+    from surefoot.types import Array, GymEnv, GymStep, Info
 
 
 FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
@@ -40,18 +40,18 @@ FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 class CountedEpisodes(SeededEpisodes):
     """Records episode, step and phase before each call, so that the parent can tell what a crashed worker was doing."""
 
-    def __init__(self, env: gym.Env[Any, Any], run_seed: int, env_index: int, counts: memoryview) -> None:
+    def __init__(self, env: GymEnv, run_seed: int, env_index: int, counts: memoryview) -> None:
         super().__init__(env, run_seed, env_index)
         self.counts, self.at = counts, COUNTS * env_index
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         counts, at = self.counts, self.at
         counts[at], counts[at + 1], counts[at + 2] = self.episode + 1, 0, RESETTING
         result = super().reset(seed=seed, options=options)
         counts[at + 2] = IDLE
         return result
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: object) -> GymStep:
         counts, at = self.counts, self.at
         counts[at + 1], counts[at + 2] = self.steps + 1, STEPPING
         result = super().step(action)
@@ -74,7 +74,7 @@ class EnvSlice(GymEnvs):
         ]
         super()._prepare(self.envs[0])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Described:
         return {
             "observation_space": json.dumps(space_to_json(self.observation_space)),
             "action_space": json.dumps(space_to_json(self.action_space)),
@@ -96,7 +96,7 @@ class EnvSlice(GymEnvs):
         self._begun = None
         self.reset()
 
-    def step_block(self, *, all_active: bool) -> dict[str, Any] | None:
+    def step_block(self, *, all_active: bool) -> Beyond | None:
         """One step with the block's actions; what does not fit into the block, if anything."""
         block = self.block
         actions = read_actions(self.action_space, self._actions)
@@ -154,7 +154,7 @@ def _watch(parent: int) -> None:
 def _answer(sock: socket.socket, counts: memoryview, memory: int) -> None:
     envs: EnvSlice | None = None
     while (tag := sock.recv(1)) not in (b"", b"q"):
-        result: Any = None
+        result: object = None
         try:
             if envs is not None and tag in (b"s", b"m"):  # the hot path
                 result = envs.step_block(all_active=tag == b"s")
@@ -185,7 +185,7 @@ def _seed_generators(run_seed: int, first: int) -> None:
     np.random.seed(derive_seed(run_seed, "worker", first, "numpy"))
 
 
-def _serve_rare(envs: EnvSlice, request: dict[str, Any], memory: int) -> Any:
+def _serve_rare(envs: EnvSlice, request: dict[str, Any], memory: int) -> object:
     match request["do"]:
         case "attach":
             envs.attach(memory, [(name, tuple(shape), dtype) for name, shape, dtype in request["fields"]])
@@ -212,7 +212,7 @@ def _receive(sock: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _as_message(error: BaseException) -> dict[str, Any]:
+def _as_message(error: BaseException) -> Problem:
     """The error, and the traceback in the env's code (or in ours, if the env is not to blame)."""
     cause = error.__cause__ or (None if isinstance(error, SurefootError) else error)
     kind = type(error).__name__ if isinstance(error, SurefootError) else ""

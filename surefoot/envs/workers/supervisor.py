@@ -22,6 +22,7 @@ from surefoot.errors import EnvError, SurefootError, UsageError
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
+    from surefoot.envs.workers.messages import Described, Problem
 
 START_TIMEOUT = 60.0  # at least, for a worker to import and make its envs
 CLOSE_TIMEOUT = 2.0  # for all of them to close their envs; then they are killed
@@ -57,7 +58,7 @@ class Supervisor:
             raise UsageError(f"workers need env_kwargs of plain data, to hand to another process: {error}") from None
         if not hasattr(os, "memfd_create"):
             raise UsageError(f"worker processes need Linux and this is {platform.system()}; train with workers=0")
-        self.described: dict[str, Any] = {}
+        self.described: Described | None = None  # until the first worker has said it
         self.workers: list[Worker] = []
         self.memory = os.memfd_create("surefoot-envs")
         self._fields: list[Field] = [counts_field(num_envs)]
@@ -91,13 +92,11 @@ class Supervisor:
 
     def _meet(self, worker: Worker) -> None:
         """Its envs are made: see that they are like the others."""
-        described = self._reply(worker)
+        described: Described = self._reply(worker)
         self.described = self.described or described
-        for what, found in described.items():
-            if found != self.described[what]:
-                raise EnvError(
-                    f"the envs differ: {what} of env {worker.envs.start} is {found}, of env 0 {self.described[what]}"
-                )
+        for (what, found), first in zip(described.items(), self.described.values(), strict=True):
+            if found != first:
+                raise EnvError(f"the envs differ: {what} of env {worker.envs.start} is {found}, of env 0 {first}")
 
     def attach(self, fields: list[Field]) -> None:
         """Give every worker its part of the memory, which has these fields now."""
@@ -126,7 +125,7 @@ class Supervisor:
             raise self._raised(value)
         return value
 
-    def _raised(self, message: dict[str, Any]) -> SurefootError:
+    def _raised(self, message: Problem) -> SurefootError:
         """The worker's error, as it would have been here."""
         text = message["message"]
         if text.startswith("unknown environment") and self.config.env in gym.envs.registration.registry:
@@ -199,7 +198,7 @@ class Supervisor:
         except Lost as error:
             return None, error
 
-    def ask_all(self, order: dict[str, Any]) -> tuple[list[Any], dict[Worker, Lost]]:
+    def ask_all(self, order: dict[str, object]) -> tuple[list[Any], dict[Worker, Lost]]:
         return self.ask([frame(b"x", order)] * len(self.workers))
 
     # what happens to a worker that is lost

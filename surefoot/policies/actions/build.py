@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -14,11 +14,16 @@ from surefoot.policies.actions.discrete import DiscreteActions, MultiBinaryActio
 from surefoot.policies.actions.model import ActionModel
 from surefoot.spaces.supported import unsupported
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from surefoot.types import GymSpace
+
 Bounds: TypeAlias = Literal["clip", "tanh", "beta"]
 MOST_CHOICES = 2**24  # the largest whole number up to which a float32 keeps all
 
 
-def build_actions(space: spaces.Space[Any], bounds: Bounds = "clip") -> ActionModel:
+def build_actions(space: GymSpace, bounds: Bounds = "clip") -> ActionModel:
     """The action model of a space, or an error that says what is supported.
 
     `bounds`: how the parts that are a Box keep to their bounds.
@@ -44,7 +49,7 @@ def build_actions(space: spaces.Space[Any], bounds: Bounds = "clip") -> ActionMo
     raise unsupported(space, "the action space")
 
 
-def _parts(space: spaces.Space[Any], inner: Any, bounds: Bounds) -> list[ActionModel]:
+def _parts(space: GymSpace, inner: Iterable[GymSpace], bounds: Bounds) -> list[ActionModel]:
     parts = [build_actions(part, bounds) for part in inner]
     if not parts:
         raise UsageError(f"the action space {space} is empty: there is nothing to choose")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -77,20 +77,20 @@ class CompositeActions:
         columns = zip(self.models, self._params, self._mask, strict=True)
         return torch.cat([m.masked(params[..., own], mask[..., legal]) for m, own, legal in columns], dim=-1)
 
-    def to_env(self, action: Array) -> list[Any]:
+    def to_env(self, action: Array) -> list[object]:
         return self.to_each(action)
 
-    def to_each(self, action: Array) -> list[Any]:
+    def to_each(self, action: Array) -> list[object]:
         each = [m.to_each(own) for m, own in zip(self.models, self._split(action), strict=True)]
         return [self._join(row) for row in zip(*each, strict=True)]
 
-    def to_vector_env(self, action: Array) -> Any:
+    def to_vector_env(self, action: Array) -> object:
         return self._join([m.to_vector_env(own) for m, own in zip(self.models, self._split(action), strict=True)])
 
     def tensor_sender(self, device: torch.device) -> Sender:
         senders = [model.tensor_sender(device) for model in self.models]
 
-        def send(action: Tensor) -> Any:
+        def send(action: Tensor) -> object:
             return self._join([sender(part.own(action)) for sender, part in zip(senders, self.parts, strict=True)])
 
         return send
@@ -106,7 +106,7 @@ class CompositeActions:
             columns = action[..., own] if model.shape else action[..., own.start]
             yield columns if model.dtype.is_floating_point else columns.astype(np.int64)
 
-    def _join(self, each: Sequence[Any]) -> Any:
+    def _join(self, each: Sequence[object]) -> object:
         return tuple(each) if self.keys is None else dict(zip(self.keys, each, strict=True))
 
 

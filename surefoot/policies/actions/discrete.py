@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class DiscreteActions(SingleAction):
         start, kind = self.start, torch.int64 if self.env_dtype is None else torch_dtype(self.env_dtype)
         return lambda action: (action + start).to(kind)
 
-    def to_each(self, action: Array) -> list[Any]:
+    def to_each(self, action: Array) -> list[object]:
         return list(self.to_env(action))  # NumPy's integers, as the space itself samples them
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from surefoot.kernels.heads import KernelPart
     from surefoot.types import Array, Distribution
 
-Sender: TypeAlias = Callable[[Tensor], Any]
+Sender: TypeAlias = Callable[[Tensor], object]
 MeanRange: TypeAlias = "tuple[Tensor, Tensor]"  # centre and half-width of each Gaussian dimension
 
 
@@ -58,15 +58,15 @@ class ActionModel(Protocol):
         """The parameters of the distribution over legal actions alone, of a mask `[..., mask_size]`."""
         ...
 
-    def to_env(self, action: Array) -> Sequence[Any] | Array:
+    def to_env(self, action: Array) -> Sequence[object] | Array:
         """What to send, indexable by env."""
         ...
 
-    def to_each(self, action: Array) -> list[Any]:
+    def to_each(self, action: Array) -> list[object]:
         """The actions of N envs, each a member of the space."""
         ...
 
-    def to_vector_env(self, action: Array) -> Any:
+    def to_vector_env(self, action: Array) -> object:
         """What a `gymnasium.vector.VectorEnv` of these envs takes: arrays over the envs in the space's structure."""
         ...
 
@@ -110,11 +110,11 @@ class SingleAction(ABC):
     @abstractmethod
     def to_env(self, action: Array) -> Array: ...
 
-    def to_each(self, action: Array) -> list[Any]:
+    def to_each(self, action: Array) -> list[object]:
         sent = self.to_env(action)
         return [sent[index, ...] for index in range(len(sent))]  # the dots keep an array where the space has no axis
 
-    def to_vector_env(self, action: Array) -> Any:
+    def to_vector_env(self, action: Array) -> object:
         return self.to_env(action)
 
     def clip_fraction(self, action: Tensor) -> Tensor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from gymnasium import spaces
@@ -12,7 +12,7 @@ from surefoot.engine.native.threads import most_threads
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.errors import UsageError
-from surefoot.settings import options
+from surefoot.settings import coerce, options
 from surefoot.training.build.available import available_bytes
 from surefoot.training.build.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
 from surefoot.training.config.together import minibatches
@@ -45,7 +45,7 @@ def check_spaces(config: TrainConfig, envs: Envs) -> None:
         raise UsageError(f"encoder={policy.encoder} is for images, but {name} shows {envs.observation_space}; drop it")
 
 
-def _has_box(space: Any) -> bool:
+def _has_box(space: object) -> bool:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return any(_has_box(part) for part in (space.values() if isinstance(space, spaces.Dict) else space))
     return isinstance(space, spaces.Box)
@@ -66,7 +66,7 @@ def facts_of(config: TrainConfig, envs: Envs) -> Facts:
 def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:
     """As set, or for whole episodes the longest that one may be."""
     if algorithm.episodes_per_env is None:
-        return int(config.algorithm.rollout_length)
+        return config.algorithm.rollout_length
     limit = config.env.max_episode_steps or envs.time_limit
     if limit is None:
         raise UsageError(
@@ -94,10 +94,11 @@ def check_rollout(length: int, num_envs: int) -> None:
 
 def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) -> Plan:
     """What the size of this run depends on; nothing is built yet. `length`: of a rollout, or of its longest episode."""
-    settings, threads = config.algorithm, config.run.threads
+    settings, threads = config.algorithm.as_dict(), config.run.threads
     counted = minibatches(config, envs.num_envs, length)
     joint, of_value = counted.get("num_minibatches", 1), counted.get("value_minibatches", 1)
-    epochs = settings.num_epochs if joint > 1 else settings.value_epochs if of_value > 1 else 0
+    passes = "num_epochs" if joint > 1 else "value_epochs" if of_value > 1 else None
+    epochs = 0 if passes is None else coerce(passes, settings[passes], int)
     return Plan(
         layout=envs.layout,
         action_space=envs.action_space,

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
     from surefoot.engine.contract import Engine
     from surefoot.engine.torch.learner import Learner
+
+
+class EngineNames(TypedDict):
+    """The engines of a run, as its files name them."""
+
+    engine: str
+    engine_chosen: str
+    acting: str
+    learning: str
+    engine_reason: str
 
 
 class Engines:
@@ -36,7 +46,7 @@ class Engines:
         why = f"{self._algo} hands over no loss that the kernels know"
         return f"acting {self.acting} ({self.reason}), learning {self.learning} ({why})"
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> EngineNames:
         """For the run's files."""
         return {
             "engine": self.name,

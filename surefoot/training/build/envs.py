@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 
@@ -23,19 +23,17 @@ from surefoot.training.config.together import check_together
 from surefoot.training.config.unused import check_ready
 
 if TYPE_CHECKING:
-    from gymnasium.vector import VectorEnv
-
     from surefoot.algorithms import Algorithm
     from surefoot.training.config.resolve import TrainConfig
-    from surefoot.types import Envs
+    from surefoot.types import Envs, GymEnv, GymVectorEnv
 
 
 def build_envs(
     config: TrainConfig,
     seed: int,
     algorithm: Algorithm,
-    ready: VectorEnv[Any, Any, Any] | None,
-    factory: Callable[..., gym.Env[Any, Any]] | None,
+    ready: GymVectorEnv | None,
+    factory: Callable[..., GymEnv] | None,
     notice: Callable[[str], None],
 ) -> Envs:
     """`ready`: a vector env that somebody made. `factory`: makes one env; none: the config's. `notice`: of workers."""
@@ -65,7 +63,7 @@ def build_envs(
     )
 
 
-def ready_envs(envs: VectorEnv[Any, Any, Any], seed: int) -> Envs:
+def ready_envs(envs: GymVectorEnv, seed: int) -> Envs:
     """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
     declared_mode(envs)
     supported_spaces(envs, "single_")
@@ -88,7 +86,7 @@ def _together(config: TrainConfig, seed: int) -> Envs | None:
     return envs
 
 
-def settle_workers(config: TrainConfig, env: Any = None) -> tuple[TrainConfig, list[str]]:
+def settle_workers(config: TrainConfig, env: object = None) -> tuple[TrainConfig, list[str]]:
     """(with a number of workers in the place of `auto`, what to say of it). `env`: one that was made in Python."""
     wanted, vector = config.env.workers, isinstance(env, gym.vector.VectorEnv)
     if vector and wanted not in (0, "auto"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from surefoot.policies.actions import ActionModel
     from surefoot.policies.config import PolicyConfig
     from surefoot.spaces.layout import Layout, Leaf
+    from surefoot.types import GymSpace
 
 F = 4  # bytes of a float32
 COLUMNS = 64  # bytes of each step for single numbers: log π, reward, values, advantage, target, KL, and their copies
@@ -59,7 +60,7 @@ class Plan:
     """Everything that the size of a run depends on."""
 
     layout: Layout
-    action_space: Any
+    action_space: GymSpace
     policy: PolicyConfig
     critic: bool
     steps: int  # rows of the rollout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from surefoot.policies.user_encoder import EncoderClass
 
 
-def handed_over(settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def handed_over(settings: dict[str, object]) -> tuple[EncoderClass | None, dict[str, object]]:
     """(a class that was handed over as `encoder`, the settings with its name instead)."""
     encoder = settings.get("encoder")
     if encoder is None or isinstance(encoder, str):
@@ -39,7 +39,7 @@ def load_encoder(config: PolicyConfig) -> EncoderClass | None:
     return check_encoder(load_object(config.encoder, "encoder"), config.encoder)
 
 
-def check_encoder(encoder: Any, name: str) -> EncoderClass:
+def check_encoder(encoder: object, name: str) -> EncoderClass:
     if isinstance(encoder, torch.nn.Module) or not callable(encoder):
         raise UsageError(
             f"encoder={name} is {'a module' if callable(encoder) else 'of type ' + type(encoder).__name__}; give the "

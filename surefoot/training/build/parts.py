@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,6 +12,7 @@ from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
+from surefoot.settings import coerce
 from surefoot.training.config.together import minibatches
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from surefoot.policies.config import PolicyConfig
     from surefoot.policies.user_encoder import EncoderClass
     from surefoot.training.config.resolve import TrainConfig
+    from surefoot.types import GymSpace
 
 LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
 
 
 def initial_policy(
-    observation_space: Any,
-    action_space: Any,
+    observation_space: GymSpace,
+    action_space: GymSpace,
     config: PolicyConfig,
     seed: int,
     *,
@@ -83,7 +85,7 @@ def collector_options(
     """`length`: steps of a rollout, or of the longest of its whole episodes."""
     normalizer = None
     if config.env.normalize_rewards:
-        normalizer = RewardNormalizer(num_envs, config.algorithm.gamma)
+        normalizer = RewardNormalizer(num_envs, coerce("gamma", config.algorithm.as_dict()["gamma"], float))
     return CollectorOptions(
         length,
         _generator(seed, "actions", device),

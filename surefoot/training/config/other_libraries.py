@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from surefoot.errors import UsageError
 from surefoot.settings import coerce
 
-Settings = Mapping[str, Any]
+Settings = Mapping[str, object]
 
 
 class Here(NamedTuple):
@@ -122,7 +122,7 @@ def explain(
     algo: str,
     own: Container[str],
     owners: Callable[[str], Sequence[str]],
-    value: Any = None,
+    value: object = None,
     settings: Settings | None = None,
     *,
     as_flag: bool,
@@ -144,7 +144,7 @@ def explain(
     return f"here it is {shown}" + (f" ({here.note})" if here.note else "")
 
 
-def _number(name: str, value: Any) -> int | None:
+def _number(name: str, value: object) -> int | None:
     try:
         number = None if value is None else int(coerce(name, value, int))
     except UsageError:
@@ -152,8 +152,12 @@ def _number(name: str, value: Any) -> int | None:
     return number if number is None or number > 0 else None
 
 
+def _count(settings: Settings, name: str) -> int:
+    return coerce(name, settings[name], int)
+
+
 def _samples(settings: Settings) -> tuple[int, str]:
-    envs, steps = settings["num_envs"], settings["rollout_length"]
+    envs, steps = _count(settings, "num_envs"), _count(settings, "rollout_length")
     return envs * steps, f"{envs} envs × {steps} steps = {envs * steps:,} samples"
 
 
@@ -167,7 +171,7 @@ def _minibatch(algo: str, own: Container[str], size: int | None, settings: Setti
     if settings is None or size is None:
         return Here(setting, note=f"rollout_length × num_envs / batch size{whose}")
     samples, product = _samples(settings)
-    shared = samples if settings["memory"] == "none" else settings["num_envs"]  # a memory needs whole envs
+    shared = samples if settings["memory"] == "none" else _count(settings, "num_envs")  # a memory needs whole envs
     divisors = [m for d in range(1, isqrt(shared) + 1) if shared % d == 0 for m in (d, shared // d)]
     number = min(divisors, key=lambda m: abs(samples / m - size))
     each = samples // number
@@ -179,7 +183,7 @@ def _rollout(algo: str, own: Container[str], samples: int | None, settings: Sett
     """The samples of a whole rollout there; the steps of each env here."""
     if samples is None or settings is None:
         return Here("rollout_length", note=ALL_ENVS)
-    envs = settings["num_envs"]
+    envs = _count(settings, "num_envs")
     steps = max(1, round(samples / envs))
     return Here("rollout_length", steps, f"{envs} envs × {steps} steps = {envs * steps:,} samples")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from surefoot.algorithms import (
     ALGORITHMS,
@@ -30,7 +30,7 @@ from surefoot.runs import find_run
 from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
 from surefoot.runs.files import read_toml
 from surefoot.schedules import Schedule, as_schedule
-from surefoot.settings import Option, Seconds, Settings, coerce, options, setting, title_of
+from surefoot.settings import Option, Seconds, Settings, SettingsT, coerce, options, setting, title_of
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import automatic_preset, load_preset
 from surefoot.training.config.together import check_together, whole_envs
@@ -38,6 +38,7 @@ from surefoot.training.config.unused import check_inert
 from surefoot.user_code import names_code, short_name
 
 if TYPE_CHECKING:
+    from surefoot.engine.config import CollectConfig
     from surefoot.engine.contract import Engine
 
 DEFAULT_ALGO = "ppo"
@@ -112,7 +113,7 @@ class RunConfig(Settings):
         None, "Longest evaluation episode, in steps; none: the env's own limit, else 10_000.", low=1
     )
     eval_env: str | None = setting(None, "Evaluate in this env instead of the training one.", metavar="ENV")
-    eval_env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of eval_env, as JSON.")
+    eval_env_kwargs: dict[str, object] = setting({}, "Keyword arguments of eval_env, as JSON.")
     video_every: int | None = setting(None, "Steps between videos of one greedy episode; none: disabled.", low=1)
 
     def __post_init__(self) -> None:
@@ -157,7 +158,7 @@ class Outline:
         """What was asked for."""
         return self.run.engine
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self) -> dict[str, object]:
         """All settings by name, as in `config.toml`."""
         values = {name: value for group in self.groups for name, value in group.as_dict().items()}
         return {name: str(value) if isinstance(value, Schedule) else value for name, value in values.items()}
@@ -167,7 +168,7 @@ class Outline:
 class TrainConfig(Outline):
     """Everything a run is made from, in the groups of their owners."""
 
-    algorithm: Any
+    algorithm: CollectConfig
     algorithm_class: type[Algorithm]
     engine_class: type[Engine] | None = None  # that was handed over in Python
     engines_before: tuple[str, ...] = ()  # what a resumed run began with; `auto` asks these first
@@ -221,7 +222,7 @@ def resolve(
     algo: str | type[Algorithm] | None = None,
     preset: str | None = "auto",
     config_file: str | Path | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
     *,
     agreed: str | None = None,
 ) -> TrainConfig:
@@ -238,7 +239,7 @@ def resolve(
     named = preset if preset not in (None, "auto", "none") else None
     from_preset = load_preset(named) if named else {}
 
-    def decide(key: str, default: Any) -> Any:
+    def decide(key: str, default: object) -> object:
         return given.get(key, from_file.get(key, from_preset.get(key, default)))
 
     algo_name, env_name = str(decide("algo", DEFAULT_ALGO)), str(decide("env", ""))
@@ -263,7 +264,7 @@ def resolve(
         sources=sources,
         engine_class=classes.get("engine"),
         preset=named,
-        preset_env=from_preset.get("env"),
+        preset_env=None if (tuned := from_preset.get("env")) is None else str(tuned),
         preset_algo=tuned_for if named else None,
         preset_left_out=unknown,
     )
@@ -274,7 +275,9 @@ def read_outline(config_file: Path) -> Outline:
     found, origin = read_toml(config_file), f"file {config_file}"
     known = {option.name for group in SHARED for option in options(group)}
     return Outline(
-        **{key: _make(group, found) for key, group in zip(("run", "env", "policy"), SHARED, strict=True)},
+        run=_make(RunConfig, found),
+        env=_make(EnvConfig, found),
+        policy=_make(PolicyConfig, found),
         origins={name: origin if name in found else "default" for name in known},
         sources={origin: config_file.absolute()},
     )
@@ -293,9 +296,9 @@ def preset_notes(config: TrainConfig) -> list[str]:
     return notes
 
 
-def _by_name(given: dict[str, Any]) -> dict[str, type[Any]]:
+def _by_name(given: dict[str, object]) -> dict[str, type]:
     """The classes among the values; `given` has their names afterwards."""
-    classes: dict[str, type[Any]] = {}
+    classes: dict[str, type] = {}
     for key, name_of in (("algo", algorithm_name), ("engine", engine_name)):
         value = given.get(key)
         if isinstance(value, type):
@@ -303,13 +306,13 @@ def _by_name(given: dict[str, Any]) -> dict[str, type[Any]]:
         elif value is not None and not isinstance(value, str):
             raise UsageError(f"{key}={value!r} is of type {type(value).__name__}; give a name or the class itself")
     if "algo" in classes:
-        check_algorithm(classes["algo"], given["algo"])
+        check_algorithm(classes["algo"], str(given["algo"]))
     return classes
 
 
 def _fitting(
-    preset: Mapping[str, Any], algorithm: type[Algorithm], *, exact: bool
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+    preset: Mapping[str, object], algorithm: type[Algorithm], *, exact: bool
+) -> tuple[dict[str, object], tuple[str, ...]]:
     """(what of a preset the algorithm knows, the other names). `exact`: it was made for this very algorithm."""
     if exact:
         return dict(preset), ()
@@ -318,12 +321,12 @@ def _fitting(
     return {name: value for name, value in preset.items() if name not in (*unknown, "algo")}, unknown
 
 
-def policy_settings(source: str) -> tuple[Path, dict[str, Any]]:
+def policy_settings(source: str) -> tuple[Path, dict[str, object]]:
     """The checkpoint of a run (or the checkpoint itself) and the settings its policy was built with."""
     folder, _ = locate_checkpoint(source)
     _, files = read_verified(folder)
     try:
-        settings: dict[str, Any] = json.loads(files["policy.json"])["policy"]
+        settings: dict[str, object] = json.loads(files["policy.json"])["policy"]
         known = {option.name for option in options(PolicyConfig)}
         return folder, {n: value for n, value in settings.items() if n in known}  # ignore the rest: it is untrusted
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -337,7 +340,7 @@ def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool
     return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
 
 
-def _check_preset_algo(named: str | None, values: Mapping[str, Any], algos: tuple[str, str]) -> None:
+def _check_preset_algo(named: str | None, values: Mapping[str, object], algos: tuple[str, str]) -> None:
     """A preset's numbers are tuned for one algorithm; with another they would be silently wrong."""
     if named and values.get("algo", algos[0]) not in algos:
         raise UsageError(
@@ -345,13 +348,13 @@ def _check_preset_algo(named: str | None, values: Mapping[str, Any], algos: tupl
         )
 
 
-def _make(group: type[Any], values: Mapping[str, Any]) -> Any:
+def _make(group: type[SettingsT], values: Mapping[str, object]) -> SettingsT:
     return group(**{option.name: values[option.name] for option in options(group) if option.name in values})
 
 
-def _build(algo: str, algorithm: type[Algorithm], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> TrainConfig:
+def _build(algo: str, algorithm: type[Algorithm], layers: Sequence[tuple[str, Mapping[str, object]]]) -> TrainConfig:
     known = all_options(algorithm)
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     origins = dict.fromkeys(known, "default")
     for origin, layer in layers:
         for name, value in layer.items():
@@ -390,11 +393,11 @@ def algorithms_with(name: str) -> list[str]:
 
 def _unknown_setting(
     name: str,
-    value: Any,
+    value: object,
     algo: str,
     known: Mapping[str, Option],
     origin: str,
-    layers: Sequence[tuple[str, Mapping[str, Any]]],
+    layers: Sequence[tuple[str, Mapping[str, object]]],
 ) -> str:
     given = {key: item for _, layer in layers for key, item in layer.items() if key in known}
     settings = {key: option.default for key, option in known.items()}

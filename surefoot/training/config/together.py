@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from surefoot.engine.config import check_minibatches, count_minibatches, nearest_divisor
+from surefoot.engine.config import Minibatches, check_minibatches, count_minibatches, nearest_divisor
 from surefoot.errors import UsageError
 from surefoot.settings import Option, coerce
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from surefoot.engine.config import CollectConfig
     from surefoot.training.config.resolve import TrainConfig
 
 MINIBATCHES = ("num_minibatches", "value_minibatches")
 
 
-def whole_envs(known: Mapping[str, Option], values: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, int]:
+def whole_envs(known: Mapping[str, Option], values: Mapping[str, object], origins: Mapping[str, str]) -> dict[str, int]:
     """Minibatches of whole envs, as a memory needs them: the nearest number that divides the envs.
 
     What the user typed stays as it is, and what a file says that also asks for the memory; the check will speak of it.
     """
 
-    def value(name: str) -> Any:
+    def value(name: str) -> object:
         return coerce(name, values.get(name, known[name].default), known[name].type)
 
     if value("memory") == "none":
         return {}
-    found, envs = {}, value("num_envs")
+    found, envs = {}, coerce("num_envs", value("num_envs"), int)
     for name in (name for name in MINIBATCHES if name in known):
-        wanted = value(name)
+        wanted: Minibatches = coerce(name, value(name), Minibatches)
         chosen = origins[name] == "default" or origins[name].startswith("preset") or origins["memory"] == "given"
         if wanted != "auto" and origins[name] != "given" and chosen and envs >= 1 and envs % wanted:
             found[name] = nearest_divisor(envs, wanted)
@@ -38,10 +41,10 @@ def whole_envs(known: Mapping[str, Option], values: Mapping[str, Any], origins: 
 
 def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
     """Refuse what does not fit together. `num_envs`: where it is known only once the envs are made."""
-    algorithm = config.algorithm
+    algorithm, settings = config.algorithm, config.algorithm.as_dict()
     envs = num_envs or algorithm.num_envs
     size = envs * algorithm.rollout_length
-    minibatch = getattr(algorithm, "normalize_advantage", "none") == "minibatch"
+    minibatch = settings.get("normalize_advantage") == "minibatch"
     for name, parts in minibatches(config, envs, algorithm.rollout_length).items():
         try:
             check_minibatches(size, parts, minibatch and name == "num_minibatches")
@@ -63,12 +66,13 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
 
 def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, int]:
     """How many minibatches there are of rollouts of this size, by the name of the setting; no `auto` among them."""
-    names = [name for name in MINIBATCHES if hasattr(config.algorithm, name)]
-    samples, memory = num_envs * length, config.policy.memory != "none"
+    settings, samples, memory = config.algorithm.as_dict(), num_envs * length, config.policy.memory != "none"
     units = num_envs if memory else samples
-    return {name: count_minibatches(getattr(config.algorithm, name), samples, units) for name in names}
+    wanted = {name: coerce(name, settings[name], Minibatches) for name in MINIBATCHES if name in settings}
+    return {name: count_minibatches(parts, samples, units) for name, parts in wanted.items()}
 
 
 def with_minibatches(config: TrainConfig, num_envs: int, length: int) -> TrainConfig:
     """With numbers in the place of `auto`, so that `config.toml` repeats the run."""
-    return replace(config, algorithm=replace(config.algorithm, **minibatches(config, num_envs, length)))
+    changed: Callable[..., CollectConfig] = replace  # the settings of whichever algorithm it is
+    return replace(config, algorithm=changed(config.algorithm, **minibatches(config, num_envs, length)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surefoot.errors import UsageError
 
@@ -36,7 +36,7 @@ def to_toml(config: TrainConfig) -> str:
     return written
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     try:
         str(value).encode()
     except UnicodeEncodeError:

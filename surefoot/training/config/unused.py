@@ -53,7 +53,7 @@ def _without_effect(config: TrainConfig, algorithm: Algorithm) -> Iterator[tuple
             yield name, f"with {algo}, which has no critic; drop it"
     if algorithm.episodes_per_env is not None:
         yield "rollout_length", f"with {algo}, which learns from whole episodes; set --reset-each-rollout, or drop it"
-    elif hasattr(config.algorithm, "episodes_per_env"):
+    elif "episodes_per_env" in config.algorithm.as_dict():
         yield "episodes_per_env", "with reset_each_rollout, where a rollout is an episode; drop one of the two"
 
 

@@ -19,10 +19,10 @@ from surefoot.text import one_line
 from surefoot.types import Context
 
 if TYPE_CHECKING:
-    import gymnasium as gym
+    from collections.abc import Iterable
 
     from surefoot.policies.actor_critic import ActorCritic, Noise
-    from surefoot.types import Array
+    from surefoot.types import Array, GymEnv, GymSpace, Info
 
 
 class Agent:
@@ -45,11 +45,11 @@ class Agent:
 
     def predict(
         self,
-        observation: Any,
+        observation: object,
         state: Array | None = None,
-        episode_start: Any = None,
+        episode_start: object = None,
         deterministic: bool = True,
-        action_masks: Any = None,
+        action_masks: Iterable[object] | None = None,
     ) -> tuple[Any, Array | None]:
         """(action, state) for one observation or a batch of them; the action lies inside the action space.
 
@@ -70,7 +70,7 @@ class Agent:
             return self.policy.actions.to_vector_env(action), memory
         return self.policy.actions.to_each(action)[0], memory
 
-    def see(self, env: gym.Env[Any, Any], obs: Any, info: dict[str, Any]) -> Array:
+    def see(self, env: GymEnv, obs: object, info: Info) -> Array:
         """What an env shows as a row of the policy's layout, with the mask where the policy knows one."""
         layout = self.policy.layout
         if not layout.mask_size:
@@ -97,8 +97,12 @@ class Agent:
             return action.cpu().numpy(), None if after is None else after.cpu().numpy()
 
     def value(
-        self, observation: Any, state: Array | None = None, episode_start: Any = None, action_masks: Any = None
-    ) -> Any:
+        self,
+        observation: object,
+        state: Array | None = None,
+        episode_start: object = None,
+        action_masks: Iterable[object] | None = None,
+    ) -> float | Array:
         """V(s) of one observation (a float) or of a batch (an array): the return that the critic expects from there.
 
         It counts rewards as the run learned from them: discounted, and scaled where the run scales or normalises them.
@@ -117,8 +121,12 @@ class Agent:
         return float(value[0]) if single else value.cpu().numpy()
 
     def probabilities(
-        self, observation: Any, state: Array | None = None, episode_start: Any = None, action_masks: Any = None
-    ) -> Any:
+        self,
+        observation: object,
+        state: Array | None = None,
+        episode_start: object = None,
+        action_masks: Iterable[object] | None = None,
+    ) -> Array | list[Array]:
         """π(a|s) of one observation or of a batch, `[..., choices]`; the arguments are those of `predict`.
 
         For `MultiDiscrete` a list with one such array for each variable, for `MultiBinary` the probability of each 1.
@@ -173,7 +181,7 @@ class Agent:
             self._matrix, self._held = torch.where(new, noise.matrix, before), self._held + 1
         return replace(noise, matrix=self._matrix)
 
-    def _memory(self, state: Array | None, episode_start: Any, count: int) -> Array | None:
+    def _memory(self, state: Array | None, episode_start: object, count: int) -> Array | None:
         empty = self.policy.initial_memory(count)
         if empty is None:
             return None
@@ -184,7 +192,7 @@ class Agent:
             memory[np.broadcast_to(np.asarray(episode_start, np.bool_), (count,))] = 0.0
         return memory
 
-    def _rows(self, observation: Any, masks: Any) -> tuple[Array, bool]:
+    def _rows(self, observation: object, masks: Iterable[object] | None) -> tuple[Array, bool]:
         """(rows, whether it was a single observation)."""
         layout = self.policy.layout
         if layout.plain:
@@ -205,7 +213,7 @@ class Agent:
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise UsageError(f"the observation does not fit the policy's space {layout.space}: {error}") from None
 
-    def _mask(self, mask: Any) -> Array | None:
+    def _mask(self, mask: object) -> Array | None:
         return self._masks.flat(mask) if mask is not None else self._free(None, None)
 
     def _free(self, mask: Array | None, count: int | None) -> Array | None:
@@ -224,7 +232,7 @@ def _require_finite(outputs: Tensor) -> None:
         )
 
 
-def short_space(space: spaces.Space[Any]) -> str:
+def short_space(space: GymSpace) -> str:
     """A space in a word or two, without its bounds."""
     if isinstance(space, spaces.Box):
         return f"Box{space.shape}"

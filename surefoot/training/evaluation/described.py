@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import safetensors.torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -22,6 +22,7 @@ from surefoot.spaces.as_json import space_from_json
 from surefoot.training.build.parts import initial_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from pathlib import Path
 
     from torch import Tensor
@@ -46,7 +47,7 @@ WRONG_CONTENT = (
 class Anything:
     """Checked by whoever reads it."""
 
-    def check(self, value: Any, where: str = "") -> None:
+    def check(self, value: object, where: str = "") -> None:
         pass
 
 
@@ -54,19 +55,29 @@ TABLE = Table(Anything())
 FACTS = Record(observation_space=TABLE, action_space=TABLE, policy=TABLE, critic=Flag(), masked=Flag())
 
 
+class PolicyFacts(TypedDict):
+    """`policy.json`. The spaces are as `space_to_json` writes them, the policy as its settings are called."""
+
+    observation_space: dict[str, object]
+    action_space: dict[str, object]
+    policy: dict[str, Any]
+    critic: bool
+    masked: bool
+
+
 @dataclass(frozen=True)
 class Described:
     """The two `policy.*` files of a checkpoint."""
 
     folder: Path
-    facts: dict[str, Any]  # policy.json
+    facts: PolicyFacts  # policy.json
     weights: dict[str, Tensor]
 
     @classmethod
     def read(cls, folder: Path, files: dict[str, bytes]) -> Described:
         """`files`: of the checkpoint `folder`, with the right hashes."""
         try:
-            facts: dict[str, Any] = json.loads(files["policy.json"])
+            facts: PolicyFacts = json.loads(files["policy.json"])
             FACTS.check(facts)
             if unknown := facts["policy"].keys() - {option.name for option in options(PolicyConfig)}:
                 raise Misfit(f"policy.{min(unknown)} is not known")
@@ -89,11 +100,13 @@ class Described:
         config = self.config()
         encoder = code.of(config, self.folder)
         try:
-            observations, actions = (space_from_json(self.facts[f"{name}_space"]) for name in ("observation", "action"))
-            how: dict[str, Any] = {"critic": self.facts["critic"], "masked": self.facts["masked"], "encoder": encoder}
+            facts = self.facts
+            observations, actions = space_from_json(facts["observation_space"]), space_from_json(facts["action_space"])
             known = sum(tensor.numel() for tensor in self.weights.values())
             with nullcontext() if config.own_encoder else no_larger_than(known):  # a user's may do as it likes
-                return initial_policy(observations, actions, config, seed, **how)
+                return initial_policy(
+                    observations, actions, config, seed, critic=facts["critic"], masked=facts["masked"], encoder=encoder
+                )
         except (*WRONG_CONTENT, SurefootError) as error:
             raise self._unbuildable(error) from None
 
@@ -110,7 +123,7 @@ class Described:
             raise CheckpointError(f"the weights in {file} do not fit their description: {_why(error)}") from None
 
 
-def weights_shape(policy: ActorCritic, names: Any) -> Shape:
+def weights_shape(policy: ActorCritic, names: Container[str]) -> Shape:
     """What the weights of this policy must look like, as far as they are among `names`; all numbers must be finite.
 
     All but the buffers of a user's own encoder, who may have good reasons.
@@ -133,7 +146,7 @@ def no_larger_than(count: int) -> Iterator[None]:
     """
     here, left = threading.get_ident(), count
 
-    def registered(module: Any, name: str, parameter: Any) -> None:
+    def registered(module: object, name: str, parameter: Tensor | None) -> None:
         nonlocal left
         if threading.get_ident() == here and parameter is not None:
             left -= math.prod(parameter.shape)

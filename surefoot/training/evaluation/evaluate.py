@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 from surefoot.engine.torch.threads import torch_threads
 from surefoot.envs.backends import backend_of
@@ -21,13 +21,12 @@ from surefoot.training.evaluation.parallel import ParallelEpisodes
 from surefoot.training.evaluation.result import Evaluation
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.make import Factory
     from surefoot.training.evaluation.agent import Agent
+    from surefoot.types import GymEnv
 
-MakeEnv: TypeAlias = "Callable[[], gym.Env[Any, Any]] | ParallelMaker"
+MakeEnv: TypeAlias = "Callable[[], GymEnv] | ParallelMaker"
 
 NO_LIMIT = 10_000  # steps of an episode whose env has no time limit of its own
 AT_ONCE = 32  # envs that play at the same time
@@ -44,7 +43,7 @@ class EnvMaker:
     render_mode: str | None = None
     native: bool = True
 
-    def __call__(self) -> gym.Env[Any, Any]:
+    def __call__(self) -> GymEnv:
         return make_env(self.config, self.factory, self.render_mode)
 
     @property
@@ -66,6 +65,16 @@ class EnvMaker:
             return envs
         envs.close()
         return None
+
+
+@overload
+def env_maker(config: EnvConfig, factory: Factory | None, render_mode: str, *, native: bool = ...) -> EnvMaker: ...
+
+
+@overload
+def env_maker(
+    config: EnvConfig, factory: Factory | None = ..., render_mode: str | None = ..., *, native: bool = ...
+) -> MakeEnv: ...
 
 
 def env_maker(

@@ -15,10 +15,8 @@ from surefoot.errors import USER_ERRORS, EnvError, SurefootError
 from surefoot.types import Step
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
     from surefoot.training.evaluation.agent import Agent
-    from surefoot.types import Actions, Array
+    from surefoot.types import Actions, Array, GymEnv, Info
 
 
 class EvaluationEpisode(SeededEpisodes):
@@ -37,7 +35,7 @@ class GymEpisodes:
     def __init__(
         self,
         agent: Agent,
-        make: Callable[[], gym.Env[Any, Any]],
+        make: Callable[[], GymEnv],
         indices: Sequence[int],
         seed: int,
         doing: str = "evaluation",
@@ -75,7 +73,7 @@ class GymEpisodes:
             self.acting[place] = not over
         return Step(self.observations, reward, terminated, truncated, valid.copy())
 
-    def _see(self, place: int, obs: Any, info: dict[str, Any]) -> None:
+    def _see(self, place: int, obs: object, info: Info) -> None:
         env = self.envs[place]
         try:
             row = self.agent.see(env, obs, info)

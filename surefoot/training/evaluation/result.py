@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypedDict
 
 import numpy as np
 
@@ -11,7 +11,29 @@ from surefoot import notebook
 from surefoot.math.robust import bootstrap_interval, interquartile_mean
 from surefoot.training.reports.progress import as_return
 
-Summary: TypeAlias = dict[str, float | int | bool]
+
+class Summary(TypedDict):
+    """An evaluation without its single episodes."""
+
+    mean_return: float
+    std_return: float
+    median_return: float
+    iqm_return: float
+    mean_return_low: float
+    mean_return_high: float
+    min_return: float
+    max_return: float
+    mean_length: float
+    min_length: int
+    max_length: int
+    episodes: int
+    cut: int
+    deterministic: bool
+
+
+class WithEpisodes(Summary):
+    returns: list[float]
+    lengths: list[int]
 
 
 @dataclass(frozen=True)
@@ -97,5 +119,5 @@ class Evaluation:
         }
         return notebook.table(self._played, rows)
 
-    def as_dict(self) -> dict[str, float | int | bool | list[float] | list[int]]:
+    def as_dict(self) -> WithEpisodes:
         return {**self.summary(), "returns": list(self.returns), "lengths": list(self.lengths)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,9 +26,7 @@ from surefoot.training.evaluation.mp4 import Mp4, sweep
 from surefoot.training.reports.progress import as_return
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
-    from surefoot.types import Array
+    from surefoot.types import Array, GymEnv
 
 DEFAULT_FPS = 30.0  # of an env that does not say
 _one_at_a_time = threading.Lock()  # an env that is closed may take pygame down under the feet of another thread
@@ -52,7 +50,7 @@ class Recording:
 
 def record(
     agents: Mapping[str, Agent],
-    make: Callable[[], gym.Env[Any, Any]],
+    make: Callable[[], GymEnv],
     path: Path,
     *,
     episodes: int = 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import safetensors.torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from surefoot.text import printable
 if TYPE_CHECKING:
     from surefoot.runs import RunDirectory
     from surefoot.training.trainer import Trainer
+    from surefoot.types import Rollout
 
 LARGEST = 256 * 2**20  # bytes of a rollout that is kept
 
@@ -33,7 +34,7 @@ def write_crash(run: RunDirectory, trainer: Trainer, error: BaseException) -> Pa
         for place in (run.crash, folder):  # never the run's own directory: it may have been deleted
             place.mkdir(exist_ok=True)
         rollout = _tensors(trainer.rollout)
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             "error": f"{type(error).__name__}: {error}",
             "step": trainer.step,
             "update": trainer.update,
@@ -52,7 +53,7 @@ def write_crash(run: RunDirectory, trainer: Trainer, error: BaseException) -> Pa
     return folder
 
 
-def _tensors(rollout: Any) -> dict[str, Tensor]:
+def _tensors(rollout: Rollout | None) -> dict[str, Tensor]:
     if rollout is None:
         return {}
     found = {field.name: getattr(rollout, field.name) for field in fields(rollout)}

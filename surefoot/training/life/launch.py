@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import gymnasium as gym
 import torch
@@ -31,7 +31,7 @@ from surefoot.training.config.toml_files import to_toml
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.evaluation.headless import go_headless
 from surefoot.training.life.horizon import set_horizon
-from surefoot.training.life.session import MakeEnv, Session, evaluation_factory, greeting, no_way_out, say
+from surefoot.training.life.session import Session, evaluation_factory, greeting, no_way_out, say
 from surefoot.training.life.trust import Trust, needs_trust, require_trust, sign
 from surefoot.training.loop.global_generators import seed_globals
 from surefoot.training.loop.state import Restored, restore, start_from
@@ -42,9 +42,13 @@ from surefoot.training.trainer import Trainer
 from surefoot.user_code import is_from_python, load_object
 
 if TYPE_CHECKING:
+    from surefoot.envs.make import Factory
     from surefoot.policies.user_encoder import EncoderClass
+    from surefoot.training.evaluation.evaluate import MakeEnv
+    from surefoot.training.reports.result import Result
+    from surefoot.types import GymEnv, GymVectorEnv
 
-EnvLike = str | Callable[..., "gym.Env[Any, Any]"] | gym.vector.VectorEnv[Any, Any, Any]
+    EnvLike: TypeAlias = str | Callable[..., GymEnv] | GymVectorEnv
 
 
 def train_config(
@@ -58,7 +62,7 @@ def train_config(
     own_process: bool = False,
     trust: Trust = False,
     encoder: EncoderClass | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """Train a resolved config; everything is checked and the directory made before the first env step.
 
     `encoder`: a class that was handed over in Python.
@@ -105,7 +109,7 @@ def train_config(
     return _run(session, notes)
 
 
-def _manifest(config: TrainConfig, trainer: Trainer, *, env_from_python: bool) -> dict[str, Any]:
+def _manifest(config: TrainConfig, trainer: Trainer, *, env_from_python: bool) -> dict[str, object]:
     """What a run is, what it was made with, and who made it."""
     return build_manifest(
         env=config.env.env,
@@ -140,7 +144,9 @@ def settled(config: TrainConfig) -> TrainConfig:
     return replace(config, run=replace(config.run, seed=seed, init_from=folder))
 
 
-def other_envs(trainer: Trainer, factory: Any, *, ready_made: bool) -> tuple[MakeEnv | None, MakeEnv | None]:
+def other_envs(
+    trainer: Trainer, factory: Factory | None, *, ready_made: bool
+) -> tuple[MakeEnv | None, Callable[[], GymEnv] | None]:
     """(what evaluates, what is filmed). A ready-made vector env cannot be made once more."""
     config, spaces = trainer.config, (trainer.envs.observation_space, trainer.envs.action_space)
     if ready_made and config.run.eval_env is None:
@@ -163,12 +169,11 @@ def resume_flags(directory: RunDirectory, config: TrainConfig) -> str:
 
 def can_be_filmed(trainer: Trainer) -> bool:
     """Whether `surefoot video` works on the run's env."""
-    run, modes = trainer.config.run, getattr(trainer.envs, "render_modes", ())
-    name = trainer.config.env.env
+    run, modes, name = trainer.config.run, trainer.envs.render_modes, trainer.config.env.env
     return run.eval_env is None and "rgb_array" in modes and backend_of(name).takes_render_mode(name)
 
 
-def _run(session: Session, notes: Sequence[str]) -> dict[str, Any]:
+def _run(session: Session, notes: Sequence[str]) -> Result:
     for note in notes:
         session.directory.note(note)
         if session.progress:
@@ -198,7 +203,7 @@ def resume_directory(
     progress: bool = True,
     to_stderr: bool = False,
     own_process: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Go on from the latest checkpoint that verifies (`strict`: from no other than the latest)."""
     if read_json(directory.manifest).get("env_from_python"):
         raise UsageError(
@@ -266,7 +271,7 @@ def _resumed(
     return session, notes
 
 
-def _computed_with(trainer: Trainer) -> dict[str, Any]:
+def _computed_with(trainer: Trainer) -> dict[str, object]:
     """What of this process and machine decides about the last bits of the result."""
     return {
         "kernels": library.facts(),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeAlias, overload
 
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.backends import backend_of
@@ -30,15 +30,18 @@ from surefoot.training.reports.trackers import TrackerLog
 from surefoot.user_code import is_from_python
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
+    from surefoot.envs.make import Factory
     from surefoot.runs import RunDirectory
     from surefoot.runs.directory import Logs
     from surefoot.training.callbacks import Callback
     from surefoot.training.config.resolve import Outline, TrainConfig
+    from surefoot.training.evaluation.evaluate import EnvMaker, MakeEnv
+    from surefoot.training.reports.progress import Progress
+    from surefoot.training.reports.result import Result
     from surefoot.training.trainer import Trainer
+    from surefoot.types import GymEnv, GymSpace
 
-MakeEnv = Callable[[], "gym.Env[Any, Any]"]
+Spaces: TypeAlias = "tuple[GymSpace, GymSpace]"  # (observation, action)
 HURRY = 0.5  # seconds that a run which is stopped at once gives to a checkpoint on its way to the disk
 
 
@@ -49,7 +52,7 @@ class Session:
     trainer: Trainer
     directory: RunDirectory
     evaluation_env: MakeEnv | None = None
-    video_env: MakeEnv | None = None
+    video_env: Callable[[], GymEnv] | None = None
     callbacks: Sequence[Callback] = ()
     progress: bool = True
     to_stderr: bool = False
@@ -58,7 +61,7 @@ class Session:
     filmed: bool = False  # `surefoot video` works on it
     unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Result:
         """Train to the end, evaluate, write the result. Whatever ends it, `status.json` says so."""
         trainer, directory = self.trainer, self.directory
         display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
@@ -97,7 +100,7 @@ class Session:
         what = f"video {where} --untrained" if self.filmed else f"eval {where} --stochastic"
         return f"surefoot {what}{self.resume_flags}"
 
-    def _train_and_evaluate(self, display: Any) -> dict[str, Any]:
+    def _train_and_evaluate(self, display: Progress) -> Result:
         trainer, directory = self.trainer, self.directory
         last_words = self._last_words if self.own_process else None
         try:
@@ -123,9 +126,8 @@ class Session:
         except BaseException as error:
             self._failed(error)
             raise
-        result = summarize(trainer, directory, evaluation)
-        result["resume"] = self.resume_command if trainer.suspended else None
-        result["next"] = result["resume"] or self.next_command
+        resume = self.resume_command if trainer.suspended else None
+        result = summarize(trainer, directory, evaluation, resume=resume, next_command=resume or self.next_command)
         directory.set_result(result)
         found = evaluation.mean_return if evaluation else None
         state = "interrupted" if trainer.suspended else "done"
@@ -140,7 +142,7 @@ class Session:
             found.append(VideoLog(directory, self.video_env, config.video_every, trainer.step))
         return found
 
-    def _evaluate(self, display: Any) -> Evaluation | None:
+    def _evaluate(self, display: Progress) -> Evaluation | None:
         trainer, config = self.trainer, self.trainer.config.run
         if self.evaluation_env is None or not config.eval_episodes:
             return None
@@ -226,7 +228,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
         *trainer.policy.describe(),
         f"run {directory.path}",
     ]
-    lines += getattr(trainer.envs, "notes", ())
+    lines += trainer.envs.notes
     lines += [f"note: {complaint}" for complaint in _complaints(trainer)]
     for name in [name for name, origin in config.origins.items() if origin == MEMORY]:
         lines.append(f"note: {name}={config.flat()[name]}, so that minibatches are made of whole envs (a memory's)")
@@ -250,7 +252,14 @@ def _complaints(trainer: Trainer) -> list[str]:
     return locks.complaints() + (library.complaints() if uses_kernels(trainer.config.engine) else [])
 
 
-def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation | None) -> dict[str, Any]:
+def summarize(
+    trainer: Trainer,
+    directory: RunDirectory,
+    evaluation: Evaluation | None,
+    *,
+    resume: str | None,
+    next_command: str | None,
+) -> Result:
     """What `--json` prints."""
     best, wanted = trainer.selection.best, trainer.config.run.target_return
     reached = evaluation is not None and wanted is not None and evaluation.mean_return >= wanted
@@ -275,11 +284,26 @@ def summarize(trainer: Trainer, directory: RunDirectory, evaluation: Evaluation 
         "warnings": trainer.advice.said,
         "best": None if best is None else {"step": best[0], "selection_return": best[1]},
         "eval": evaluation.summary() if evaluation else None,
+        "resume": resume,
+        "next": next_command,
     }
 
 
+@overload
 def evaluation_factory(
-    config: Outline, factory: Any, spaces: tuple[Any, Any] | None = None, render_mode: str | None = None
+    config: Outline, factory: Factory | None, spaces: Spaces | None = ..., *, render_mode: str
+) -> EnvMaker: ...
+
+
+@overload
+def evaluation_factory(config: Outline, factory: Factory | None, spaces: Spaces | None = ...) -> MakeEnv: ...
+
+
+def evaluation_factory(
+    config: Outline,
+    factory: Factory | None,
+    spaces: tuple[GymSpace, GymSpace] | None = None,
+    render_mode: str | None = None,
 ) -> MakeEnv:
     """Makes the env to evaluate in: the training one, or `eval_env` with the same wrappers.
 
@@ -293,7 +317,7 @@ def evaluation_factory(
     for mine, theirs in zip(spaces or found, found, strict=True):
         if mine.shape != theirs.shape or type(mine) is not type(theirs):
             raise UsageError(f"eval_env={config.run.eval_env} has {theirs}; the policy is trained on {mine}")
-    return env_maker(other, render_mode=render_mode, native=native)
+    return env_maker(other, None, render_mode, native=native)
 
 
 def no_way_out(left: SystemExit) -> SurefootError:

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 from surefoot.text import printable
 
@@ -53,10 +52,10 @@ class Signals:
         self.received = 0
         self._suspend: Callable[[str], None] | None = suspend
         self._save, self._last_words, self._left = save, last_words, threading.Event()
-        self._before: dict[int, Any] = {}  # the handlers that were there
+        self._before: dict[int, signal._HANDLER] = {}  # the handlers that were there
         self._watcher = threading.Thread(target=self._watch, name="surefoot-signals", daemon=True)
 
-    def stop(self, number: int, frame: Any) -> None:
+    def stop(self, number: int, frame: object) -> None:
         if self.received:
             if number != getattr(signal, "SIGHUP", None):  # a terminal that closes sends several
                 raise KeyboardInterrupt
@@ -65,7 +64,7 @@ class Signals:
         if self._suspend is not None:
             self._suspend(f"asked to by {signal.Signals(number).name}")
 
-    def warn(self, number: int, frame: Any) -> None:
+    def warn(self, number: int, frame: object) -> None:
         if self._save is not None:
             self._save(signal.Signals(number).name)
 

@@ -37,7 +37,7 @@ def signature_of(config: Outline, code: Iterable[str], *, new: bool = False) -> 
     if key is None:
         return None
     settings = config.flat()
-    signed = [*SIGNED, *(name for name in SIGNED_IF_CODE if names_code(settings[name]))]
+    signed = [*SIGNED, *(name for name in SIGNED_IF_CODE if names_code(str(settings[name])))]
     facts = {"settings": [settings[name] for name in signed], "places": [_place(name) for name in code]}
     return hmac.new(key, json.dumps(facts, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 

@@ -6,13 +6,39 @@ A careless environment or callback may. In a process of ours alone they are seed
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
 
 from surefoot.envs.seeds import derive_seed
 from surefoot.schema import ArrayOf, Number, Optional, Record, Shape, Whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.types import Array
+
+
+class PythonState(TypedDict):
+    version: int
+    words: Array
+    gauss: float | None
+
+
+class NumPyState(TypedDict):
+    key: Array
+    pos: int
+    has_gauss: int
+    gauss: float
+
+
+class GlobalsState(TypedDict):
+    """The generators of this process."""
+
+    python: PythonState
+    numpy: NumPyState
+    torch: Tensor
 
 
 def seed_globals(seed: int) -> None:
@@ -21,7 +47,7 @@ def seed_globals(seed: int) -> None:
     torch.manual_seed(derive_seed(seed, "torch"))
 
 
-def capture_globals() -> dict[str, Any]:
+def capture_globals() -> GlobalsState:
     version, words, gauss = random.getstate()
     state = np.random.get_state(legacy=False)
     assert isinstance(state, dict)
@@ -48,7 +74,7 @@ def globals_shape() -> Shape:
     )
 
 
-def restore_globals(state: dict[str, Any]) -> None:
+def restore_globals(state: GlobalsState) -> None:
     python, numbers = state["python"], state["numpy"]
     random.setstate((python["version"], tuple(int(word) for word in python["words"]), python["gauss"]))
     key = np.asarray(numbers["key"], np.uint32)

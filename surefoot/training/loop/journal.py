@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 
-from surefoot.engine.episodes import EPISODE, Episode
+from surefoot.engine.episodes import EPISODE, Episode, EpisodeState
 from surefoot.schema import Items, Number, Record, Shape, Table, Whole
 
+if TYPE_CHECKING:
+    from surefoot.types import MetricsRow
+
 MAXIMA = ("kl_max", "ratio_error")  # metrics whose extreme matters; the others are averaged
+
+
+class JournalState(TypedDict):
+    next_row: int
+    updates: int
+    episodes: int
+    recent: list[float]
+    metrics: list[dict[str, float]]
+    finished: list[EpisodeState]
 
 
 class Journal:
@@ -43,10 +55,10 @@ class Journal:
     def due(self, step: int) -> bool:
         return step >= self.next_row
 
-    def row(self, step: int) -> dict[str, Any]:
+    def row(self, step: int) -> MetricsRow:
         """Means over the updates and episodes since the last row."""
         finished = self._finished
-        row: dict[str, Any] = {"step": step, "update": self.updates, "episodes": self.episodes}
+        row: MetricsRow = {"step": step, "update": self.updates, "episodes": self.episodes}
         row["episode_return"] = float(np.mean([e.ret for e in finished])) if finished else None
         row["episode_length"] = float(np.mean([e.length for e in finished])) if finished else None
         for key in self.info_keys:
@@ -59,14 +71,14 @@ class Journal:
         self.next_row = step - step % self.interval + self.interval
         return row
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> JournalState:
         return {
             "next_row": self.next_row,
             "updates": self.updates,
             "episodes": self.episodes,
             "recent": list(self.recent),
             "metrics": [dict(metrics) for metrics in self._metrics],
-            "finished": [asdict(episode) for episode in self._finished],
+            "finished": [cast(EpisodeState, asdict(episode)) for episode in self._finished],
         }
 
     def state_shape(self) -> Shape:
@@ -79,7 +91,7 @@ class Journal:
             finished=Items(EPISODE),
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: JournalState) -> None:
         self.next_row, self.updates, self.episodes = state["next_row"], state["updates"], state["episodes"]
         self.recent, self._metrics = list(state["recent"]), [dict(metrics) for metrics in state["metrics"]]
         self._finished = [Episode(**episode) for episode in state["finished"]]

@@ -7,7 +7,7 @@ somebody wrote down, and nothing breaks: that is a warning.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -109,7 +109,7 @@ class SpaceWatch:
         )
 
 
-def _range(leaf: Leaf, space: Any, device: torch.device) -> Range | None:
+def _range(leaf: Leaf, space: object, device: torch.device) -> Range | None:
     """None where no number of the leaf's type could be outside."""
     if leaf.kind in CHOICES:
         sizes = np.array(leaf.sizes or (2,) * leaf.size)
@@ -120,7 +120,7 @@ def _range(leaf: Leaf, space: Any, device: torch.device) -> Range | None:
         if not (np.isfinite(low).any() or np.isfinite(high).any()):
             return None
         if leaf.dtype.kind in "iu":
-            every = np.iinfo(leaf.dtype)
+            every = np.iinfo(leaf.dtype.name)
             if (low == every.min).all() and (high == every.max).all():
                 return None
     whole = leaf.dtype.kind != "f"

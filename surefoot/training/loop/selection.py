@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from surefoot.envs.seeds import derive_seed
 from surefoot.schema import Number, Optional, Record, Row, Shape, Whole
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from surefoot.training.evaluation.agent import Agent
     from surefoot.training.evaluation.evaluate import MakeEnv
     from surefoot.training.evaluation.result import Evaluation
+
+
+class SelectionState(TypedDict):
+    next_step: int
+    last_step: int
+    best: tuple[int, float] | None
+    waited: NotRequired[int | None]  # earlier versions had no patience
 
 
 class Selection:
@@ -64,17 +71,17 @@ class Selection:
         """The run is to train on though its patience was exhausted."""
         self.waited = 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SelectionState:
         return {"next_step": self.next_step, "last_step": self.last_step, "best": self.best, "waited": self.waited}
 
     def state_shape(self) -> Shape:
         best = Optional(Row(Whole(), Number()))
         return Record(next_step=Whole(), last_step=Whole(), best=best, waited=Optional(Whole(), later=True))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: SelectionState) -> None:
         self.next_step, self.last_step = state["next_step"], state["last_step"]
         self.best = None if state["best"] is None else (int(state["best"][0]), float(state["best"][1]))
-        self.waited = int(state.get("waited") or 0)  # earlier versions had no patience
+        self.waited = int(state.get("waited") or 0)
 
 
 def as_row(found: Evaluation) -> dict[str, float]:

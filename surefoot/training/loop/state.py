@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import safetensors.torch
 
@@ -23,6 +23,7 @@ from surefoot.training.loop.state_tree import join, split
 
 if TYPE_CHECKING:
     from surefoot.training.config.resolve import Outline
+    from surefoot.training.loop.trainer_state import TrainerState
     from surefoot.training.trainer import Trainer
 
 
@@ -35,7 +36,7 @@ class Snapshot:
 
     step: int
     files: dict[str, bytes]
-    facts: dict[str, Any]
+    facts: dict[str, object]
 
 
 def take_snapshot(trainer: Trainer, *, mid_rollout: bool = False) -> Snapshot:
@@ -62,7 +63,7 @@ def take_snapshot(trainer: Trainer, *, mid_rollout: bool = False) -> Snapshot:
     return Snapshot(trainer.step, files, facts)
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
@@ -101,8 +102,9 @@ def restore(trainer: Trainer, folder: Path) -> Restored:
     _check_spaces(trainer, described)
     described.fill(trainer.policy)
     try:
-        state = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
-        trainer.state_shape().check(state)
+        found = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
+        trainer.state_shape().check(found)
+        state = cast("TrainerState", found)
         if state["step"] != manifest["step"]:
             raise Misfit(f"step is {state['step']}, not {manifest['step']} as in {MANIFEST}")
         lost = trainer.load_state_dict(state)
@@ -143,9 +145,12 @@ def start_from(trainer: Trainer, folder: Path) -> list[str]:
 
 
 def _check_spaces(trainer: Trainer, described: Described) -> None:
-    for name in ("observation_space", "action_space"):
-        now, then = space_to_json(getattr(trainer.envs, name)), described.facts[name]
-        if then != now:
+    envs, facts = trainer.envs, described.facts
+    for name, space, then in (
+        ("observation_space", envs.observation_space, facts["observation_space"]),
+        ("action_space", envs.action_space, facts["action_space"]),
+    ):
+        if then != (now := space_to_json(space)):
             raise CheckpointError(
                 f"the env's {name} is not the one that {described.folder} was made for: it was {then}, now it is {now}"
             )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 TENSOR = "$tensor"  # {"$tensor": name} stands in the JSON for an array of that name
 
 
-def split(tree: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
+def split(tree: object, path: str = "") -> tuple[object, dict[str, Tensor]]:
     """(what JSON can hold, the arrays by path). Floats survive JSON exactly; NumPy arrays come back as tensors."""
     if isinstance(tree, (Tensor, np.ndarray)):
         tensor = torch.from_numpy(np.ascontiguousarray(tree)) if isinstance(tree, np.ndarray) else tree
@@ -28,7 +27,7 @@ def split(tree: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
     raise TypeError(f"{path}: a {type(tree).__name__} cannot be saved")
 
 
-def join(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
+def join(plain: object, tensors: Mapping[str, Tensor]) -> object:
     """The tree that `split` took apart."""
     if isinstance(plain, dict):
         if set(plain) == {TENSOR}:
@@ -39,7 +38,7 @@ def join(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
     return plain
 
 
-def _merge(parts: Any) -> dict[str, Tensor]:
+def _merge(parts: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
     merged: dict[str, Tensor] = {}
     for part in parts:
         merged.update(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 
 FEW = 10  # training episodes that are looked at, and evaluation episodes that are played at first
 TRIES = 10  # there are at least so many over the whole run, whatever the training returns say
+
+
+class Tried(TypedDict):
+    step: int
+    mean_return: float
+    episodes: int
+
+
+class TargetState(TypedDict):
+    first: float | None
+    last_step: int
+    not_before: int
+    tries: NotRequired[int | None]  # earlier versions played the same episodes in each
+    passed: bool
+    found: tuple[list[float], list[int], int] | None  # returns, lengths, cut
 
 
 class Target:
@@ -80,7 +95,7 @@ class Target:
         return evaluate_agent(agent, make, episodes=episodes, seed=seed, max_steps=self.max_steps, abandon=abandon)
 
     @property
-    def summary(self) -> dict[str, Any] | None:
+    def summary(self) -> Tried | None:
         """The try that reached it, for `result.json`."""
         if self.found is None:
             return None
@@ -91,7 +106,7 @@ class Target:
         """The run is to train beyond a target that it has reached."""
         self.found, self.passed = None, True
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> TargetState:
         found = self.found
         return {
             "first": self.first,
@@ -99,7 +114,7 @@ class Target:
             "not_before": self.not_before,
             "tries": self.tries,
             "passed": self.passed,
-            "found": None if found is None else [list(found.returns), list(found.lengths), found.cut],
+            "found": None if found is None else (list(found.returns), list(found.lengths), found.cut),
         }
 
     def state_shape(self) -> Shape:
@@ -113,10 +128,10 @@ class Target:
             found=Optional(found),
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: TargetState) -> None:
         self.first = None if state["first"] is None else float(state["first"])
         self.last_step, self.not_before = int(state["last_step"]), int(state["not_before"])
-        self.tries = int(state.get("tries") or 0)  # earlier versions played the same episodes in each
+        self.tries = int(state.get("tries") or 0)
         self.passed, self.found = bool(state["passed"]), None
         if state["found"] is not None:
             returns, lengths, cut = state["found"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from surefoot.schema import Items, Number, Optional, Record, Row, Shape, Table, Text, Whole
 
@@ -25,7 +25,13 @@ class Facts:
     total_steps: int
     time_limit: int | None = None  # longest episode, where the env or the user declares one
     discrete: bool = False  # no part of an action is continuous, so that an entropy of 0 is the least
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def num_epochs(self) -> int:
+        """Passes over a rollout; 1 where the algorithm has no such setting."""
+        found = self.settings.get("num_epochs")
+        return found if isinstance(found, int) else 1
 
     def now(self, *names: str) -> str:
         """Those flags that the run's algorithm has, with their values: `--learning-rate (now 0.001)`."""
@@ -37,7 +43,7 @@ class Facts:
 class Moment:
     """A row of metrics and what led to it."""
 
-    row: Mapping[str, Any]
+    row: Mapping[str, float | None]
     facts: Facts
     quiet: int  # steps since an episode ended
     first_return: float = float("nan")  # of the first row in which episodes ended
@@ -147,9 +153,9 @@ RULES = (
     ),
     Rule(
         "epochs_cut_short",
-        lambda now: now["epochs"] <= 1.0 and now.facts.settings.get("num_epochs", 1) >= 3,
+        lambda now: now["epochs"] <= 1.0 and now.facts.num_epochs >= 3,
         lambda now: (
-            f"every update ends after one of {now.facts.settings['num_epochs']} epochs, as its KL exceeds stop_kl: "
+            f"every update ends after one of {now.facts.num_epochs} epochs, as its KL exceeds stop_kl: "
             f"lower {now.facts.now('learning_rate')}, or raise {now.facts.now('stop_kl')}"
         ),
         rows=10,
@@ -158,23 +164,37 @@ RULES = (
 )
 
 
+class Warned(TypedDict):
+    name: str
+    step: int
+    message: str
+
+
+class AdviceState(TypedDict):
+    said: list[Warned]
+    held: dict[str, tuple[int, int]]
+    last: tuple[int, int]
+    ended: int
+    first: float | None
+
+
 class Advice:
     """Asks the rules of a run's rows, one after the other, and remembers what was said."""
 
     def __init__(self, facts: Facts, rules: tuple[Rule, ...] = RULES) -> None:
         self.facts, self.rules = facts, rules
-        self.said: list[dict[str, Any]] = []  # name, step and message of each
+        self.said: list[Warned] = []
         self._held: dict[str, tuple[int, int]] = {}  # rule -> (step before the first row that it held in, rows since)
         self._last = (0, 0)  # (step of the last row, episodes then)
         self._ended = 0  # step of the last row in which an episode ended
         self._first: float | None = None  # mean return of the first of them
 
-    def look(self, row: Mapping[str, Any]) -> list[str]:
+    def look(self, row: Mapping[str, float | None]) -> list[str]:
         """The warnings that this row brings."""
-        step, (before, episodes) = int(row["step"]), self._last
-        if row["episodes"] > episodes:
+        (before, episodes), self._last = self._last, (int(row["step"] or 0), int(row["episodes"] or 0))
+        step = self._last[0]
+        if self._last[1] > episodes:
             self._ended = step
-        self._last = step, int(row["episodes"])
         if self._first is None:
             self._first = row.get("episode_return")
         now = Moment(row, self.facts, step - self._ended, float("nan") if self._first is None else self._first)
@@ -186,10 +206,9 @@ class Advice:
             return []
         first, rows = self._held.get(rule.name, (before, 0))
         self._held[rule.name] = first, rows + 1
-        long_enough = now.row["step"] - first >= rule.share * self.facts.total_steps
-        return (
-            self.once(rule.name, int(now.row["step"]), rule.say(now)) if rows + 1 >= rule.rows and long_enough else []
-        )
+        step = self._last[0]
+        long_enough = step - first >= rule.share * self.facts.total_steps
+        return self.once(rule.name, step, rule.say(now)) if rows + 1 >= rule.rows and long_enough else []
 
     def once(self, name: str, step: int, message: str) -> list[str]:
         """The message, unless there was one of this name."""
@@ -198,11 +217,11 @@ class Advice:
         self.said.append({"name": name, "step": step, "message": message})
         return [message]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> AdviceState:
         return {
-            "said": [dict(warning) for warning in self.said],
-            "held": {name: list(held) for name, held in self._held.items()},
-            "last": list(self._last),
+            "said": [warning.copy() for warning in self.said],
+            "held": dict(self._held),
+            "last": self._last,
             "ended": self._ended,
             "first": self._first,
         }
@@ -217,8 +236,8 @@ class Advice:
             first=Optional(Number()),
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.said = [dict(warning) for warning in state["said"]]
+    def load_state_dict(self, state: AdviceState) -> None:
+        self.said = [warning.copy() for warning in state["said"]]
         self._held = {name: (int(first), int(rows)) for name, (first, rows) in state["held"].items()}
         self._last = (int(state["last"][0]), int(state["last"][1]))
         self._ended = int(state["ended"])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from surefoot.engine.episodes import Episode
     from surefoot.runs.files import LinesFile
     from surefoot.training.trainer import Trainer
+    from surefoot.types import MetricsRow
 
 MANY, SECONDS = 1000, 1.0  # episodes, or seconds, after which lines are made and written
 MOST_WAITING = 2**24  # bytes of rows that a full disk may leave in memory: about 400,000 episodes
@@ -59,7 +60,7 @@ class EpisodeLog(Callback):
             self._count, self._due = 0, trainer.seconds + SECONDS
             self._log.flush()
 
-    def on_log(self, trainer: Trainer, row: dict[str, object], timing: dict[str, float]) -> None:
+    def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
         full = self._log.error is not None and sum(map(len, self._log.pending)) > MOST_WAITING
         if full and not self._full:
             trainer.warn(f"too many rows wait for {self._log.path}; until the disk takes them, no episode is logged")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surefoot.errors import UsageError
 from surefoot.runs.events import EventFile
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from surefoot.runs import RunDirectory
     from surefoot.runs.directory import Logs
     from surefoot.training.trainer import Trainer
+    from surefoot.types import GymEnv, MetricsRow
 
 
-def json_number(name: str, value: Any) -> float | int | None:
+def json_number(name: str, value: float | None) -> float | int | None:
     """A row's value as JSON can hold it: a number, or null for what is missing or not finite."""
     if value is None or isinstance(value, int):
         return value
@@ -32,10 +33,10 @@ def json_number(name: str, value: Any) -> float | int | None:
 class OnlyOriginal(Callback):
     """Stands between the user's callbacks and ours: a forked copy of the process does not come to what writes files."""
 
-    def _check(self, trainer: Trainer, *_: Any) -> None:
+    def _check(self, trainer: Trainer, *_: object) -> None:
         trainer.original.end_copies()
 
-    _always: Any = _check
+    _always: Callable[..., None] = _check
     on_start = on_rollout = on_update = on_log = on_evaluation = on_try = on_warning = on_end = on_exit = _always
 
 
@@ -48,7 +49,7 @@ class FileLog(Callback):
     def __init__(self, run: RunDirectory, logs: Logs) -> None:
         self._run, self._logs, self._over = run, logs, False
 
-    def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+    def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
         for name, value in row.items():
             row[name] = json_number(name, value)
         self._logs.timings.write({"step": row["step"], **timing})
@@ -88,10 +89,10 @@ class TensorBoardLog(Callback):
         # A resumed run writes another file and disowns what the last one wrote beyond its checkpoint.
         self._events = run.adopt(EventFile(run.tensorboard, purge_step=step + 1 if step else None))
 
-    def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+    def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
         scalars = {**row, "steps_per_second": timing["steps_per_second"]}
         del scalars["step"]
-        self._events.write(row["step"], {name: x for name, x in scalars.items() if x is not None})
+        self._events.write(int(row["step"] or 0), {name: x for name, x in scalars.items() if x is not None})
 
     def on_end(self, trainer: Trainer) -> None:
         self._events.close()
@@ -100,7 +101,7 @@ class TensorBoardLog(Callback):
 class VideoLog(Callback):
     """A video of one greedy episode every so many steps. One that fails is a trouble, not the end of a run."""
 
-    def __init__(self, run: RunDirectory, make: Callable[[], Any], every: int, step: int = 0) -> None:
+    def __init__(self, run: RunDirectory, make: Callable[[], GymEnv], every: int, step: int = 0) -> None:
         self._run, self._make, self._every = run, make, every
         self._next = step - step % every + every
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from surefoot.text import print, printable
 from surefoot.training.callbacks import Callback
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from surefoot.training.evaluation.result import Evaluation
     from surefoot.training.trainer import Trainer
+    from surefoot.types import MetricsRow
 
 LINE_SECONDS = 2.0  # between plain lines
 COLUMNS = (  # metric, heading, format (z: no zero has a sign)
@@ -59,9 +60,9 @@ class LineProgress(Progress):
 
     def __init__(self, stream: TextIO) -> None:
         self.stream, self._last_time = stream, 0.0
-        self._last_row: tuple[dict[str, Any], dict[str, float]] | None = None
+        self._last_row: tuple[MetricsRow, dict[str, float]] | None = None
 
-    def on_log(self, trainer: Trainer, row: dict[str, Any], timing: dict[str, float]) -> None:
+    def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
         now = perf_counter()
         self._last_row = (row, timing)
         if now - self._last_time >= LINE_SECONDS:
@@ -77,7 +78,7 @@ class LineProgress(Progress):
         row, timing = self._last_row
         self._last_row = None
         cells = [
-            _step(trainer, row["step"]),
+            _step(trainer, int(row["step"] or 0)),
             f"{timing['steps_per_second']:>8,.0f} steps/s",
             f"return {_number(trainer.recent_return)}",
             *(f"{heading} {form.format(row[name])}" for name, heading, form in COLUMNS if row.get(name) is not None),
@@ -110,7 +111,7 @@ class LiveProgress(Progress):
         self._console = Console(file=stream, force_terminal=stream.isatty(), no_color=no_color, highlight=False)
         self._stream = stream
         self._live = Live(console=self._console, auto_refresh=False)  # no thread of its own
-        self._row: dict[str, Any] = {}
+        self._row: dict[str, float] = {}
         self._next = 0.0
 
     def on_start(self, trainer: Trainer) -> None:

@@ -4,14 +4,51 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TextIO, TypedDict
 
 from surefoot.runs.directory import ROOT, shell_path
+from surefoot.training.build.engines import EngineNames
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import fit
 
+if TYPE_CHECKING:
+    from surefoot.training.evaluation.result import Summary
+    from surefoot.training.loop.target import Tried
+    from surefoot.training.reports.advice import Warned
 
-def describe_result(result: dict[str, Any], out: Any) -> str:
+
+class Best(TypedDict):
+    step: int
+    selection_return: float
+
+
+class Result(EngineNames):
+    """What `--json` prints and `result.json` holds."""
+
+    run_dir: str
+    algo: str
+    env: str
+    seed: int
+    preset: str | None
+    total_steps: int
+    updates: int
+    episodes: int
+    seconds: float
+    steps_per_second: float
+    time_split: dict[str, float]
+    train_return: float | None
+    stopped: str | None
+    target_return: float | None
+    target_reached: bool | None
+    target_try: Tried | None
+    warnings: list[Warned]
+    best: Best | None
+    eval: Summary | None
+    resume: str | None
+    next: str | None
+
+
+def describe_result(result: Result, out: TextIO) -> str:
     """How the run went and where everything is, fitted to the terminal of `out`; commands and paths stay whole."""
     where = result["run_dir"]
     lines = [
@@ -34,35 +71,36 @@ def describe_result(result: dict[str, Any], out: Any) -> str:
     return "\n".join([fit("\n".join(lines), out), *to_copy])
 
 
-def _engine(result: dict[str, Any]) -> str:
+def _engine(result: Result) -> str:
     mixed = result["acting"] != result["learning"]
     return f"acting {result['acting']}, learning {result['learning']}" if mixed else str(result["engine"])
 
 
-def _target(result: dict[str, Any]) -> str:
+def _target(result: Result) -> str:
     """Whether it is reached, by the final evaluation; a try that ended the run may have been luckier than that."""
     if result["target_reached"]:
         return "reached"
     tried = result["target_try"]
     if tried is None:
         return "NOT reached"
-    found = as_return(tried["mean_return"], result["target_return"])
+    wanted = result["target_return"]
+    found = as_return(tried["mean_return"], *([] if wanted is None else [wanted]))
     return f"reached when tested ({found} over {tried['episodes']} episodes), NOT in the final evaluation on new ones"
 
 
-def describe_evaluation(found: dict[str, Any]) -> str:
+def describe_evaluation(found: Summary) -> str:
     """An evaluation's summary in two lines."""
     cut = f", {found['cut']} cut at the step budget" if found["cut"] else ""
 
-    def show(name: str) -> str:
-        return as_return(found[name], found["min_return"], found["max_return"])
+    def show(value: float) -> str:
+        return as_return(value, found["min_return"], found["max_return"])
 
     length = f"{found['mean_length']:.{0 if found['mean_length'] >= 10 else 1}f}"
     return (
-        f"return {show('mean_return')} ± {show('std_return')} over {found['episodes']} episodes, "
-        f"95 % interval of the mean {show('mean_return_low')} to {show('mean_return_high')}\n"
-        f"median {show('median_return')}, IQM {show('iqm_return')}, "
-        f"range {show('min_return')} to {show('max_return')}, "
+        f"return {show(found['mean_return'])} ± {show(found['std_return'])} over {found['episodes']} episodes, "
+        f"95 % interval of the mean {show(found['mean_return_low'])} to {show(found['mean_return_high'])}\n"
+        f"median {show(found['median_return'])}, IQM {show(found['iqm_return'])}, "
+        f"range {show(found['min_return'])} to {show(found['max_return'])}, "
         f"mean length {length} ({found['min_length']} to {found['max_length']}){cut}"
     )
 

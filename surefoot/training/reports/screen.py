@@ -6,12 +6,12 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TextIO
 
 NARROWEST, USUAL = 20, 80  # columns
 
 
-def width_of(stream: Any) -> int | None:
+def width_of(stream: TextIO | None) -> int | None:
     """Columns of the terminal that the stream writes to; None for a pipe or a file, whose lines stay whole."""
     if stream is None or stream.closed or not stream.isatty():
         return None
@@ -23,7 +23,7 @@ def width_of(stream: Any) -> int | None:
     return max(columns, NARROWEST) if columns else USUAL
 
 
-def fit(text: str, stream: Any = None) -> str:
+def fit(text: str, stream: TextIO | None = None) -> str:
     """Break the lines that are too long for the stream's terminal (by default stdout's). Not for commands to copy."""
     width = width_of(sys.stdout if stream is None else stream)
     if width is None:
@@ -58,7 +58,7 @@ def pack(lengths: Sequence[int], width: int, gap: int) -> list[list[int]]:
     return lines
 
 
-def join(cells: Sequence[str], stream: Any, gap: str = "  ", indent: str = "    ") -> str:
+def join(cells: Sequence[str], stream: TextIO | None, gap: str = "  ", indent: str = "    ") -> str:
     """Cells side by side; those that do not fit the stream's terminal go to the next line."""
     width = width_of(stream)
     if width is None:
@@ -67,7 +67,7 @@ def join(cells: Sequence[str], stream: Any, gap: str = "  ", indent: str = "    
     return f"\n{indent}".join(gap.join(cells[i] for i in line) for line in lines)
 
 
-def table(names: Sequence[str], rows: Sequence[Sequence[str]], stream: Any = None) -> Iterator[str]:
+def table(names: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO | None = None) -> Iterator[str]:
     """The lines of a table; where the terminal is too narrow for it, a paragraph per row instead."""
     widths = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(names)]
     width = width_of(sys.stdout if stream is None else stream)

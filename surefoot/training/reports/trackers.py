@@ -22,7 +22,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from surefoot.errors import CheckpointError, GoneError, UsageError, did_you_mean
 from surefoot.runs.directory import ROOT, RunDirectory
@@ -33,6 +33,7 @@ from surefoot.training.life.signals import known_signals
 
 if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
+    from surefoot.types import MetricsRow
 
 PROJECT = "surefoot"
 END_SECONDS = 10.0  # that the end of a run waits for a mirror
@@ -64,7 +65,7 @@ class Mirror(Protocol):
 
 
 class WandbMirror:
-    def __init__(self, name: str, run: RunDirectory, settings: dict[str, Any], known: str | None) -> None:
+    def __init__(self, name: str, run: RunDirectory, settings: dict[str, object], known: str | None) -> None:
         wandb = import_module("wandb")
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
@@ -88,7 +89,7 @@ class WandbMirror:
 
 
 class MlflowMirror:
-    def __init__(self, name: str, run: RunDirectory, settings: dict[str, Any], known: str | None) -> None:
+    def __init__(self, name: str, run: RunDirectory, settings: dict[str, object], known: str | None) -> None:
         self._entities, client = import_module("mlflow.entities"), import_module("mlflow").MlflowClient()
         self._client = client
         if known is not None:
@@ -226,12 +227,13 @@ def rows_after(run: RunDirectory, step: int) -> Iterator[tuple[int, dict[str, fl
     """Rows of metrics with their speed. After a resume the rows of a step are the same, so none is sent twice."""
     speed = {row["step"]: row["steps_per_second"] for row in _rows(run.timings, TIMING)}
     for row in _rows(run.metrics, METRICS):
-        if row["step"] > step:
-            row["steps_per_second"] = speed.get(row["step"])
-            yield row["step"], {key: x for key, x in row.items() if key != "step" and x is not None}
+        at = int(row["step"] or 0)
+        if at > step:
+            row["steps_per_second"] = speed.get(at)
+            yield at, {key: x for key, x in row.items() if key != "step" and x is not None}
 
 
-def _rows(file: Path, shape: Shape) -> Iterator[dict[str, Any]]:
+def _rows(file: Path, shape: Shape) -> Iterator[MetricsRow]:
     for row in read_json_lines(file):
         try:
             STEP.check(row)

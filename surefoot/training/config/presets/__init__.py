@@ -9,7 +9,6 @@ import re
 import tomllib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
 
 from surefoot.envs.backends import backend_of
 from surefoot.errors import UsageError, did_you_mean
@@ -29,7 +28,7 @@ def list_presets() -> list[str]:
     )
 
 
-def load_preset(name: str) -> dict[str, Any]:
+def load_preset(name: str) -> dict[str, object]:
     file = _file(name)
     if file is None:
         known = list_presets()

@@ -1,0 +1,31 @@
+"""What a checkpoint holds of a run, apart from the policy's own tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from surefoot.engine.collecting.collector import CollectorState
+    from surefoot.engine.torch.learner import LearnerState
+    from surefoot.runs.directory import LogState
+    from surefoot.training.loop.global_generators import GlobalsState
+    from surefoot.training.loop.journal import JournalState
+    from surefoot.training.loop.selection import SelectionState
+    from surefoot.training.loop.target import TargetState
+    from surefoot.training.reports.advice import AdviceState
+
+
+class TrainerState(TypedDict):
+    """Everything that the rest of a run depends on. `Trainer.state_shape` checks what comes from a file."""
+
+    step: int
+    seconds: float
+    logs: LogState  # empty where the run has no directory
+    algorithm: dict[str, float]
+    learner: LearnerState
+    collector: CollectorState
+    journal: JournalState
+    selection: SelectionState
+    target: TargetState
+    advice: NotRequired[AdviceState | None]  # not in runs of 0.1.0
+    globals: GlobalsState | None  # where the process is the run's own

@@ -134,7 +134,7 @@ def _intervals(values: Array, middle: Array, statistic: Statistic, seed: int) ->
     """As `intervals.interval`, at every point, with the same resamples everywhere."""
     picks = resample([values[0]], np.random.default_rng(seed), RESAMPLES)
     edges = np.array([percentile_interval(bootstrap([row], statistic, picks)) for row in values])  # [points, 2]
-    factor = np.array([widening([row]) for row in values])
+    factor = widening([values[0]])  # for a single task it depends on the number of runs alone
     low, high = (middle + factor * (edge - middle) for edge in edges.T)
     return np.minimum(low, middle), np.maximum(high, middle)
 

@@ -29,7 +29,7 @@ class Member:
     """A run with what decides about its group."""
 
     run: Run
-    env: str
+    env: str  # safe to show
     algo: str
     seed: int | None
     settings: Mapping[str, str]  # as text
@@ -71,7 +71,7 @@ def _member(run: Run) -> Member:
     if not isinstance(env, str) or not isinstance(algo, str):
         raise UsageError("its manifest does not name an env and an algorithm")
     settings = {name: as_text(value) for name, value in config.items() if name not in RUNNING}
-    return Member(run, env, algo, seed if isinstance(seed, int) else None, settings)
+    return Member(run, one_line(env), one_line(algo), seed if isinstance(seed, int) else None, settings)
 
 
 def as_text(value: object) -> str:
@@ -125,6 +125,6 @@ def _once(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     for number, member in enumerate(members):
         key = (member.env, number if member.seed is None else f"seed {member.seed}")
         if key in newest:
-            notes.append(f"seed {member.seed} was run more than once on {one_line(member.env)}; the last one counts")
+            notes.append(f"seed {member.seed} was run more than once on {member.env}; the last one counts")
         newest[key] = member
     return list(newest.values()), list(dict.fromkeys(notes))

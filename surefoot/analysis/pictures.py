@@ -14,7 +14,7 @@ from surefoot.drawing import BLACK, line_look, new_figure
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 MARKERS = 7  # along a line
 TITLES = {  # metric -> what it is called on an axis
@@ -40,7 +40,7 @@ def curves_figure(plot: Plot) -> Figure:
     if alone:
         label_ends(axes[0, 0], plot.panels[0].lines)
     else:
-        _legend(figure)
+        legend(figure)
     figure.supxlabel(plot.caption, x=0.99, ha="right", fontsize=8, color="#666666")
     return figure
 
@@ -116,7 +116,8 @@ def spread_out(places: Array, gap: float) -> Array:
     return np.asarray(moved - over if over else moved + under)
 
 
-def _legend(figure: Figure) -> None:
+def legend(figure: Figure | SubFigure) -> None:
+    """One for all panels, above them."""
     handles: dict[str, Artist] = {}
     for place in figure.axes:
         for handle, label in zip(*place.get_legend_handles_labels(), strict=True):

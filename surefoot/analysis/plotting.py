@@ -23,6 +23,7 @@ from surefoot.runs import Run
 from surefoot.text import one_line
 
 LINES: dict[str, Statistic] = {"iqm": iqm, "mean": mean, "median": median}
+SHORT = 0.9  # a run that ends before this share of the longest is worth a note
 Rows = list[dict[str, object]]
 
 
@@ -82,50 +83,56 @@ class Library:
         return self.rows[key]
 
 
-def plot_runs(
-    runs: Sequence[Run],
-    metric: str = "episode_return",
-    axis: Axis = "steps",
-    line: str = "iqm",
-    spread: str = "auto",
-    smoothing: int = 1,
-) -> Plot:
+@dataclass(frozen=True)
+class Style:
+    """How curves are drawn: the axis, the line of a group, its band, and rows to average over."""
+
+    axis: Axis = "steps"
+    line: str = "iqm"
+    spread: str = "auto"
+    smoothing: int = 1
+
+
+def plot_runs(runs: Sequence[Run], metric: str = "episode_return", style: Style | None = None) -> Plot:
     """The curves of these runs: a panel per env, a line per group."""
     groups, notes = group_runs(runs)
-    library = Library()
-    every = [member for group in groups for member in group.members]
-    if not every:
+    if not groups:
         raise UsageError("\n".join(["none of these runs can be read", *notes]))
+    return plot_groups(groups, Library(notes=notes), metric, style or Style())
+
+
+def plot_groups(groups: Sequence[Group], library: Library, metric: str, style: Style) -> Plot:
+    every = [member for group in groups for member in group.members]
     check_metric(metric, metric_names(row for member in every for row in library.of(member)))
-    panels = []
+    panels, notes = [], []
     for env in dict.fromkeys(member.env for member in every):
         lines = []
         for index, group in enumerate(groups):
-            curves = _curves(group, env, library, metric, axis, smoothing, notes)
-            found = band(curves, LINES[line], spread) if curves else None
+            curves, said = _curves(group, env, library, metric, style)
+            notes += said
+            found = band(curves, LINES[style.line], style.spread) if curves else None
             if found is not None and len(found.x):
                 lines.append(Line(group.name, index, found))
             elif curves:
-                notes.append(f"{group.name}: its runs on {one_line(env)} have no {axis} in common; nothing is drawn")
-        panels.append(Panel(one_line(env), tuple(lines)))
-    return Plot(metric, axis, tuple(panels), line, (*notes, *library.notes))
+                notes.append(f"{group.name}: its runs on {env} have no {style.axis} in common; nothing is drawn")
+        panels.append(Panel(env, tuple(lines)))
+    return Plot(metric, style.axis, tuple(panels), style.line, (*library.notes, *notes))
 
 
-def _curves(
-    group: Group, env: str, library: Library, metric: str, axis: Axis, smoothing: int, notes: list[str]
-) -> list[Curve]:
+def _curves(group: Group, env: str, library: Library, metric: str, style: Style) -> tuple[list[Curve], list[str]]:
     found: list[Curve] = []
+    notes: list[str] = []
     for member in group.on(env):
-        curve = curve_of(library.of(member), metric, axis)
+        curve = curve_of(library.of(member), metric, style.axis)
         if len(curve.x):
-            found.append(smooth(curve, smoothing))
+            found.append(smooth(curve, style.smoothing))
         elif library.of(member):
             notes.append(f"{one_line(str(member.run.path))} is left out: it has no {metric}")
     ends = [curve.x[-1] for curve in found]
-    if axis != "time" and ends and min(ends) < 0.95 * max(ends):
-        shorter = sum(end < 0.95 * max(ends) for end in ends)
+    if style.axis != "time" and ends and min(ends) < SHORT * max(ends):
+        shorter = sum(end < SHORT * max(ends) for end in ends)
         notes.append(
-            f"{group.name} on {one_line(env)}: {shorter} of {len(ends)} runs end before the others; the curve goes to "
-            f"{min(ends):,.0f} {axis} of {max(ends):,.0f}, where all of them have rows"
+            f"{group.name} on {env}: {shorter} of {len(ends)} runs end before the others; the curve goes to "
+            f"{min(ends):,.0f} {style.axis} of {max(ends):,.0f}, where all of them have rows"
         )
-    return found
+    return found, notes

@@ -61,13 +61,13 @@ def run(words: Sequence[str]) -> int:
     if arguments.terminal and arguments.out:
         raise UsageError("--terminal draws in the terminal and --out in a file; give one of them")
     picture = check_picture("--out", arguments.out) if arguments.out else None
-    from surefoot.analysis.plotting import plot_runs
+    from surefoot.analysis.plotting import Style, plot_runs
     from surefoot.runs.selection import select_runs
 
     runs = select_runs(arguments.runs or ["latest"])
     if arguments.list_metrics:
         return _list_metrics(runs)
-    plot = plot_runs(runs, arguments.metric, arguments.x, arguments.line, arguments.band, smoothing)
+    plot = plot_runs(runs, arguments.metric, Style(arguments.x, arguments.line, arguments.band, smoothing))
     for note in plot.notes:
         print(fit(f"note: {note}", sys.stderr), file=sys.stderr)
     if not any(panel.lines for panel in plot.panels):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surefoot.analysis.comparison import Comparison, Table
+from surefoot.analysis.intervals import Estimate
 from surefoot.analysis.pictures import TITLES, draw_panel, legend
-from surefoot.drawing import BLACK, line_look, new_figure
+from surefoot.drawing import BLACK, LineLook, line_look, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,11 +52,7 @@ def draw_table(figure: Figure | SubFigure, table: Table) -> None:
 
 def _intervals(axes: Axes, table: Table) -> None:
     for place, found in enumerate(reversed(table.summaries)):
-        style = line_look(found.index)
-        value = found.iqm
-        if value.low == value.low:
-            axes.plot([value.low, value.high], [place, place], color=style.colour, linewidth=7.0, alpha=0.3)
-        axes.plot(value.value, place, marker=style.marker, color=style.colour, markersize=8.0)
+        _bar(axes, place, found.iqm, line_look(found.index))
     axes.set_yticks(range(len(table.summaries)), [found.name for found in reversed(table.summaries)])
     axes.set_ylim(-0.6, len(table.summaries) - 0.4)
     axes.set_title(f"score on {table.env}" if table.env else "normalised score, all envs", loc="left")
@@ -63,16 +60,19 @@ def _intervals(axes: Axes, table: Table) -> None:
     axes.locator_params(axis="x", nbins=5)
 
 
+def _bar(axes: Axes, place: int, found: Estimate, style: LineLook) -> None:
+    if not isnan(found.low):
+        ends = [found.low, found.high]
+        axes.plot(ends, [place, place], color=style.colour, linewidth=7.0, alpha=0.3, solid_capstyle="butt")
+    axes.plot(found.value, place, marker=style.marker, color=style.colour, markersize=8.0, clip_on=False)
+
+
 def _improvements(axes: Axes, table: Table) -> None:
     best, *others = table.summaries
     axes.axvline(0.5, color=BLACK, linewidth=0.9, linestyle=":")
     for place, found in enumerate(reversed(others)):
-        style, value = line_look(found.index), found.improvement
-        if value is None:
-            continue
-        if value.low == value.low:
-            axes.plot([value.low, value.high], [place, place], color=style.colour, linewidth=7.0, alpha=0.3)
-        axes.plot(value.value, place, marker=style.marker, color=style.colour, markersize=8.0, clip_on=False)
+        if found.improvement is not None:
+            _bar(axes, place, found.improvement, line_look(found.index))
     axes.set_xlim(0.0, 1.0)
     axes.set_yticks(range(len(others)), [found.name for found in reversed(others)])
     axes.set_ylim(-0.6, max(len(others), 1) - 0.4)
@@ -83,7 +83,9 @@ def _improvements(axes: Axes, table: Table) -> None:
 def _profiles(axes: Axes, table: Table) -> None:
     for found in table.profiles:
         style = line_look(found.index)
-        axes.fill_between(found.thresholds, found.low, found.high, color=style.colour, alpha=0.12, linewidth=0.0)
+        axes.fill_between(
+            found.thresholds, found.low, found.high, color=style.colour, alpha=0.12, linewidth=0.0, step="post"
+        )
         every = max(1, len(found.thresholds) // 5)
         axes.plot(
             found.thresholds,
@@ -94,6 +96,7 @@ def _profiles(axes: Axes, table: Table) -> None:
             markersize=4.5,
             markevery=(found.index * every // 4 % every, every),
             linewidth=1.7,
+            drawstyle="steps-post",
             label=found.name,
         )
     axes.set_ylim(-0.03, 1.03)

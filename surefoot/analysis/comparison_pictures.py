@@ -38,7 +38,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     else:
         legend(above)
     draw_table(under, comparison.tables[0])
-    under.supxlabel(f"above: {comparison.curves.caption}", x=0.99, ha="right", fontsize=8, color="#666666")
+    under.supxlabel(f"curves: {comparison.curves.caption.removeprefix('line: ')}", x=0.99, ha="right", fontsize=8, color="#666666")
     return figure
 
 
@@ -89,9 +89,9 @@ def _improvements(axes: Axes, table: Table) -> None:
 def _profiles(axes: Axes, table: Table) -> None:
     for found in table.profiles:
         style = line_look(found.index)
-        axes.fill_between(
-            found.thresholds, found.low, found.high, color=style.colour, alpha=0.12, linewidth=0.0, step="post"
-        )
+        if len(table.profiles) <= MOST_BANDS:
+            edges = (found.low, found.high)
+            axes.fill_between(found.thresholds, *edges, color=style.colour, alpha=0.12, linewidth=0.0, step="post")
         every = max(1, len(found.thresholds) // 5)
         axes.plot(
             found.thresholds,

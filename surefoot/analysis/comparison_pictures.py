@@ -38,7 +38,8 @@ def comparison_figure(comparison: Comparison) -> Figure:
     else:
         legend(above)
     draw_table(under, comparison.tables[0])
-    under.supxlabel(f"curves: {comparison.curves.caption.removeprefix('line: ')}", x=0.99, ha="right", fontsize=8, color="#666666")
+    caption = comparison.curves.caption.removeprefix("line: ")
+    under.supxlabel(f"curves: {caption}", x=0.99, ha="right", fontsize=8, color="#666666")
     return figure
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from surefoot.errors import UsageError
 
@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, PINK, SKY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#222222"
 FORMATS = (".png", ".svg", ".pdf")
-LOOK: dict[Any, Any] = {  # matplotlib's stubs want its own names as literals
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "legend.frameon": False,
-    "lines.linewidth": 2.0,
-    "svg.hashsalt": "surefoot",
-    "text.parse_math": False,  # a name may have dollar signs in it
-}
 
 
 class LineLook(NamedTuple):
@@ -81,8 +69,20 @@ def look() -> AbstractContextManager[None]:
     """While it is open, everything is drawn in our look."""
     import matplotlib as mpl
 
-    context: AbstractContextManager[None] = mpl.rc_context(LOOK)
-    return context
+    return mpl.rc_context(
+        {
+            "font.size": 10,
+            "axes.titlesize": 10.5,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+            "legend.frameon": False,
+            "lines.linewidth": 2.0,
+            "svg.hashsalt": "surefoot",
+            "text.parse_math": False,  # a name may have dollar signs in it
+        }
+    )
 
 
 def new_figure(width: float, height: float) -> Figure:

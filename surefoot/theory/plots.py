@@ -1,7 +1,4 @@
-"""The pictures of `surefoot theory`: one function per study, from its numbers to a figure. Needs matplotlib.
-
-Colours are Okabe and Ito's, which people with any colour vision tell apart; lines also differ in style.
-"""
+"""The pictures of `surefoot theory`: one function per study, from its numbers to a figure. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.errors import UsageError
+from surefoot.drawing import BLACK, BLUE, GREEN, ORANGE, PINK, SKY, look, new_figure, save
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,36 +17,15 @@ if TYPE_CHECKING:
 
     from surefoot.theory import results
 
-BLUE, ORANGE, GREEN, PINK, SKY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#222222"
 DARK = "#00664B"  # green that can be read as text
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def draw(study: str, numbers: Mapping[str, object], out: Path) -> None:
     """Draw a study's picture into a file."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(
-        {
-            "font.size": 10,
-            "axes.titlesize": 10.5,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.alpha": 0.25,
-            "legend.frameon": False,
-            "lines.linewidth": 2.0,
-            "svg.hashsalt": "surefoot",
-        }
-    ):
-        figure = Figure(figsize=(11.5, 4.8), layout="constrained")  # no pyplot: nothing global, no display
+    with look():
+        figure = new_figure(11.5, 4.8)
         PICTURES[study](figure, numbers)
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(out, dpi=130)
-        except OSError as error:
-            raise UsageError(f"the picture cannot be written to {out}: {error.strerror or error}") from None
+        save(figure, out)
 
 
 def _bound(figure: Figure, numbers: results.Bound) -> None:

@@ -19,11 +19,11 @@ from surefoot.errors import UsageError
 from surefoot.runs.directory import shell_path
 from surefoot.settings import coerce
 from surefoot.sweep.carry_out import carry_out, track
-from surefoot.sweep.display import counts, make_watcher
+from surefoot.sweep.display import counts, make_watcher, several
 from surefoot.sweep.folder import SweepFolder, usual_folder
 from surefoot.sweep.grid import Grid, read_grids
 from surefoot.sweep.local import LocalPool
-from surefoot.sweep.plan import Plan, expand
+from surefoot.sweep.plan import Plan, check_envs, expand
 from surefoot.sweep.progress import Tracked
 from surefoot.text import print
 from surefoot.training.life.signals import Interrupted
@@ -127,10 +127,11 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked]:
     held = asked.folder.hold()
     try:
         runs = track(asked.folder, asked.plan)
+        waiting = [run for run in runs if run.stage == "waiting"]
+        check_envs(run.run for run in waiting)
         written = asked.folder.version()
         if asked.new:
             asked.folder.remember(asked.grids)
-        waiting = [run for run in runs if run.stage == "waiting"]
         if not arguments.quiet:
             print(fit(_greeting(asked, runs, len(waiting), jobs), out), file=out, flush=True)
             if written not in (None, __version__):
@@ -161,9 +162,8 @@ def _carry_out(asked: Sweep, runs: list[Tracked], jobs: int, arguments: Namespac
     finally:
         pool.close()
     if number:
-        over = counts(runs, jobs)
         raise Interrupted(
-            f"after {perf_counter() - started:.0f} s: {over}; every run is saved. Go on:\n"
+            f"after {perf_counter() - started:.0f} s: {counts(runs)}; every run is saved. Go on:\n"
             f"surefoot sweep {shell_path(asked.folder.path)}",
             128 + number,
         )
@@ -179,7 +179,7 @@ def _cores_of(run: Tracked) -> int | None:
 def _greeting(asked: Sweep, runs: Sequence[Tracked], waiting: int, jobs: int) -> str:
     cut_off = sum(run.stage == "waiting" and run.before == "cut off" for run in runs)
     done = sum(run.before == "done" for run in runs)
-    parts = [f"{len(runs)} runs in {asked.folder.path}"]
+    parts = [f"{several(len(runs))} in {asked.folder.path}"]
     parts += [f"{done} done already"] if done else []
     parts += [f"{cut_off} to be continued"] if cut_off else []
     parts += [f"{min(jobs, waiting)} at a time"] if waiting else []
@@ -187,7 +187,7 @@ def _greeting(asked: Sweep, runs: Sequence[Tracked], waiting: int, jobs: int) ->
 
 
 def _farewell(asked: Sweep, runs: Sequence[Tracked]) -> str:
-    lines = [counts(runs, 1)]
+    lines = [counts(runs)]
     lines += [f"failed: {run.directory.path}: {run.error}" for run in runs if run.stage == "failed"]
     if any(run.stage in ("unfinished", "failed") for run in runs):
         lines.append(f"go on: surefoot sweep {shell_path(asked.folder.path)}")
@@ -198,7 +198,7 @@ def _show(asked: Sweep, as_json: bool) -> int:
     """`--dry-run`."""
     place = asked.folder.path
     commands = [join(["surefoot", *run.words, f"--run-dir={place / run.name}"]) for run in asked.plan.runs]
-    print(*commands, f"{len(commands)} runs in {place}", sep="\n", file=sys.stderr if as_json else sys.stdout)
+    print(*commands, f"{several(len(commands))} in {place}", sep="\n", file=sys.stderr if as_json else sys.stdout)
     if as_json:
         print(json.dumps({"folder": str(place), "runs": commands}))
     return 0

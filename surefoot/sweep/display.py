@@ -58,11 +58,12 @@ class Lines(Silent):
 
     def update(self) -> None:
         if perf_counter() - self._last >= LINE_SECONDS:
-            self._say(counts(self.runs, self.slots))
+            self._say(counts(self.runs) + _left(self.runs, self.slots))
 
     def ended(self, run: Tracked) -> None:
         over = sum(one.stage not in ("waiting", "running") for one in self.runs)
-        self._say(f"[{over}/{len(self.runs)}] {outcome(run)}{_left(self.runs, self.slots)}")
+        left = "" if run.stage == "unfinished" else _left(self.runs, self.slots)
+        self._say(f"[{over}/{len(self.runs)}] {outcome(run)}{left}")
 
     def stopping(self) -> None:
         self._say("stopping: every run finishes its update and saves")
@@ -116,7 +117,7 @@ class Live(Silent):
         total = sum(run.run.total_steps for run in self.runs) or 1
         over = sum(run.run.total_steps if run.stage in ("done", "failed") else run.step for run in self.runs)
         rows: list[Text | ProgressBar] = [ProgressBar(total=total, completed=over, width=min(60, room))]
-        said = [counts(self.runs, self.slots), *([self._note] if self._note else [])]
+        said = [counts(self.runs) + _left(self.runs, self.slots), *([self._note] if self._note else [])]
         running = [run for run in self.runs if run.stage == "running"]
         said += [f"  {_row(run)}" for run in running[:MOST_ROWS]]
         if len(running) > MOST_ROWS:
@@ -125,12 +126,16 @@ class Live(Silent):
         return Group(*rows)
 
 
-def counts(runs: Sequence[Tracked], slots: int) -> str:
-    """`12 of 40 runs done, 2 running, 1 failed, 3:12 left`."""
+def counts(runs: Sequence[Tracked]) -> str:
+    """`12 of 40 runs done, 2 running, 1 failed`."""
     found = Counter(run.stage for run in runs)
-    cells = [f"{found['done']} of {len(runs)} runs done"]
+    cells = [f"{found['done']} of {several(len(runs))} done"]
     cells += [f"{found[stage]} {stage}" for stage in ("running", "unfinished", "failed") if found[stage]]
-    return ", ".join(cells) + _left(runs, slots)
+    return ", ".join(cells)
+
+
+def several(number: int) -> str:
+    return "1 run" if number == 1 else f"{number:,} runs"
 
 
 def _left(runs: Sequence[Tracked], slots: int) -> str:

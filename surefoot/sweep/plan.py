@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 
+from surefoot.envs.backends import backend_of
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.directory import escape
 from surefoot.sweep.grid import Grid
 from surefoot.training.config.resolve import TrainConfig, resolve
 from surefoot.training.config.toml_files import to_toml
 from surefoot.training.config.unused import check_timeout
-from surefoot.training.life.trust import Trust, require_trust, require_word
+from surefoot.training.life.trust import Trust, named_code, require_trust, require_word
 from surefoot.user_code import names_code
 
 LABELS = ("name", "tags")  # settings that do not change what is trained
@@ -44,7 +46,7 @@ class Point:
         if self.preset != "auto":
             shown["preset"] = self.preset
         text = ",".join(f"{name}={as_text(value)}" for name, value in sorted(shown.items()))
-        safe = "=".join(",".join(map(escape, part.split(","))) for part in text.split("=")) if text else ""
+        safe = re.sub(r"[^\w.\-+=,]", "_", text)
         if safe != text or len(text) > LONGEST:  # the digest keeps names apart that look the same
             safe = f"{safe[:LONGEST].rstrip('._ ')}-{sha256(text.encode(errors='replace')).hexdigest()[:8]}"
         return "/".join(filter(None, (escape(self.config.env.env), escape(self.config.run.algo), safe)))
@@ -154,6 +156,13 @@ def expand(grids: Iterable[Grid], *, source: str | None = None, trust: Trust = F
     ordered = sorted(runs.values(), key=lambda run: run.seed)
     _check_names(ordered)
     return Plan(tuple(ordered), tuple(notes))
+
+
+def check_envs(runs: Iterable[Planned]) -> None:
+    """Make every env once, so that a wrong name is an error before the first run. The user's own wait for their run."""
+    for config in {repr(run.point.config.env): run.point.config for run in runs}.values():
+        if not named_code(config):
+            backend_of(config.env.env).spaces(config.env)
 
 
 def _otherwise(one: Point, other: Point) -> str:

@@ -84,7 +84,7 @@ def _source(words: Sequence[str]) -> Path | None:
 
 
 def _parser(algos: Sequence[str]) -> Parser:
-    usage = "surefoot sweep [GRID.toml | FOLDER] [--env ENV …] [--algo ALGO …] [--seeds 0..9] [flags]"
+    usage = "surefoot sweep [GRID.toml | FOLDER] [--env ENV …] [--algo ALGO …] [flags]"
     parser = grid_parser("sweep", algos, usage, DESCRIPTION)
     parser.add_argument("source", nargs="?", metavar="FILE.toml|DIR", help="a grid, or the folder of a sweep")
     add_pool(parser)

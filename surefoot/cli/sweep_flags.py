@@ -52,8 +52,8 @@ def add_grid(parser: Parser, algos: Sequence[str]) -> None:
     """`--env`, `--algo`, `--seeds`, `--vary`, `--preset`, and every setting of the algorithms."""
     grid = parser.add_argument_group("the runs: every combination of these")
     grid.add_argument("--env", nargs="+", action="extend", metavar="ENV", help="environments")
-    names = "{" + ",".join(ALGORITHMS) + "}|FILE.py:CLASS"
-    grid.add_argument("--algo", nargs="+", action="extend", metavar=names, help=f"algorithms [{DEFAULT_ALGO}]")
+    names = f"algorithms: {', '.join(ALGORITHMS)}, or file.py:Class [{DEFAULT_ALGO}]"
+    grid.add_argument("--algo", nargs="+", action="extend", metavar="ALGO", help=names)
     grid.add_argument("--seeds", nargs="+", metavar="N..M", help=f"seeds: 0..9, 0,3,7 or 0 1 2 [{SEEDS}]")
     grid.add_argument(
         "--vary",

@@ -12,7 +12,7 @@ from shlex import join
 from time import perf_counter
 
 from surefoot import __version__
-from surefoot.cli.flags import Parser, add_json, add_trust, trusting
+from surefoot.cli.flags import Parser, add_json, trusting
 from surefoot.cli.sweep_flags import add_grid, add_pool, algorithms_of, grid_parser, is_typed, typed_grids
 from surefoot.envs.workers.auto import usable_cores
 from surefoot.errors import UsageError
@@ -63,12 +63,9 @@ def run(words: Sequence[str]) -> int:
     arguments = parser.parse_args(words)
     trust = trusting(arguments.trust)
     asked = _asked(arguments, parser, trust)
-    out = sys.stderr if arguments.json else sys.stdout
-    for note in asked.plan.notes:
-        print(fit(f"note: {note}", out), file=out)
-    if arguments.dry_run:
-        return _show(asked, arguments.json)
     runs = train(asked, arguments)
+    if runs is None:
+        return 0
     if arguments.json:
         print(json.dumps(summary(asked.folder, runs)))
     return int(any(one.stage == "failed" for one in runs))
@@ -87,13 +84,17 @@ def _parser(algos: Sequence[str]) -> Parser:
     usage = "surefoot sweep [GRID.toml | FOLDER] [--env ENV …] [--algo ALGO …] [flags]"
     parser = grid_parser("sweep", algos, usage, DESCRIPTION)
     parser.add_argument("source", nargs="?", metavar="FILE.toml|DIR", help="a grid, or the folder of a sweep")
-    add_pool(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print the command of every run, then stop")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--out", metavar="DIR", help="the folder of all runs [runs/sweeps/ENVS_ALGOS]")
     add_json(parser)
-    add_trust(parser)
+    add_pool(parser)
     add_grid(parser, algos)
     return parser
+
+
+def asked_for(grids: list[Grid], out: str | None, source: Path | None = None, trust: Trust = False) -> Sweep:
+    """The sweep of grids that were typed, or that a file describes, in this folder or the usual one."""
+    folder = SweepFolder(Path(out) if out else usual_folder(grids))
+    return Sweep(grids, expand(grids, source=None if source is None else str(source), trust=trust), folder, new=True)
 
 
 def _asked(arguments: Namespace, parser: Parser, trust: Trust) -> Sweep:
@@ -112,15 +113,17 @@ def _asked(arguments: Namespace, parser: Parser, trust: Trust) -> Sweep:
         raise UsageError(
             f"there is no file or folder {source}; environments are named with a flag: surefoot sweep --env {source}"
         )
-    grids = typed_grids(arguments, parser, source)
-    folder = SweepFolder(Path(arguments.out) if arguments.out else usual_folder(grids))
-    named = None if source is None else str(source)
-    return Sweep(grids, expand(grids, source=named, trust=trust), folder, new=True)
+    return asked_for(typed_grids(arguments, parser, source), arguments.out, source, trust)
 
 
-def train(asked: Sweep, arguments: Namespace) -> list[Tracked]:
-    """Carry it out. Raises Interrupted after a signal, when every run has been saved."""
+def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
+    """Carry it out; none for `--dry-run`. Raises Interrupted after a signal, when every run has been saved."""
     out = sys.stderr if arguments.json else sys.stdout
+    for note in asked.plan.notes:
+        print(fit(f"note: {note}", out), file=out)
+    if arguments.dry_run:
+        _show(asked, arguments.json)
+        return None
     jobs = coerce("jobs", arguments.jobs or usable_cores(), int)
     if jobs < 1:
         raise UsageError(f"jobs={jobs} is too small; it must be at least 1")
@@ -194,14 +197,13 @@ def _farewell(asked: Sweep, runs: Sequence[Tracked]) -> str:
     return "\n".join(lines)
 
 
-def _show(asked: Sweep, as_json: bool) -> int:
+def _show(asked: Sweep, as_json: bool) -> None:
     """`--dry-run`."""
     place = asked.folder.path
     commands = [join(["surefoot", *run.words, f"--run-dir={place / run.name}"]) for run in asked.plan.runs]
     print(*commands, f"{several(len(commands))} in {place}", sep="\n", file=sys.stderr if as_json else sys.stdout)
     if as_json:
         print(json.dumps({"folder": str(place), "runs": commands}))
-    return 0
 
 
 def summary(folder: SweepFolder, runs: Sequence[Tracked]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from surefoot.algorithms import ALGORITHMS
-from surefoot.cli.flags import Parser, add_settings
+from surefoot.cli.flags import Parser, add_settings, add_trust
 from surefoot.cli.own_flags import flags_of
 from surefoot.cli.train import explain_unknown
 from surefoot.settings import Option
@@ -104,4 +104,6 @@ def add_pool(parser: argparse.ArgumentParser) -> None:
     pool = parser.add_argument_group("how they run")
     pool.add_argument("--jobs", metavar="N", help="runs at the same time [the cores of this machine]")
     pool.add_argument("--no-pin", action="store_true", help="let the system move runs between cores")
-    pool.add_argument("--out", metavar="DIR", help="the folder of all runs [runs/sweeps/ENVS_ALGOS]")
+    pool.add_argument("--dry-run", action="store_true", help="print the command of every run, then stop")
+    pool.add_argument("--quiet", action="store_true", help="show no progress")
+    add_trust(pool)

@@ -28,8 +28,8 @@ with 95 % intervals, the probability that one method beats another, steps to a t
 settle it. Runs that differ only in their seeds and envs are one method.
 
   surefoot compare CartPole-v1
-  surefoot compare runs/CartPole-v1/ppo runs/CartPole-v1/vpg --out report.html
-  surefoot compare CartPole-v1 Pendulum-v1 --reference CartPole-v1=0:500 Pendulum-v1=-1400:-150
+  surefoot compare CartPole-v1 --out report.html
+  surefoot compare CartPole-v1 --reference CartPole-v1=0:500
 
 With --env, the runs are trained first, several at a time, as by `surefoot sweep`. What is there already is not trained
 again, and an interrupted comparison goes on where it stopped.

@@ -24,7 +24,7 @@ env has a panel of its own.
 
   surefoot plot latest --terminal
   surefoot plot CartPole-v1 --out cartpole.png
-  surefoot plot runs/CartPole-v1/ppo runs/CartPole-v1/vpg --metric kl --x updates
+  surefoot plot CartPole-v1/ppo --metric kl --x updates
 """
 WIDEST = 100  # columns of a curve in the terminal
 

@@ -35,7 +35,7 @@ DESCRIPTION = """Train many runs, several at a time. Run the same command again,
 examples:
   surefoot sweep --env CartPole-v1 --algo ppo trpo --seeds 0..9
       20 runs, as many at a time as there are cores
-  surefoot sweep --env Pendulum-v1 --vary learning_rate=1e-4,3e-4 --vary num_envs=4,8
+  surefoot sweep --env Pendulum-v1 --vary gamma=0.9,0.95 --vary num_envs=4,8
       every combination of the values, with five seeds each
   surefoot sweep --env CartPole-v1 --seeds 0..2 --total-steps 20k --dry-run
       show the commands, and start nothing

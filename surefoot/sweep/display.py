@@ -16,7 +16,7 @@ from surefoot.training.reports.screen import can_redraw, clock, fit, width_of
 from surefoot.training.reports.streams import unfailing
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.table import Table
 
 LINE_SECONDS = 30.0  # between plain lines about a sweep in which no run ends
 MOST_ROWS = 16  # running runs that are listed one by one
@@ -105,9 +105,9 @@ class Live(Silent):
         self.update()
         self._live.stop()
 
-    def _picture(self) -> Group:
-        from rich.console import Group
+    def _picture(self) -> Table:
         from rich.progress_bar import ProgressBar
+        from rich.table import Table
         from rich.text import Text
 
         width = width_of(self.stream)
@@ -116,14 +116,16 @@ class Live(Silent):
         room = self._console.width
         total = sum(run.run.total_steps for run in self.runs) or 1
         over = sum(run.run.total_steps if run.stage in ("done", "failed") else run.step for run in self.runs)
-        rows: list[Text | ProgressBar] = [ProgressBar(total=total, completed=over, width=min(60, room))]
+        rows = Table.grid()
+        rows.add_row(ProgressBar(total=total, completed=over, width=min(60, room)))
         said = [counts(self.runs) + _left(self.runs, self.slots), *([self._note] if self._note else [])]
         running = [run for run in self.runs if run.stage == "running"]
         said += [f"  {_row(run)}" for run in running[:MOST_ROWS]]
         if len(running) > MOST_ROWS:
             said.append(f"  and {len(running) - MOST_ROWS} more")
-        rows += [Text(one_line(line, room), style="dim" if line.startswith("  ") else "") for line in said]
-        return Group(*rows)
+        for line in said:
+            rows.add_row(Text(one_line(line, room), style="dim" if line.startswith("  ") else ""))
+        return rows
 
 
 def counts(runs: Sequence[Tracked]) -> str:

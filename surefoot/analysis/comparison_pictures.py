@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from surefoot.analysis.comparison import Comparison, Table
 from surefoot.analysis.intervals import Estimate
-from surefoot.analysis.pictures import TITLES, draw_panel, legend
+from surefoot.analysis.pictures import TITLES, draw_panel, label_ends, legend
 from surefoot.drawing import BLACK, LineLook, line_look, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+
+MOST_BANDS = 3  # in a profile: more would hide the lines
 
 
 def comparison_figure(comparison: Comparison) -> Figure:
@@ -31,9 +33,13 @@ def comparison_figure(comparison: Comparison) -> Figure:
         place.set_visible(False)
     for row in places:
         row[0].set_ylabel(TITLES.get(comparison.curves.metric, comparison.curves.metric))
-    legend(above)
+    if len(panels) == 1:
+        label_ends(places[0, 0], panels[0].lines)
+    else:
+        legend(above)
     draw_table(under, comparison.tables[0])
-    under.supxlabel(f"above: {comparison.curves.caption}", x=0.99, ha="right", fontsize=8, color="#666666")
+    caption = comparison.curves.caption.removeprefix("line: ")
+    under.supxlabel(f"curves: {caption}", x=0.99, ha="right", fontsize=8, color="#666666")
     return figure
 
 
@@ -84,9 +90,9 @@ def _improvements(axes: Axes, table: Table) -> None:
 def _profiles(axes: Axes, table: Table) -> None:
     for found in table.profiles:
         style = line_look(found.index)
-        axes.fill_between(
-            found.thresholds, found.low, found.high, color=style.colour, alpha=0.12, linewidth=0.0, step="post"
-        )
+        if len(table.profiles) <= MOST_BANDS:
+            edges = (found.low, found.high)
+            axes.fill_between(found.thresholds, *edges, color=style.colour, alpha=0.12, linewidth=0.0, step="post")
         every = max(1, len(found.thresholds) // 5)
         axes.plot(
             found.thresholds,

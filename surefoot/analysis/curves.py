@@ -55,8 +55,8 @@ Row = Mapping[str, object]
 
 def read_rows(run: Run) -> list[dict[str, object]]:
     """The rows of the metrics, each with the wall times of its step."""
-    timings: dict[object, Row] = {row.get("step"): row for row in run.timings}
-    return [{**timings.get(row.get("step"), {}), **row} for row in run.metrics]
+    timings: dict[float | None, Row] = {as_number(row.get("step")): row for row in run.timings}
+    return [{**timings.get(as_number(row.get("step")), {}), **row} for row in run.metrics]
 
 
 def curve_of(rows: Iterable[Row], metric: str, axis: Axis = "steps") -> Curve:
@@ -64,20 +64,25 @@ def curve_of(rows: Iterable[Row], metric: str, axis: Axis = "steps") -> Curve:
     column = AXES[axis][0]
     points: dict[float, float] = {}
     for row in rows:
-        x, y = _number(row.get(column)), _number(row.get(metric))
+        x, y = as_number(row.get(column)), as_number(row.get(metric))
         if x is not None and y is not None:
             points[x] = y
     ordered = sorted(points.items())
     return Curve(np.array([x for x, _ in ordered], np.float64), np.array([y for _, y in ordered], np.float64))
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and isfinite(value) else None
+def as_number(value: object) -> float | None:
+    """A finite number as a float; None for anything else that a file may hold."""
+    try:
+        found = float(value) if isinstance(value, (int, float)) else None
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+    return found if found is not None and isfinite(found) else None
 
 
 def metric_names(rows: Iterable[Row]) -> list[str]:
     """Everything that is a number in some row, in the order in which it appears."""
-    return list(dict.fromkeys(name for row in rows for name, value in row.items() if _number(value) is not None))
+    return list(dict.fromkeys(name for row in rows for name, value in row.items() if as_number(value) is not None))
 
 
 def check_metric(metric: str, known: Sequence[str]) -> None:

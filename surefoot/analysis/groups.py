@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import Run
@@ -88,15 +89,26 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
     members, notes = read_members(runs)
     varied = varied_settings(members)
     several = len({member.algo for member in members}) > 1
-    groups: dict[str, list[Member]] = defaultdict(list)
+    alike: dict[tuple[str, ...], list[Member]] = defaultdict(list)
     for member in members:
-        groups[_name(member, varied[member.algo], several)].append(member)
-    kept = []
-    for name, group in groups.items():
-        once, repeated = _once(group)
-        kept.append(Group(name, tuple(once)))
+        alike[(member.algo, *_assignments(member, varied[member.algo]))].append(member)
+    groups: dict[str, Group] = {}
+    for (algo, *settings), found in alike.items():
+        words = [algo, *settings] if several or not settings else settings
+        name = _unused(one_line(" ".join(words), longest=80), groups)
+        once, repeated = _once(found)
+        groups[name] = Group(name, tuple(once))
         notes += [f"{name}: {note}" for note in repeated]
-    return kept, notes
+    return list(groups.values()), notes
+
+
+def _assignments(member: Member, varied: Sequence[str]) -> list[str]:
+    return [f"{name}={member.settings[name]}" for name in varied if name in member.settings]
+
+
+def _unused(name: str, taken: Mapping[str, Group]) -> str:
+    """Long names are cut, and may then be equal."""
+    return next(found for found in chain([name], (f"{name} ({i})" for i in count(2))) if found not in taken)
 
 
 def varied_settings(members: Sequence[Member]) -> dict[str, list[str]]:
@@ -110,12 +122,6 @@ def varied_settings(members: Sequence[Member]) -> dict[str, list[str]]:
     for (algo, _), settings in seen.items():
         found[algo] |= {setting: None for setting, values in settings.items() if len(values) > 1}
     return {algo: list(settings) for algo, settings in found.items()}
-
-
-def _name(member: Member, varied: Sequence[str], several_algos: bool) -> str:
-    settings = [f"{name}={member.settings[name]}" for name in varied if name in member.settings]
-    words = [member.algo, *settings] if several_algos or not settings else settings
-    return one_line(" ".join(words), longest=80)
 
 
 def _once(members: Sequence[Member]) -> tuple[list[Member], list[str]]:

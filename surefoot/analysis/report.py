@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 66rem; margin: 2rem auto;
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 74rem; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: 0; } h2 { font-size: 1.25rem; margin-top: 2.4rem; }
 .about { color: #666; margin-top: .2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 .wide { overflow-x: auto; }
-th, td { text-align: right; padding: .3rem .8rem; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 thead th { border-bottom: 2px solid #222; } tbody tr:first-child td { font-weight: 600; }
 svg { max-width: 100%; height: auto; } li { margin: .2rem 0; } .notes { color: #7a4a00; }

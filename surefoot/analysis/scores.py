@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.analysis.curves import Curve, at, curve_of
+from surefoot.analysis.curves import Curve, as_number, at, curve_of
 from surefoot.analysis.groups import Member
 from surefoot.analysis.plotting import Rows
 from surefoot.analysis.statistics import Array, Tasks, median_time
 from surefoot.errors import SurefootError, UsageError
+from surefoot.text import one_line
 
 TRAILING = 5  # rows whose average has to reach a threshold
 LAST = 0.1  # share of the steps before the end, or before --at-step, that a score of a metric is averaged over
@@ -57,11 +58,11 @@ def _final_return(member: Member) -> float:
         evaluation = member.run.result.get("eval")
     except SurefootError:
         evaluation = None
-    value = evaluation.get("mean_return") if isinstance(evaluation, dict) else None
-    if isinstance(value, (int, float)) and np.isfinite(value):
-        return float(value)
-    state = member.run.directory.read_status().get("state")
-    raise UsageError(f"it has no final evaluation (it is {state})")
+    value = as_number(evaluation.get("mean_return")) if isinstance(evaluation, dict) else None
+    if value is None:
+        state = one_line(str(member.run.directory.read_status().get("state")))
+        raise UsageError(f"it has no final evaluation (it is {state})")
+    return value
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def columns(table: Table) -> tuple[list[str], list[list[str]]]:
     if len(table.summaries) > 1:
         names.append(f"P({best} better) [95 %]")
     if threshold is not None:
-        names.append(f"steps to {number(threshold)}")
+        names.append(f"steps to {threshold:,g}")
     rows = []
     for found in table.summaries:
         row = [found.name, str(found.runs), estimate(found.iqm), estimate(found.mean)]

@@ -162,3 +162,14 @@ def test_the_csv_has_a_line_per_method_and_empty_cells(tmp_path):
     assert lines[0].startswith("CartPole-v1,c,2,2.5,")
     assert lines[1].startswith('CartPole-v1,"a,b",1,1.0,,,')
     assert len(columns(found.tables[0])[0]) == len(columns(found.tables[0])[1][0])
+
+
+@pytest.mark.parametrize("odd", [[1], {"a": 1}, "text", None, True, 10**400, float("nan")])
+def test_rows_and_results_may_hold_anything(tmp_path, odd):
+    family = make_family(tmp_path, "ppo", [1, 2, 3])
+    with open(family[0] / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": odd, "episode_return": odd}) + "\n")
+    (family[0] / "timings.jsonl").write_text(json.dumps({"step": odd, "seconds": odd}) + "\n")
+    (family[1] / "result.json").write_text(json.dumps({"eval": odd}))
+    (family[2] / "result.json").write_text(json.dumps({"eval": {"mean_return": odd}}))
+    assert compare(runs(family)).tables[0].summaries[0].runs in (1, 2)

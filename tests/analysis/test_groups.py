@@ -75,3 +75,10 @@ def test_runs_that_cannot_be_read_are_named_and_left_out(tmp_path):
 def test_a_strangers_names_are_shown_escaped(tmp_path, name):
     found, _ = groups_of(make_run(tmp_path / "a", algo=name))
     assert all(group.isprintable() for group in found)
+
+
+def test_names_that_are_cut_short_stay_apart(tmp_path):
+    long = "x" * 100
+    found, _ = groups_of(make_run(tmp_path / "a", encoder=long + "a"), make_run(tmp_path / "b", encoder=long + "b"))
+    assert len(found) == 2
+    assert list(found)[1] == f"{next(iter(found))} (2)"

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_a_comparison_in_the_terminal_and_as_files(tmp_path, capsys):
     found = json.loads(said.out.splitlines()[-1])
     assert [row["name"] for row in found["tables"][0]["summaries"]] == ["ppo", "vpg", "reinforce"]
     assert "ppo is better than vpg" in said.err
-    assert "steps to 90.70" in said.err  # nine tenths of the way from 7, the median of the first rows, to 100
+    assert "steps to 90.7" in said.err  # nine tenths of the way from 7, the median of the first rows, to 100
     assert (tmp_path / "t.csv").read_text().count("\n") == 4
     assert "<svg" in (tmp_path / "p.svg").read_text()
     assert "<table>" in (tmp_path / "r.html").read_text(encoding="utf-8")
@@ -165,3 +166,25 @@ def test_the_report_holds_no_script_and_loads_nothing_whatever_a_run_is_called(t
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:|//|data:)""", text)
     assert odd in "".join(tags.text)
     assert "default-src 'none'" in text
+
+
+@pytest.mark.slow
+def test_runs_that_were_trained(capsys):
+    import surefoot
+
+    for algo in ("vpg", "ppo"):
+        for seed in (0, 1):
+            surefoot.train(
+                "CartPole-v1", algo, preset="none", seed=seed, total_steps=2048, eval_episodes=2, progress=False
+            )
+    assert main(["plot", "CartPole-v1", "--terminal", "--x", "time"]) == 0
+    assert main(["compare", "CartPole-v1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {row["name"]: row["runs"] for row in found["tables"][0]["summaries"]} == {"vpg": 2, "ppo": 2}
+
+
+def test_runs_of_an_earlier_version(capsys):
+    old = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
+    assert main(["plot", str(old / "ppo-cartpole"), "--terminal", "--metric", "eval_return"]) == 0
+    assert main(["compare", str(old / "ppo-cartpole"), str(old / "a2c"), "--metric", "episode_return"]) == 0
+    assert "one seed only" in capsys.readouterr().out

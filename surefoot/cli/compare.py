@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -53,7 +54,7 @@ def run(words: Sequence[str]) -> int:
     page = _check_page(pages[-1]) if pages else None
     from surefoot.analysis.comparison import compare
 
-    runs, failed = _runs(arguments, parser, folder)
+    runs, failed = _runs(arguments, parser, folder, ["compare", *words])
     if not runs:
         return int(failed)
     found = compare(runs, metric=arguments.metric, at_step=at_step, references=references, thresholds=thresholds)
@@ -69,7 +70,9 @@ def run(words: Sequence[str]) -> int:
     return int(failed)
 
 
-def _runs(arguments: Namespace, parser: Parser, folder: str | None) -> tuple[list[Run], bool]:
+def _runs(
+    arguments: Namespace, parser: Parser, folder: str | None, command: Sequence[str]
+) -> tuple[list[Run], bool]:
     """(the runs to compare, whether any of them failed): those that are named, or those of a grid, trained first."""
     from surefoot.runs.directory import ROOT
     from surefoot.runs.selection import select_runs
@@ -82,7 +85,8 @@ def _runs(arguments: Namespace, parser: Parser, folder: str | None) -> tuple[lis
         raise UsageError(f"'{arguments.runs[0]}' names runs that exist, and --env runs to be trained; give one of them")
     from surefoot.cli.sweep import asked_for, train
 
-    tracked = train(asked_for(typed_grids(arguments, parser), folder), arguments)
+    asked = replace(asked_for(typed_grids(arguments, parser), folder), command=command)
+    tracked = train(asked, arguments)
     if tracked is None:  # --dry-run
         return [], False
     done = [Run(one.directory) for one in tracked if one.stage == "done"]

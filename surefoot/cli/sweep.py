@@ -54,6 +54,12 @@ class Sweep:
     plan: Plan
     folder: SweepFolder
     new: bool  # the grids are to be added to the folder's plan
+    command: Sequence[str] = ()  # that goes on after an interruption; none: `surefoot sweep FOLDER`
+
+    @property
+    def again(self) -> str:
+        """What to type to continue, ready to be pasted."""
+        return join(["surefoot", *self.command]) if self.command else f"surefoot sweep {shell_path(self.folder.path)}"
 
 
 def run(words: Sequence[str]) -> int:
@@ -166,8 +172,7 @@ def _carry_out(asked: Sweep, runs: list[Tracked], jobs: int, arguments: Namespac
         pool.close()
     if number:
         raise Interrupted(
-            f"after {perf_counter() - started:.0f} s: {counts(runs)}; every run is saved. Go on:\n"
-            f"surefoot sweep {shell_path(asked.folder.path)}",
+            f"after {perf_counter() - started:.0f} s: {counts(runs)}; every run is saved. Go on:\n{asked.again}",
             128 + number,
         )
 
@@ -193,7 +198,7 @@ def _farewell(asked: Sweep, runs: Sequence[Tracked]) -> str:
     lines = [counts(runs)]
     lines += [f"failed: {run.directory.path}: {run.error}" for run in runs if run.stage == "failed"]
     if any(run.stage in ("unfinished", "failed") for run in runs):
-        lines.append(f"go on: surefoot sweep {shell_path(asked.folder.path)}")
+        lines.append(f"go on: {asked.again}")
     return "\n".join(lines)
 
 

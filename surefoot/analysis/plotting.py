@@ -71,6 +71,7 @@ class Library:
 
     rows: dict[int, Rows] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unread: list[Run] = field(default_factory=list)
 
     def of(self, member: Member) -> Rows:
         key = id(member.run)
@@ -79,6 +80,7 @@ class Library:
                 self.rows[key] = read_rows(member.run)
             except (SurefootError, OSError) as error:
                 self.rows[key] = []
+                self.unread.append(member.run)
                 self.notes.append(f"{one_line(str(member.run.path))} is left out: {one_line(str(error))}")
         return self.rows[key]
 
@@ -126,8 +128,9 @@ def _curves(group: Group, env: str, library: Library, metric: str, style: Style)
         curve = curve_of(library.of(member), metric, style.axis)
         if len(curve.x):
             found.append(smooth(curve, style.smoothing))
-        elif library.of(member):
-            notes.append(f"{one_line(str(member.run.path))} is left out: it has no {metric}")
+        elif member.run not in library.unread:
+            why = f"it has no {metric}" if library.of(member) else _nothing(member.run)
+            notes.append(f"{one_line(str(member.run.path))} is left out: {why}")
     ends = [curve.x[-1] for curve in found]
     if style.axis != "time" and ends and min(ends) < SHORT * max(ends):
         shorter = sum(end < SHORT * max(ends) for end in ends)
@@ -136,3 +139,7 @@ def _curves(group: Group, env: str, library: Library, metric: str, style: Style)
             f"{min(ends):,.0f} {style.axis} of {max(ends):,.0f}, where all of them have rows"
         )
     return found, notes
+
+
+def _nothing(run: Run) -> str:
+    return "it has no rows yet" if run.path.is_dir() else "it is gone"

@@ -70,9 +70,7 @@ def run(words: Sequence[str]) -> int:
     return int(failed)
 
 
-def _runs(
-    arguments: Namespace, parser: Parser, folder: str | None, command: Sequence[str]
-) -> tuple[list[Run], bool]:
+def _runs(arguments: Namespace, parser: Parser, folder: str | None, command: Sequence[str]) -> tuple[list[Run], bool]:
     """(the runs to compare, whether any of them failed): those that are named, or those of a grid, trained first."""
     from surefoot.runs.directory import ROOT
     from surefoot.runs.selection import select_runs

@@ -62,7 +62,10 @@ class Tracked:
         self.look()
         state = "unknown"
         with suppress(SurefootError, OSError):
-            state = str(self.directory.read_status().get("state"))
+            status = self.directory.read_status()
+            state, step = str(status.get("state")), status.get("step")
+            if isinstance(step, int):  # rows of metrics are fewer
+                self.step = step
         if code == 0 and state == "done":
             self.stage = "done"
         elif stopped or (code == 0 and state == "interrupted"):

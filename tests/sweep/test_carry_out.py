@@ -59,7 +59,7 @@ class PretendedPool:
 
 def write_status(folder, state):
     write_json(folder / "manifest.json", {})
-    write_json(folder / "status.json", {"state": state, "eval_return": 12.5})
+    write_json(folder / "status.json", {"state": state, "eval_return": 12.5, "step": 1234})
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_run_that_ends_well_without_being_done_is_unfinished(folder):
     runs = track(folder, plan)
     carry_out(runs, PretendedPool(3, {plan.runs[0].name: (0, "interrupted")}), Silent())
     assert [run.stage for run in runs] == ["unfinished", "done", "done"]
-    assert outcome(runs[0]).endswith("stopped at step 0 and saved")
+    assert outcome(runs[0]).endswith("stopped at step 1,234 and saved")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

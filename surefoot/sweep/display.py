@@ -12,7 +12,7 @@ from surefoot.sweep.carry_out import Watcher
 from surefoot.sweep.progress import Tracked, seconds_left
 from surefoot.text import one_line, print
 from surefoot.training.reports.progress import as_return
-from surefoot.training.reports.screen import can_redraw, clock, fit, width_of
+from surefoot.training.reports.screen import can_redraw, clock, fit, width_of, wrap
 from surefoot.training.reports.streams import unfailing
 
 if TYPE_CHECKING:
@@ -118,13 +118,16 @@ class Live(Silent):
         over = sum(run.run.total_steps if run.stage in ("done", "failed") else run.step for run in self.runs)
         rows = Table.grid()
         rows.add_row(ProgressBar(total=total, completed=over, width=min(60, room)))
-        said = [counts(self.runs) + _left(self.runs, self.slots), *([self._note] if self._note else [])]
+        said = wrap(counts(self.runs) + _left(self.runs, self.slots), room)
+        said += wrap(self._note, room) if self._note else []
         running = [run for run in self.runs if run.stage == "running"]
-        said += [f"  {_row(run)}" for run in running[:MOST_ROWS]]
+        listed = [f"  {_row(run)}" for run in running[:MOST_ROWS]]
         if len(running) > MOST_ROWS:
-            said.append(f"  and {len(running) - MOST_ROWS} more")
+            listed.append(f"  and {len(running) - MOST_ROWS} more")
         for line in said:
-            rows.add_row(Text(one_line(line, room), style="dim" if line.startswith("  ") else ""))
+            rows.add_row(Text(line))
+        for line in listed:
+            rows.add_row(Text(one_line(line, room), style="dim"))
         return rows
 
 

@@ -1,18 +1,18 @@
 """`surefoot sweep` and `surefoot compare --env …` as typed."""
 
 import json
-import os
-import pty
+import sys
 from pathlib import Path
 
 import pytest
 
 from surefoot.cli.main import main
 from surefoot.sweep.carry_out import track
-from surefoot.sweep.display import Live
+from surefoot.sweep.display import make_watcher
 from surefoot.sweep.folder import SweepFolder
 from surefoot.sweep.grid import Grid
 from surefoot.sweep.plan import expand
+from tests.cli.terminal import Screen, terminal
 
 SHORT = ["--preset=none", "--total-steps=512", "--rollout-length=64", "--num-envs=2", "--eval-episodes=2"]
 
@@ -67,12 +67,11 @@ def test_flags_replace_what_a_file_says(capsys):
         assert "--gamma=0.7 --max-kl=0.02" in capsys.readouterr().out
 
 
-def test_the_live_display_fits_its_terminal_and_shows_what_fails(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "50")
+@pytest.mark.parametrize("columns", [30, 50, 120])
+def test_the_live_display_fits_its_terminal_and_shows_what_fails(columns, monkeypatch):
     runs = track(SweepFolder(Path("out")), expand([Grid(envs=("CartPole-v1",), seeds=(0, 1, 2))]))
-    ours, theirs = pty.openpty()
-    with open(theirs, "w", encoding="utf-8") as terminal:
-        live = Live(terminal)
+    with terminal(monkeypatch, columns) as seen:
+        live = make_watcher(sys.stdout)
         live.start(runs, 2)
         runs[0].start()
         runs[0].step, runs[0].seconds, runs[0].episode_return = 50_000, 10.0, 123.0
@@ -81,12 +80,14 @@ def test_the_live_display_fits_its_terminal_and_shows_what_fails(monkeypatch):
         live.ended(runs[1])
         live.stopping()
         live.stop()
-        said = os.read(ours, 2**16).decode()
-    os.close(ours)
-    assert "0 of 3 runs done, 1 running, 1 failed, 0:20 left" in said
-    assert "50%  CartPole-v1/ppo/s0  5,000 steps/s  return…" in said
-    assert "CartPole-v1/ppo/s1 failed: the simulator broke" in said.replace("\r\n", " ")
-    assert "stopping" in said
+    screen = Screen(columns).feed(seen[0])
+    assert not screen.broken
+    shown = " ".join(screen.text.split())
+    assert shown.startswith("CartPole-v1/ppo/s1 failed: the simulator broke ━")
+    assert "0 of 3 runs done, 1 running, 1 failed, 0:20 left stopping: every run finishes its update and saves" in shown
+    running = "50% CartPole-v1/ppo/s0 5,000 steps/s return 123.0"
+    assert shown.endswith(running if columns > 60 else "…")
+    assert running[:20] in shown
 
 
 @pytest.mark.parametrize(

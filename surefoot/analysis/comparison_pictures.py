@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from surefoot.analysis.comparison import Comparison, Table
 from surefoot.analysis.intervals import Estimate
-from surefoot.analysis.pictures import TITLES, draw_panel, label_ends, legend
+from surefoot.analysis.pictures import TITLES, draw_panel, fits_labels, label_ends, legend
 from surefoot.drawing import BLACK, LineLook, line_look, new_figure
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
         place.set_visible(False)
     for row in places:
         row[0].set_ylabel(TITLES.get(comparison.curves.metric, comparison.curves.metric))
-    if len(panels) == 1:
+    if fits_labels(panels):
         label_ends(places[0, 0], panels[0].lines)
     else:
         legend(above)
@@ -50,10 +50,12 @@ def table_figure(table: Table) -> Figure:
 
 
 def draw_table(figure: Figure | SubFigure, table: Table) -> None:
-    """IQM with its interval, probability of improvement, performance profile."""
-    scores, improvement, profile = figure.subplots(1, 3, width_ratios=(1.15, 0.85, 1.0))
+    """IQM with its interval, probability of improvement (unless there is one method only), performance profile."""
+    several = len(table.summaries) > 1
+    scores, *improvement, profile = figure.subplots(1, 2 + several, width_ratios=(1.15, *[0.85] * several, 1.0))
     _intervals(scores, table)
-    _improvements(improvement, table)
+    for place in improvement:
+        _improvements(place, table)
     _profiles(profile, table)
 
 

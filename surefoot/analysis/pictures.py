@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 MARKERS = 7  # along a line
+MOST_LABELS = 16
 TITLES = {  # metric -> what it is called on an axis
     "episode_return": "return of training episodes",
     "eval_return": "greedy evaluation return",
@@ -37,7 +39,7 @@ def curves_figure(plot: Plot) -> Figure:
         place.set_visible(False)
     for row in axes:
         row[0].set_ylabel(TITLES.get(plot.metric, plot.metric))
-    if alone:
+    if fits_labels(plot.panels):
         label_ends(axes[0, 0], plot.panels[0].lines)
     else:
         legend(figure)
@@ -75,6 +77,11 @@ def draw_line(axes: Axes, line: Line) -> None:
         markevery=(first, every),
         label=line.name,
     )
+
+
+def fits_labels(panels: Sequence[Panel]) -> bool:
+    """Whether there is room for names beside the lines; otherwise there is a legend."""
+    return len(panels) == 1 and len(panels[0].lines) <= MOST_LABELS
 
 
 def label_ends(axes: Axes, lines: tuple[Line, ...]) -> None:

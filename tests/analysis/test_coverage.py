@@ -1,5 +1,6 @@
 """The intervals hold the truth as often as the docs say."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -54,3 +55,15 @@ def test_three_seeds_of_a_normal_score():
         held += low <= 0.0 <= high, shown.low <= 0.0 <= shown.high
     assert 0.68 < held[0] / 400 < 0.82  # rliable's
     assert 0.91 < held[1] / 400 < 0.98
+
+
+def test_the_script_that_measured_it_still_runs():
+    """Loaded by its path: there is a well-known package of the same name."""
+    spec = importlib.util.spec_from_file_location("interval_coverage", ROOT / "benchmarks" / "coverage.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    found = script.one_method("two modes", tasks=2, seeds=3, experiments=5)
+    assert set(found) == {"mean_shown", "mean_percentile", "iqm_shown", "iqm_percentile"}
+    pair = script.two_methods("skewed", tasks=1, seeds=3, shift=0.0, experiments=5)
+    assert pair["truth"] == 0.5
+    assert pair["settled"] == 0.0

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from surefoot.cli.flags import Parser, add_json
 from surefoot.cli.plot import add_runs
+from surefoot.cli.sweep_flags import add_grid, add_pool, algorithms_of, grid_parser, is_typed, typed_grids
 from surefoot.drawing import can_draw, check_picture
-from surefoot.errors import UsageError
+from surefoot.errors import SurefootError, UsageError
+from surefoot.runs import Run
 from surefoot.settings import coerce
 from surefoot.text import print
 from surefoot.training.reports.screen import fit, table
@@ -27,23 +31,32 @@ settle it. Runs that differ only in their seeds and envs are one method.
   surefoot compare CartPole-v1
   surefoot compare CartPole-v1 --out report.html
   surefoot compare CartPole-v1 --reference CartPole-v1=0:500
+
+With --env, the runs are trained first, several at a time, as by `surefoot sweep`. What is there already is not trained
+again, and an interrupted comparison goes on where it stopped.
+
+  surefoot compare --env CartPole-v1 --algo ppo trpo a2c --seeds 0..9 --jobs 2
+  surefoot compare --env Pendulum-v1 --vary learning_rate=1e-4,3e-4,1e-3
 """
+PAGES = (".html", ".htm")
 
 
 def run(words: Sequence[str]) -> int:
-    arguments = _parser().parse_args(words)
+    parser = _parser(algorithms_of(words))
+    arguments = parser.parse_args(words)
+    pages, folder = _places(arguments)
     at_step = coerce("at_step", arguments.at_step, int | None)
     if at_step is not None and at_step < 1:
         raise UsageError(f"--at-step {at_step}: give a step of the runs, at least 1")
     references = {env: _pair(env, text) for env, text in map(_assignment, arguments.reference)}
     thresholds = {env: _number("--threshold", text) for env, text in map(_assignment, arguments.threshold)}
     picture = check_picture("--plot", arguments.plot) if arguments.plot else None
-    page = _check_page(arguments.out) if arguments.out else None
+    page = _check_page(pages[-1]) if pages else None
     from surefoot.analysis.comparison import compare
-    from surefoot.runs.directory import ROOT
-    from surefoot.runs.selection import select_runs
 
-    runs = select_runs(arguments.runs or [ROOT])
+    runs, failed = _runs(arguments, parser, folder, ["compare", *words])
+    if not runs:
+        return int(failed)
     found = compare(runs, metric=arguments.metric, at_step=at_step, references=references, thresholds=thresholds)
     out = sys.stderr if arguments.json else sys.stdout
     show(found, out)
@@ -54,11 +67,46 @@ def run(words: Sequence[str]) -> int:
         from surefoot.analysis.wording import to_data
 
         print(json.dumps(to_data(found)))
-    return 0
+    return int(failed)
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="surefoot compare", description=DESCRIPTION)
+def _runs(arguments: Namespace, parser: Parser, folder: str | None, command: Sequence[str]) -> tuple[list[Run], bool]:
+    """(the runs to compare, whether any of them failed): those that are named, or those of a grid, trained first."""
+    from surefoot.runs.directory import ROOT
+    from surefoot.runs.selection import select_runs
+
+    if arguments.env is None:
+        if is_typed(arguments, parser) or folder is not None:
+            raise UsageError("to train the runs that are compared, name an environment: --env CartPole-v1")
+        return select_runs(arguments.runs or [ROOT]), False
+    if arguments.runs:
+        raise UsageError(f"'{arguments.runs[0]}' names runs that exist, and --env runs to be trained; give one of them")
+    from surefoot.cli.sweep import asked_for, train
+
+    asked = replace(asked_for(typed_grids(arguments, parser), folder), command=command)
+    tracked = train(asked, arguments)
+    if tracked is None:  # --dry-run
+        return [], False
+    done = [Run(one.directory) for one in tracked if one.stage == "done"]
+    if not done:
+        raise SurefootError("no run is done, so there is nothing to compare")
+    return done, len(done) < len(tracked)
+
+
+def _places(arguments: Namespace) -> tuple[list[str], str | None]:
+    """(reports, the folder of runs to train) among what `--out` names."""
+    pages = [place for place in arguments.out if Path(place).suffix.lower() in PAGES]
+    folders = [place for place in arguments.out if place not in pages]
+    if folders and arguments.env is None:
+        pages += folders  # to be refused as no report
+    if len(pages) > 1 or len(folders) > 1:
+        raise UsageError(f"--out names one report and one folder at most: {' '.join(arguments.out)}")
+    return pages, folders[0] if folders and arguments.env is not None else None
+
+
+def _parser(algos: Sequence[str]) -> Parser:
+    usage = "surefoot compare [RUN …] [flags]\n       surefoot compare --env ENV … [--algo ALGO …] [flags]"
+    parser = grid_parser("compare", algos, usage, DESCRIPTION)
     add_runs(parser, "all below runs/")
     parser.add_argument("--metric", metavar="NAME", help="compare this metric [return of the final evaluation]")
     parser.add_argument("--at-step", metavar="N", help="compare at this step instead of at the end of each run")
@@ -78,8 +126,17 @@ def _parser() -> Parser:
     )
     parser.add_argument("--csv", metavar="FILE", help="write the numbers as CSV")
     parser.add_argument("--plot", metavar="FILE", help="write a picture (.png, .svg or .pdf)")
-    parser.add_argument("--out", metavar="FILE", help="write a report (.html), one file without scripts")
+    parser.add_argument(
+        "--out",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write a report (.html), one file without scripts; with --env also the folder of the runs "
+        "[runs/sweeps/ENVS_ALGOS]",
+    )
     add_json(parser)
+    add_pool(parser)
+    add_grid(parser, algos)
     return parser
 
 
@@ -134,7 +191,7 @@ def _write_text(path: Path, text: str) -> Path:
 
 
 def _check_page(wanted: str) -> Path:
-    if Path(wanted).suffix.lower() not in (".html", ".htm"):
+    if Path(wanted).suffix.lower() not in PAGES:
         raise UsageError(f"--out {wanted}: give a file that ends in .html (a picture: --plot, the numbers: --csv)")
     if not can_draw():
         raise UsageError(f'--out {wanted} needs matplotlib: pip install "surefoot[plots]"')

@@ -129,7 +129,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add_trust(parser)
 
 
-def add_trust(parser: argparse.ArgumentParser) -> None:
+def add_trust(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--trust", action="store_true", help="allow modules and files named by a run or a config to be executed"
     )

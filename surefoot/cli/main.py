@@ -19,6 +19,7 @@ from surefoot.training.reports.streams import Outlet
 COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),
     "resume": ("surefoot.cli.resume", "continue an interrupted run, or give a finished one more steps"),
+    "sweep": ("surefoot.cli.sweep", "train many runs, several at a time"),
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
     "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
@@ -31,7 +32,7 @@ COMMANDS = {  # name -> (module, one line)
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
-WITH_TORCH = ("train", "resume", "eval", "video", "bench")
+WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "bench")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 
@@ -39,6 +40,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot train Pendulum-v1 --algo trpo --seed 3  another algorithm and seed
   surefoot eval latest                             evaluate the newest run
   surefoot video latest --untrained                trained next to untrained
+  surefoot sweep --env CartPole-v1 --seeds 0..9    ten runs, several at a time
   surefoot plot CartPole-v1                        learning curves of its runs
   surefoot compare CartPole-v1                     which algorithm is better
   surefoot doctor my/env.py:MyEnv                  check an env for problems

@@ -25,7 +25,8 @@ class Hold:
     run locked.
     """
 
-    def __init__(self, path: Path, *, locked: bool = True) -> None:
+    def __init__(self, path: Path, *, locked: bool = True, instead: str = "train into another --run-dir") -> None:
+        self._instead = instead  # what to do where another process holds it
         self._handles: list[int] = []
         self._folder: int | None = None
         try:
@@ -52,7 +53,7 @@ class Hold:
         else:
             os.lseek(lock, 0, os.SEEK_SET)
             holder = os.read(lock, 1000).decode(errors="replace").strip() or "another process"
-            raise BusyError(f"{path} is in use by {holder}; wait for it, or train into another --run-dir")
+            raise BusyError(f"{path} is in use by {holder}; wait for it, or {self._instead}")
         with suppress(OSError):  # a full disk keeps nobody from holding the lock
             os.ftruncate(lock, 0)
             os.lseek(lock, 0, os.SEEK_SET)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from surefoot.text import print, printable
 from surefoot.training.callbacks import Callback
-from surefoot.training.reports.screen import fit, join, pack, width_of
+from surefoot.training.reports.screen import can_redraw, clock, fit, join, pack, width_of
 from surefoot.training.reports.streams import unfailing
 
 if TYPE_CHECKING:
@@ -32,18 +32,12 @@ COLUMNS = (  # metric, heading, format (z: no zero has a sign)
 
 
 def make_progress(*, enabled: bool, to_stderr: bool) -> Progress:
-    """A live table on a terminal, plain lines where output is piped or recorded (CI), nothing if not wanted.
-
-    NO_COLOR takes the colours from the table, and FORCE_COLOR does not put a table into a pipe: neither says anything
-    about redrawing. A terminal that cannot move its cursor (TERM=dumb) gets plain lines.
-    """
+    """A live table where it can be redrawn, plain lines elsewhere, nothing if not wanted."""
     stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
     if not enabled or stream is None or stream.closed:
         return Progress()
     stream = unfailing(stream)
-    recorded = os.environ.get("CI", "").lower() not in ("", "0", "false")
-    dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
-    return LineProgress(stream) if recorded or dumb or not stream.isatty() else LiveProgress(stream)
+    return LiveProgress(stream) if can_redraw(stream) else LineProgress(stream)
 
 
 class Progress(Callback):
@@ -146,7 +140,7 @@ class LiveProgress(Progress):
         rows: dict[str, list[tuple[str, str]]] = {  # heading -> cells with their style
             "steps": [
                 (f"{trainer.step:,} of {total:,}", ""),
-                (f"{_clock(trainer.seconds)} gone, {_clock(left)} left", "dim"),
+                (f"{clock(trainer.seconds)} gone, {clock(left)} left", "dim"),
             ],
             "speed": [(f"{trainer.steps_per_second:,.0f} steps/s", ""), (_split(trainer.timer.shares()), "dim")],
             "return": [(_number(trainer.recent_return), "bold"), (episodes, "dim")],
@@ -208,11 +202,6 @@ def as_return(value: float, *beside: float) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else as_return(value)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 def _split(shares: dict[str, float]) -> str:

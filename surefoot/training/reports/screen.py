@@ -23,6 +23,22 @@ def width_of(stream: TextIO | None) -> int | None:
     return max(columns, NARROWEST) if columns else USUAL
 
 
+def can_redraw(stream: TextIO) -> bool:
+    """Whether lines that were written can be written over: not in a pipe, a recording (CI) or a dumb terminal.
+
+    NO_COLOR and FORCE_COLOR say nothing about redrawing.
+    """
+    recorded = os.environ.get("CI", "").lower() not in ("", "0", "false")
+    dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+    return not recorded and not dumb and bool(stream.isatty())
+
+
+def clock(seconds: float) -> str:
+    """`1:05` or `2:03:04`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
 def fit(text: str, stream: TextIO | None = None) -> str:
     """Break the lines that are too long for the stream's terminal (by default stdout's). Not for commands to copy."""
     width = width_of(sys.stdout if stream is None else stream)

@@ -1,0 +1,221 @@
+"""`surefoot sweep`: many runs at once, resumable from their folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+from time import perf_counter
+
+from surefoot import __version__
+from surefoot.cli.flags import Parser, add_json, trusting
+from surefoot.cli.sweep_flags import add_grid, add_pool, algorithms_of, grid_parser, is_typed, typed_grids
+from surefoot.envs.workers.auto import usable_cores
+from surefoot.errors import UsageError
+from surefoot.runs.directory import shell_path
+from surefoot.settings import coerce
+from surefoot.sweep.carry_out import carry_out, track
+from surefoot.sweep.display import counts, make_watcher, several
+from surefoot.sweep.folder import SweepFolder, usual_folder
+from surefoot.sweep.grid import Grid, read_grids
+from surefoot.sweep.local import LocalPool
+from surefoot.sweep.plan import Plan, check_envs, expand
+from surefoot.sweep.progress import Tracked
+from surefoot.text import print
+from surefoot.training.life.signals import Interrupted
+from surefoot.training.life.trust import Trust
+from surefoot.training.reports.screen import fit
+
+DESCRIPTION = """Train many runs, several at a time. Run the same command again, or name the folder, to continue.
+
+examples:
+  surefoot sweep --env CartPole-v1 --algo ppo trpo --seeds 0..9
+      20 runs, as many at a time as there are cores
+  surefoot sweep --env Pendulum-v1 --vary gamma=0.9,0.95 --vary num_envs=4,8
+      every combination of the values, with five seeds each
+  surefoot sweep --env CartPole-v1 --seeds 0..2 --total-steps 20k --dry-run
+      show the commands, and start nothing
+  surefoot sweep grid.toml --out my-sweep
+      the grid of a file (docs/sweeps.md)
+  surefoot sweep my-sweep
+      do what is left of the sweep in this folder
+"""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a command asks for."""
+
+    grids: list[Grid]
+    plan: Plan
+    folder: SweepFolder
+    new: bool  # the grids are to be added to the folder's plan
+    command: Sequence[str] = ()  # that goes on after an interruption; none: `surefoot sweep FOLDER`
+
+    @property
+    def again(self) -> str:
+        """What to type to continue, ready to be pasted."""
+        return join(["surefoot", *self.command]) if self.command else f"surefoot sweep {shell_path(self.folder.path)}"
+
+
+def run(words: Sequence[str]) -> int:
+    source = _source(words)
+    algos = algorithms_of(words, read_grids(source) if source is not None and not Parser.describing else ())
+    parser = _parser(algos)
+    arguments = parser.parse_args(words)
+    trust = trusting(arguments.trust)
+    asked = _asked(arguments, parser, trust)
+    runs = train(asked, arguments)
+    if runs is None:
+        return 0
+    if arguments.json:
+        print(json.dumps(summary(asked.folder, runs)))
+    return int(any(one.stage == "failed" for one in runs))
+
+
+def _source(words: Sequence[str]) -> Path | None:
+    """The file with the grid, if a word names one or its folder: the algorithms in it decide about the flags."""
+    for place in (Path(word) for word in words if not word.startswith("-")):
+        file = SweepFolder(place).plan if place.is_dir() else place
+        if file.suffix == ".toml" and file.is_file():
+            return file
+    return None
+
+
+def _parser(algos: Sequence[str]) -> Parser:
+    usage = "surefoot sweep [GRID.toml | FOLDER] [--env ENV …] [--algo ALGO …] [flags]"
+    parser = grid_parser("sweep", algos, usage, DESCRIPTION)
+    parser.add_argument("source", nargs="?", metavar="FILE.toml|DIR", help="a grid, or the folder of a sweep")
+    parser.add_argument("--out", metavar="DIR", help="the folder of all runs [runs/sweeps/ENVS_ALGOS]")
+    add_json(parser)
+    add_pool(parser)
+    add_grid(parser, algos)
+    return parser
+
+
+def asked_for(grids: list[Grid], out: str | None, source: Path | None = None, trust: Trust = False) -> Sweep:
+    """The sweep of grids that were typed, or that a file describes, in this folder or the usual one."""
+    folder = SweepFolder(Path(out) if out else usual_folder(grids))
+    return Sweep(grids, expand(grids, source=None if source is None else str(source), trust=trust), folder, new=True)
+
+
+def _asked(arguments: Namespace, parser: Parser, trust: Trust) -> Sweep:
+    """Everything is resolved and checked here, before the first run starts."""
+    source = None if arguments.source is None else Path(arguments.source)
+    if source is not None and source.is_dir():
+        if is_typed(arguments, parser) or arguments.out:
+            raise UsageError(
+                f"{source} has its own plan; to add runs to it, leave the folder to --out: "
+                f"surefoot sweep --env … --out {shell_path(source)}"
+            )
+        folder = SweepFolder(source)
+        grids = folder.read()
+        return Sweep(grids, expand(grids, source=str(folder.plan), trust=trust), folder, new=False)
+    if source is not None and not source.is_file():
+        raise UsageError(
+            f"there is no file or folder {source}; environments are named with a flag: surefoot sweep --env {source}"
+        )
+    return asked_for(typed_grids(arguments, parser, source), arguments.out, source, trust)
+
+
+def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
+    """Carry it out; none for `--dry-run`. Raises Interrupted after a signal, when every run has been saved."""
+    out = sys.stderr if arguments.json else sys.stdout
+    for note in asked.plan.notes:
+        print(fit(f"note: {note}", out), file=out)
+    if arguments.dry_run:
+        _show(asked, arguments.json)
+        return None
+    jobs = coerce("jobs", arguments.jobs or usable_cores(), int)
+    if jobs < 1:
+        raise UsageError(f"jobs={jobs} is too small; it must be at least 1")
+    held = asked.folder.hold()
+    try:
+        runs = track(asked.folder, asked.plan)
+        waiting = [run for run in runs if run.stage == "waiting"]
+        check_envs(run.run for run in waiting)
+        written = asked.folder.version()
+        if asked.new:
+            asked.folder.remember(asked.grids)
+        if not arguments.quiet:
+            print(fit(_greeting(asked, runs, len(waiting), jobs), out), file=out, flush=True)
+            if written not in (None, __version__):
+                print(f"note: the sweep began with surefoot {written}; this is {__version__}", file=out)
+        if waiting:
+            _carry_out(asked, runs, min(jobs, len(waiting)), arguments)
+    finally:
+        held.release()
+    if not arguments.quiet:
+        print(fit(_farewell(asked, runs), out), file=out)
+    return runs
+
+
+def _carry_out(asked: Sweep, runs: list[Tracked], jobs: int, arguments: Namespace) -> None:
+    started = perf_counter()
+    threads = [run.run.point.config.run.threads for run in runs]
+    each = [_cores_of(run) for run in runs]
+    if sys.stderr.isatty() and not arguments.quiet:
+        print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
+    pool = LocalPool(
+        jobs,
+        cores_each=0 if arguments.no_pin or None in each else max(number or 0 for number in each),
+        one_thread="auto" not in threads,
+    )
+    watcher = make_watcher(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
+    try:
+        number = carry_out(runs, pool, watcher, ["--trust"] if arguments.trust else [])
+    finally:
+        pool.close()
+    if number:
+        raise Interrupted(
+            f"after {perf_counter() - started:.0f} s: {counts(runs)}; every run is saved. Go on:\n{asked.again}",
+            128 + number,
+        )
+
+
+def _cores_of(run: Tracked) -> int | None:
+    """As many as it has threads or workers; None: it decides so itself, so it is not to be pinned."""
+    config = run.run.point.config
+    threads, workers = config.run.threads, config.env.workers
+    return None if "auto" in (threads, workers) else max(int(threads), int(workers))
+
+
+def _greeting(asked: Sweep, runs: Sequence[Tracked], waiting: int, jobs: int) -> str:
+    cut_off = sum(run.stage == "waiting" and run.before == "cut off" for run in runs)
+    done = sum(run.before == "done" for run in runs)
+    parts = [f"{several(len(runs))} in {asked.folder.path}"]
+    parts += [f"{done} done already"] if done else []
+    parts += [f"{cut_off} to be continued"] if cut_off else []
+    parts += [f"{min(jobs, waiting)} at a time"] if waiting else []
+    return ", ".join(parts)
+
+
+def _farewell(asked: Sweep, runs: Sequence[Tracked]) -> str:
+    lines = [counts(runs)]
+    lines += [f"failed: {run.directory.path}: {run.error}" for run in runs if run.stage == "failed"]
+    if any(run.stage in ("unfinished", "failed") for run in runs):
+        lines.append(f"go on: {asked.again}")
+    return "\n".join(lines)
+
+
+def _show(asked: Sweep, as_json: bool) -> None:
+    """`--dry-run`."""
+    place = asked.folder.path
+    commands = [join(["surefoot", *run.words, f"--run-dir={place / run.name}"]) for run in asked.plan.runs]
+    print(*commands, f"{several(len(commands))} in {place}", sep="\n", file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(json.dumps({"folder": str(place), "runs": commands}))
+
+
+def summary(folder: SweepFolder, runs: Sequence[Tracked]) -> dict[str, object]:
+    """What `--json` prints."""
+    return {
+        "folder": str(folder.path),
+        **{stage: sum(run.stage == stage for run in runs) for stage in ("done", "failed", "unfinished")},
+        "skipped": sum(run.before == "done" for run in runs),
+        "runs": [run.summary() for run in runs],
+    }

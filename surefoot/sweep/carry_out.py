@@ -1,0 +1,125 @@
+"""Carries out a plan: starts what is missing, continues what was cut off, and stops in order when asked to."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from surefoot.errors import SurefootError
+from surefoot.sweep.folder import OUTPUT, SweepFolder, states
+from surefoot.sweep.plan import Plan
+from surefoot.sweep.pool import Pool, Work
+from surefoot.sweep.progress import Tracked
+from surefoot.training.life.signals import ONLY_INSTEAD_OF_DEATH, STOPPING
+
+GLANCE = 0.25  # seconds between two looks at the runs
+
+
+class Watcher(Protocol):
+    """Shows how the sweep goes."""
+
+    def start(self, runs: Sequence[Tracked], slots: int) -> None: ...
+
+    def update(self) -> None: ...
+
+    def ended(self, run: Tracked) -> None: ...
+
+    def stopping(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def track(folder: SweepFolder, plan: Plan) -> list[Tracked]:
+    """Every run of the plan with what there is of it in the folder."""
+    found, broken = states(folder, plan)
+    tracked = []
+    for run in plan.runs:
+        one = Tracked(run, folder.directory(run), found.get(run.name, "cut off"))
+        if one.before == "done":
+            one.stage, one.step = "done", run.total_steps
+        if run.name in broken:
+            one.stage, one.error = "failed", broken[run.name]
+        tracked.append(one)
+    return tracked
+
+
+class Stopper:
+    """Turns signals into requests to the pool: first to save and end, then to end at once, then to be killed."""
+
+    def __init__(self) -> None:
+        self.received = 0  # the first signal
+        self.pending = 0  # requests that the pool has not got yet
+        self._count = 0
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = self.received or number
+        self.pending += 1
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self._note)
+            for number in STOPPING
+            if number not in ONLY_INSTEAD_OF_DEATH or signal.getsignal(number) is signal.SIG_DFL
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def pass_on(self, pool: Pool) -> bool:
+        """Whether there was something new to pass on."""
+        if not self.pending:
+            return False
+        while self.pending:
+            self.pending -= 1
+            self._count += 1
+            pool.stop(at_once=self._count > 2)
+        return True
+
+
+def work_on(run: Tracked, flags: Sequence[str]) -> Work:
+    """The command that starts or continues a run. `flags`: of either."""
+    path = str(run.directory.path.absolute())
+    words = ["resume", path] if run.before == "cut off" else [*run.run.words, f"--run-dir={path}"]
+    return Work(run.name, (*words, *flags), run.directory.path.absolute() / OUTPUT)
+
+
+def carry_out(runs: Sequence[Tracked], pool: Pool, watcher: Watcher, flags: Sequence[str] = ()) -> int:
+    """Until every run has ended, well or not; the number of the signal that stopped it earlier, or 0."""
+    waiting = [run for run in runs if run.stage == "waiting"]
+    running: dict[str, Tracked] = {}
+    stopper = Stopper()
+    watcher.start(runs, pool.slots)
+    try:
+        with stopper.installed():
+            while running or (waiting and not stopper.received):
+                while waiting and len(running) < pool.slots and not stopper.received:
+                    run = waiting.pop(0)
+                    pool.submit(work_on(run, flags))
+                    run.start()
+                    running[run.name] = run
+                for ended in pool.poll(GLANCE):
+                    run = running.pop(ended.name)
+                    run.end(ended.code, stopped=bool(stopper.received))
+                    watcher.ended(run)
+                if stopper.pass_on(pool):
+                    watcher.stopping()
+                for run in running.values():
+                    run.look()
+                watcher.update()
+    except SurefootError as error:  # the pool is lost
+        for run in running.values():
+            run.stage, run.error = "failed", str(error)
+        raise
+    finally:
+        watcher.stop()
+    return stopper.received

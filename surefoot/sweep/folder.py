@@ -1,0 +1,121 @@
+"""The folder of a sweep: its plan (`sweep.toml`), and one directory per run. It alone says what is left to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from surefoot import __version__
+from surefoot.errors import SurefootError, UsageError
+from surefoot.runs import RunDirectory
+from surefoot.runs.directory import ROOT, escape
+from surefoot.runs.files import read_toml, sweep, write_atomic
+from surefoot.runs.hold import Hold
+from surefoot.sweep.grid import Grid, read_grids
+from surefoot.sweep.plan import Plan, Planned
+
+PLAN = "sweep.toml"
+OUTPUT = "output.txt"  # in a run's directory: what its processes printed
+LONGEST = 80  # characters of a folder's name that nobody chose
+HEAD = """\
+# The plan of a sweep: every combination of these is a run in this folder. `surefoot sweep FOLDER` does what is left.
+# docs/sweeps.md describes the format.
+"""
+
+State = Literal["done", "cut off", "missing"]
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """Where the runs of a sweep are kept."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / PLAN
+
+    def directory(self, run: Planned) -> RunDirectory:
+        return RunDirectory(self.path / run.name)
+
+    def hold(self) -> Hold:
+        """Nobody else may work in this folder as long as somebody has the object."""
+        if os.path.exists(self.path / "manifest.json"):
+            raise UsageError(f"{self.path} is a run; choose another folder (--out)")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.path}: {error.strerror}; choose another folder (--out)") from None
+        held = Hold(self.path, instead="choose another folder (--out)")
+        sweep(self.path)
+        return held
+
+    def read(self) -> list[Grid]:
+        """Every grid that was ever asked for here."""
+        if not self.plan.is_file():
+            raise UsageError(
+                f"{self.path} has no {PLAN}, so it is not the folder of a sweep; to start one there: "
+                f"surefoot sweep --env CartPole-v1 --out {self.path}"
+            )
+        return read_grids(self.plan)
+
+    def remember(self, grids: Sequence[Grid]) -> None:
+        """Add them to the plan, unless they are in it. The file may have been edited: what is there stays."""
+        import tomli_w
+
+        known = self.read() if self.plan.exists() else []
+        new = [grid for grid in grids if grid not in known]
+        if not new:
+            return
+        tables = [grid.as_toml() for grid in (*known, *new)]
+        text = tomli_w.dumps({"surefoot": __version__, "grid": tables})
+        try:
+            write_atomic(self.plan, HEAD + text)
+        except OSError as error:
+            raise UsageError(f"cannot write {self.plan}: {error.strerror}") from None
+
+    def version(self) -> str | None:
+        """The surefoot that wrote the plan."""
+        return str(read_toml(self.plan).get("surefoot")) if self.plan.exists() else None
+
+    def state(self, run: Planned) -> State:
+        """What there is of a run; UsageError if its directory holds another one."""
+        directory = self.directory(run)
+        if not os.path.lexists(directory.manifest):
+            return "missing"
+        other = run.unlike(read_toml(directory.config))
+        if other:
+            raise UsageError(
+                f"{directory.path} was trained with other settings ({', '.join(other)}); remove it, or choose another "
+                "folder (--out)"
+            )
+        return "done" if directory.read_status().get("state") == "done" else "cut off"
+
+
+def states(folder: SweepFolder, plan: Plan) -> tuple[dict[str, State], dict[str, str]]:
+    """(what there is of every run, why some cannot be read), by name."""
+    found: dict[str, State] = {}
+    broken: dict[str, str] = {}
+    for run in plan.runs:
+        try:
+            found[run.name] = folder.state(run)
+        except UsageError:
+            raise
+        except SurefootError as error:  # one damaged run does not keep the others from being trained
+            broken[run.name] = str(error)
+    return found, broken
+
+
+def usual_folder(grids: Iterable[Grid]) -> Path:
+    """Where a sweep goes if nobody says: the same place for the same envs and algorithms, so that it goes on there."""
+    envs = dict.fromkeys(env for grid in grids for env in grid.envs)
+    algos = dict.fromkeys(algo for grid in grids for algo in grid.algos)
+    name = "_".join("+".join(map(escape, names)) for names in (envs, algos))
+    if len(name) > LONGEST:
+        from hashlib import sha256
+
+        name = f"{name[:LONGEST].rstrip('._+')}-{sha256(name.encode(errors='replace')).hexdigest()[:8]}"
+    return ROOT / "sweeps" / name

@@ -141,3 +141,22 @@ def test_few_lines_say_any():
         if re.search(r"\bAny\b", line)
     ]
     assert len(found) < 150, found
+
+
+SOURCES = [*MODULES, *sorted(PACKAGE.rglob("*.[ch]pp")), *sorted(PACKAGE.rglob("*.js")), *sorted(PACKAGE.rglob("*.css"))]
+
+
+def test_no_file_has_more_than_400_lines():
+    long = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert not {name: lines for name, lines in long.items() if lines > 400}
+
+
+def test_no_function_has_more_than_60_lines():
+    long = {
+        f"{path.relative_to(PACKAGE)}:{node.name}": lines
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > 60
+    }
+    assert not long

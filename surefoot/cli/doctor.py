@@ -13,7 +13,7 @@ from surefoot.errors import UsageError
 from surefoot.settings import coerce, options
 from surefoot.text import print
 from surefoot.training.config.presets import automatic_preset
-from surefoot.training.config.resolve import DEFAULT_ALGO
+from surefoot.training.config.run_config import DEFAULT_ALGO
 from surefoot.training.reports.screen import fit
 
 if TYPE_CHECKING:

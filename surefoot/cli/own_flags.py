@@ -8,7 +8,8 @@ from pathlib import Path
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser
 from surefoot.settings import Option
-from surefoot.training.config.resolve import DEFAULT_ALGO, all_options
+from surefoot.training.config.resolve import all_options
+from surefoot.training.config.run_config import DEFAULT_ALGO
 from surefoot.user_code import names_code
 
 

@@ -14,7 +14,7 @@ from surefoot.cli.own_flags import flags_of
 from surefoot.cli.train import explain_unknown
 from surefoot.settings import Option
 from surefoot.sweep.grid import SEEDS, Grid, parse_seeds, parse_vary, read_grids, with_flags
-from surefoot.training.config.resolve import DEFAULT_ALGO
+from surefoot.training.config.run_config import DEFAULT_ALGO
 
 NOT_FOR_MANY = ("seed",)
 INSTEAD = {

@@ -20,14 +20,8 @@ from surefoot.settings import title_of
 from surefoot.text import print
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import load_preset
-from surefoot.training.config.resolve import (
-    DEFAULT_ALGO,
-    TrainConfig,
-    algorithms_with,
-    all_options,
-    preset_notes,
-    resolve,
-)
+from surefoot.training.config.resolve import TrainConfig, algorithms_with, all_options, preset_notes, resolve
+from surefoot.training.config.run_config import DEFAULT_ALGO
 from surefoot.training.config.together import minibatches
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.life.trust import agreed_algorithm

@@ -7,16 +7,42 @@ same numbers, in the same order, from `generator`; None is the global one. No de
 from __future__ import annotations
 
 import math
-from typing import TypeVar
 
 import torch
 from torch import nn
 
-Module = TypeVar("Module", bound=nn.Module)
+
+class Undrawn:
+    """Leaves a layer's memory as it was found. (On the device `meta` nothing is drawn either, but PyTorch imports SymPy
+    for that: a second of every start.)
+    """
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Linear(Undrawn, nn.Linear):
+    pass
+
+
+class Conv2d(Undrawn, nn.Conv2d):
+    pass
+
+
+class Embedding(Undrawn, nn.Embedding):
+    pass
+
+
+class GRU(Undrawn, nn.GRU):
+    pass
+
+
+class LSTM(Undrawn, nn.LSTM):
+    pass
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
-    layer = _undrawn(nn.Linear(inputs, outputs, device="meta", dtype=torch.float32))
+    layer = Linear(inputs, outputs, device="cpu", dtype=torch.float32)
     _draw_product(layer, generator)
     return layer
 
@@ -30,30 +56,23 @@ def convolution(
     stride: int | tuple[int, int] = 1,
     padding: int = 0,
 ) -> nn.Conv2d:
-    layer = _undrawn(nn.Conv2d(channels, outputs, size, stride, padding, device="meta", dtype=torch.float32))
+    layer = Conv2d(channels, outputs, size, stride, padding, device="cpu", dtype=torch.float32)
     _draw_product(layer, generator)
     return layer
 
 
 def embedding(choices: int, size: int, generator: torch.Generator | None) -> nn.Embedding:
-    table = _undrawn(nn.Embedding(choices, size, device="meta", dtype=torch.float32))
+    table = Embedding(choices, size, device="cpu", dtype=torch.float32)
     nn.init.normal_(table.weight, generator=generator)
     return table
 
 
-def recurrent(
-    kind: type[nn.GRU | nn.LSTM], inputs: int, hidden: int, generator: torch.Generator | None
-) -> nn.GRU | nn.LSTM:
-    net = _undrawn(kind(inputs, hidden, device="meta", dtype=torch.float32))
+def recurrent(kind: type[GRU | LSTM], inputs: int, hidden: int, generator: torch.Generator | None) -> nn.GRU | nn.LSTM:
+    net = kind(inputs, hidden, device="cpu", dtype=torch.float32)
     bound = 1.0 / math.sqrt(hidden)
     for parameter in net.parameters():
         nn.init.uniform_(parameter, -bound, bound, generator=generator)
     return net
-
-
-def _undrawn(module: Module) -> Module:
-    """On the CPU, with memory as it is found: nothing is drawn for a module that is made on `meta`."""
-    return module.to_empty(device="cpu")
 
 
 def _draw_product(layer: nn.Linear | nn.Conv2d, generator: torch.Generator | None) -> None:

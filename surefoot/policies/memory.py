@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.backends import cudnn
 from torch.nn import functional as F
 
-from surefoot.policies.layers import recurrent
+from surefoot.policies.layers import GRU, LSTM, recurrent
 from surefoot.policies.torch_defaults import Shared
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # (is an LSTM, what the inputs contribute, states, weight, bias, starts) -> (outputs, states after): kernels.recurrent
 Recurrence = Callable[[bool, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-KINDS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+KINDS: dict[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
 class Memory(nn.Module):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.runs.files import read_toml
-from surefoot.training.config.resolve import DEFAULT_ALGO
+from surefoot.training.config.run_config import DEFAULT_ALGO
 
 KEYS = ("env", "algo", "seeds", "preset", "settings", "vary")
 OF_A_PLAN = ("surefoot", "grid")  # what a file may have besides

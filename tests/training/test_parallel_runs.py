@@ -97,8 +97,8 @@ MADE = {
         lambda: nn.Conv2d(3, 6, 4, (2, 1), 1),
     ),
     "embedding": (lambda draws: layers.embedding(30, 6, draws), lambda: nn.Embedding(30, 6)),
-    "gru": (lambda draws: layers.recurrent(nn.GRU, 5, 7, draws), lambda: nn.GRU(5, 7)),
-    "lstm": (lambda draws: layers.recurrent(nn.LSTM, 5, 7, draws), lambda: nn.LSTM(5, 7)),
+    "gru": (lambda draws: layers.recurrent(layers.GRU, 5, 7, draws), lambda: nn.GRU(5, 7)),
+    "lstm": (lambda draws: layers.recurrent(layers.LSTM, 5, 7, draws), lambda: nn.LSTM(5, 7)),
 }
 
 

@@ -18,7 +18,7 @@ from surefoot.cli.main import main
 from surefoot.envs.playing import Abandoned
 from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory
-from surefoot.training.config.resolve import RunConfig
+from surefoot.training.config.run_config import RunConfig
 from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.life import session
 from surefoot.training.life.session import Interrupted

@@ -10,7 +10,7 @@ from surefoot.schema import Number, Optional, Record, Row, Shape, Whole
 from surefoot.training.evaluation.evaluate import evaluate_agent
 
 if TYPE_CHECKING:
-    from surefoot.training.config.resolve import RunConfig
+    from surefoot.training.config.run_config import RunConfig
     from surefoot.training.evaluation.agent import Agent
     from surefoot.training.evaluation.evaluate import MakeEnv
     from surefoot.training.evaluation.result import Evaluation

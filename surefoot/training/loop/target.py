@@ -13,7 +13,7 @@ from surefoot.training.evaluation.evaluate import evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
 
 if TYPE_CHECKING:
-    from surefoot.training.config.resolve import RunConfig
+    from surefoot.training.config.run_config import RunConfig
     from surefoot.training.evaluation.agent import Agent
     from surefoot.training.evaluation.evaluate import MakeEnv
 

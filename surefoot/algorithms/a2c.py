@@ -10,41 +10,23 @@ one epoch, one minibatch, no advantage normalisation and the same optimizer (Hua
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from surefoot.algorithms.parts import AdvantageConfig, Base, JointLossConfig, estimate, joint_loss
-from surefoot.algorithms.reinforce import ONE_PASS
-from surefoot.engine.config import AdaptiveRateConfig, CollectConfig
-from surefoot.engine.losses import LOG_PROB, Loss
-from surefoot.math.operations import OPERATIONS
-
-if TYPE_CHECKING:
-    from surefoot.engine.torch.learner import Learner
-    from surefoot.math.operations import Operations
-    from surefoot.types import Batch, Rollout
+from surefoot.algorithms import vpg
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig):
+class Config(vpg.Config):
     """Settings of A2C."""
 
     rollout_length: int = 5
     gae_lambda: float = 1.0
+    value_coef: float = 0.5
     learning_rate: float = 7e-4
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
 
 
-class A2C(Base[Config]):
-    """−E[log π(a|s) · Â] + c_v·L_V − c_e·H, every few steps."""
+class A2C(vpg.VPG):
+    """VPG's loss, −E[log π(a|s) · Â] + c_v·L_V − c_e·H, every few steps."""
 
     config_type = Config
-
-    def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        return estimate(rollout, self.config.at(rollout.remaining), operations)
-
-    def terms(self, remaining: float) -> Loss:
-        return joint_loss(LOG_PROB, self.config.at(remaining))
-
-    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        loss, minibatch = self.current_loss(rollout.remaining), self.config.normalize_advantage == "minibatch"
-        return learner.epochs(loss, self.estimate, rollout, ONE_PASS, normalize=minibatch)

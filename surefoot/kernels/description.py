@@ -78,6 +78,11 @@ class Description:
         """Outputs of actor and critic side by side."""
         return self.actor[-1].outputs + (1 if self.critic else 0)
 
+    @property
+    def num_params(self) -> int:
+        """Of the action's distribution."""
+        return max(part.param + part.kind.params * part.size for part in self.parts)
+
     def tables(self) -> tuple[Array, Array]:
         """(whole numbers, ranges), as `Description` in `src/handle.hpp` reads them."""
         numbers: list[int] = [self.inputs, self.masks, ACTIVATIONS[self.activation]]

@@ -2,6 +2,7 @@
 #include "entry.hpp"
 #include "epochs.hpp"
 #include "handle.hpp"
+#include "inspect.hpp"
 #include "layout.hpp"
 #include "rollout.hpp"
 
@@ -102,6 +103,17 @@ EXPORT int sf_evaluate(void* handle, const float* theta, const LossSpec* spec, c
   });
 }
 
+// `rows`, sorted: what is looked at more closely. hidden and params: [count, …]; value may be null.
+EXPORT int sf_inspect(void* handle, const float* theta, const LossSpec* spec, const Batch* batch, int64_t normalize,
+                      const int64_t* rows, int64_t count, Inspected* sums, float* kl, float* ratio, float* value,
+                      float* hidden, float* params) {
+  return guarded([&] {
+    Recurrent& net = net_of(handle);
+    *sums = inspect(net.mlps, theta, *spec, net.remembered(theta, *batch), normalize != 0,
+                    {kl, ratio, value, rows, count, hidden, params});
+  });
+}
+
 EXPORT int sf_gradient(void* handle, const float* theta, const LossSpec* spec, const Batch* batch, const int64_t* index,
                        int64_t samples, int64_t normalize, float* g, double* sums) {
   return guarded([&] {
@@ -113,10 +125,10 @@ EXPORT int sf_gradient(void* handle, const float* theta, const LossSpec* spec, c
 EXPORT int sf_epochs(void* handle, float* theta, float* g, float* first, float* second, int64_t* steps,
                      const LossSpec* spec, const OptimizerSpec* optimizer, const Batch* batch, const int64_t* order,
                      int64_t epochs, int64_t minibatches, int64_t normalize, const Exchange* exchange, double* history,
-                     double* first_ratio_error) {
+                     float* total) {
   return guarded([&] {
     surefoot::epochs(net_of(handle), {theta, g, first, second, steps}, *spec, *optimizer, *batch,
-                     {order, epochs, minibatches, normalize != 0}, exchange, history, first_ratio_error);
+                     {order, epochs, minibatches, normalize != 0}, exchange, history, total);
   });
 }
 

@@ -1,0 +1,114 @@
+// One look at a whole batch after an update: what every sample says of the new policy, and what that adds up to.
+#pragma once
+#include <algorithm>
+
+#include "minibatch.hpp"
+
+namespace surefoot {
+
+// Added up over the valid samples; `kernels/structs.py` names them for Python.
+struct Inspected {
+  double weight, kl, entropy, before, after;  // the last two: the objective of the old policy and of the new one
+  double ratio, ratio_squared;                // Σ r, Σ r²
+  double positive, negative;                  // samples with such an advantage, …
+  double clipped_positive, clipped_negative;  // … and those of them whose ratio is held back on the side that pays
+};
+
+// Where each sample's numbers go, and the rows that are looked at more closely (sorted).
+struct InspectedRows {
+  float *kl, *ratio, *value;  // [B]; value may be null
+  const int64_t* rows;
+  int64_t count;
+  float *hidden, *params;     // [count, units of the last hidden layer], [count, parameters]
+};
+
+// What the actor's last layer is given: its units, and how far apart tiles are.
+struct LastHidden {
+  const vec* units;
+  int size;
+  int64_t tile;
+};
+static inline LastHidden last_hidden(const Engine& e, const Workspace& space, const vec* shared) {
+  const size_t layers = e.actor.layers.size();
+  if (layers < 2) return {shared, e.actor.in(), e.shared_tile()};
+  const int size = e.actor.layers[layers - 2].out;
+  return {space.actor.y[layers - 2].data(), size, size};
+}
+
+// Of a tile whose distribution is in the head's scratch. `at`: of its first sample.
+static inline void inspect_tile(const Head& head, const LossSpec& spec, const Batch& batch, const int64_t* index, int count,
+                                Scale scale, HeadScratch& h, Inspected& sums, const InspectedRows& to, int64_t at) {
+  const vec weight = weights_of(batch, index, count);
+  load(batch.action, head.actions, head.actions, index, count, h.action.data());
+  load(batch.params, head.params, head.params, index, count, h.old.data());
+  const auto [log_prob, entropy, kl] = head.measure(true, h);
+  const vec advantage = (load(batch.advantage, index, count) - scale.shift) * scale.stretch;
+  const vec old_log_prob = load(batch.log_prob, index, count), ratio = vexp(log_prob - old_log_prob);
+  const Gain now = gain_of(spec, {log_prob, old_log_prob, ratio, advantage});
+  const Gain then = gain_of(spec, {old_log_prob, old_log_prob, all(1.0f), advantage});
+  vec old_entropy{};
+  if (spec.entropy_coef != 0.0) {
+    std::copy_n(h.old.begin(), head.params, h.param.begin());
+    old_entropy = head.measure(false, h).entropy;
+  }
+  sums.kl += sum_of_double(weight * kl);
+  for (int l = 0; l < count; l++) {
+    to.kl[at + l] = kl[l], to.ratio[at + l] = ratio[l];
+    if (!(weight[l] > 0.0f)) continue;
+    const double w = weight[l], r = ratio[l];
+    sums.weight += w, sums.entropy += w * entropy[l];
+    sums.before += w * (then.value[l] + spec.entropy_coef * old_entropy[l]);
+    sums.after += w * (now.value[l] - spec.kl_coef * kl[l] + spec.entropy_coef * entropy[l]);
+    sums.ratio += w * r, sums.ratio_squared += w * r * r;
+    const bool held = now.clipped[l] != 0.0f;
+    if (advantage[l] > 0.0f) sums.positive += w, sums.clipped_positive += held && r > 1.0 ? w : 0.0;
+    if (advantage[l] < 0.0f) sums.negative += w, sums.clipped_negative += held && r < 1.0 ? w : 0.0;
+  }
+}
+
+static inline void add(Inspected& total, const Inspected& s) {
+  static_assert(sizeof(Inspected) % sizeof(double) == 0, "doubles and nothing else");
+  for (size_t i = 0; i < sizeof(Inspected) / sizeof(double); i++) ((double*)&total)[i] += ((const double*)&s)[i];
+}
+
+// The rows of a group that are looked at more closely; the networks' outputs are in the workspace.
+static inline void inspect_rows(const Engine& e, const float* theta, const LastHidden& hidden, const vec* out, int64_t at,
+                                int count, Workspace& space, const InspectedRows& to) {
+  const int64_t* end = to.rows + to.count;
+  int ready = -1;
+  for (const int64_t* row = std::lower_bound(to.rows, end, at); row < end && *row < at + count; row++) {
+    const int t = (int)(*row - at) / LANES, l = (int)(*row - at) % LANES;
+    if (t != ready) e.distribution(theta, out, ready = t, space);
+    float *units = to.hidden + (row - to.rows) * hidden.size, *params = to.params + (row - to.rows) * e.head.params;
+    for (int i = 0; i < hidden.size; i++) units[i] = hidden.units[t * hidden.tile + i][l];
+    for (int i = 0; i < e.head.params; i++) params[i] = space.head.param[i][l];
+  }
+}
+
+static inline Inspected inspect(Engine& e, const float* theta, const LossSpec& spec, const Batch& batch, bool normalize,
+                                const InspectedRows& to) {
+  const Minibatch all_of{batch, nullptr, batch.size, normalize, nullptr};
+  const Scale scale = scale_of(all_of, all_of.weight());
+  std::vector<Inspected> sums(num_tiles(batch.size));
+  e.over_tiles(batch.size, [&](int64_t at, int count, Workspace& space) {
+    const int tiles = (int)num_tiles(count);
+    const int64_t* index = e.in_order(at, space);
+    e.load_group(batch.x, index, count, space);
+    const vec* shared = e.features(theta, space, tiles);
+    const vec* out = forward(e.actor, theta, shared, space.actor, tiles, e.shared_tile());
+    for (int t = 0; t < tiles; t++) {
+      e.distribution(theta, out, t, space);
+      inspect_tile(e.head, spec, batch, index + t * LANES, in_tile(count, t), scale, space.head, sums[at / LANES + t], to,
+                   at + t * LANES);
+    }
+    inspect_rows(e, theta, last_hidden(e, space, shared), out, at, count, space, to);
+    if (!to.value) return;
+    const vec* v = forward(e.critic, theta, shared, space.critic, tiles, e.shared_tile());
+    for (int i = 0; i < count; i++) to.value[at + i] = v[i / LANES][i % LANES];
+  });
+  Inspected total{};
+  for (const Inspected& s : sums) add(total, s);
+  return total;
+}
+
+}  // namespace surefoot

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from ctypes import POINTER, byref, c_double, c_int64, c_void_p
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -24,9 +24,11 @@ from surefoot.kernels.exchange import Callbacks, Reduce
 from surefoot.kernels.library import load
 from surefoot.kernels.structs import Batch, Exchange, Inspected, LossSpec, OptimizerSpec, Sums
 
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
 Before: TypeAlias = "tuple[Numbers, Numbers] | None"  # (start, memory) of a policy with memory
 SUMS = tuple(field[0] for field in Sums._fields_)
-INSPECTED = tuple(field[0] for field in Inspected._fields_)
 HISTORY = ("surrogate", "value_loss", "entropy", "approx_kl", "clip_fraction", "kl", "grad_norm")
 
 
@@ -41,10 +43,8 @@ SIGNATURES: Signatures = {
     "outputs": [*[_pointer] * 3, _whole, _pointer],
     "outputs_gradient": [*[_pointer] * 4, _whole, _pointer, _pointer],
     "evaluate": [_pointer, _pointer, _loss, _batch, _sums, _pointer],
-    "inspect": [
-        *(_pointer, _pointer, _loss, _batch, _whole, _pointer, _whole, POINTER(Inspected)),
-        *[_pointer] * 5,
-    ],
+    "inspect": [_pointer, _pointer, _loss, _batch, _whole, _pointer, _whole, POINTER(Inspected), _pointer, _pointer],
+    "gradient_look": [*[_pointer] * 4, _whole, _pointer],
     "gradient": [_pointer, _pointer, _loss, _batch, _pointer, _whole, _whole, _pointer, _sums],
     "epochs": [
         *[_pointer] * 5,
@@ -74,6 +74,7 @@ class Network:
         self.handle = made.value
         self._history = (c_double * (len(HISTORY) + 1))()
         self._sums = (c_double * len(SUMS))()
+        self._dimensions = np.zeros(2 * max(1, d.num_params))
 
     def tasks(self, samples: int) -> int:
         """Pieces that a gradient of so many samples is made of: more threads than that have nothing to do."""
@@ -187,23 +188,28 @@ class Network:
 
     def inspect(
         self, theta: Numbers, spec: LossSpec, batch: Batch, rows: Numbers, *, normalize: bool
-    ) -> tuple[dict[str, float], Tensor, Tensor, Tensor | None, Tensor, Tensor]:
-        """One look at the whole batch, without a gradient: (sums, kl, ratio, value, hidden, params).
+    ) -> tuple[Inspected, Tensor, Array]:
+        """One look at the whole batch, without a gradient: (what it finds, kl of each sample, dimensions).
 
-        The first three arrays have a number for each sample; value is None without a critic. `hidden` (what the actor's
-        last layer is given) and `params` (of the distribution) are those of the samples at `rows`, which are sorted.
+        The last are means over the samples at `rows` (sorted): of the entropy of each dimension of the action and, from
+        the middle of the array on, of the std of each continuous one.
         """
-        d, count, sums = self.description, len(rows), Inspected()
-        kl, ratio, value = torch.empty((3, batch.size), dtype=torch.float32, device="cpu").unbind()
-        hidden = torch.empty((count, d.actor[-1].inputs), dtype=torch.float32, device="cpu")
-        params = torch.empty((count, d.num_params), dtype=torch.float32, device="cpu")
+        found, kl = Inspected(), torch.empty(batch.size, dtype=torch.float32, device="cpu")
         self.library.inspect(
-            *(self.handle, address(theta), byref(spec), byref(batch), normalize, address(rows, np.int64), count),
-            *(byref(sums), address(kl), address(ratio), address(value) if d.critic else None),
-            *(address(hidden), address(params)),
+            *(self.handle, address(theta), byref(spec), byref(batch), normalize, address(rows, np.int64), len(rows)),
+            *(byref(found), address(kl), address(self._dimensions, np.float64)),
         )
-        found = {name: getattr(sums, name) for name in INSPECTED}
-        return found, kl, ratio, value if d.critic else None, hidden, params
+        return found, kl, self._dimensions
+
+    def gradient_look(
+        self, total: Numbers, squares: Numbers, start: Numbers, now: Numbers
+    ) -> tuple[float, float, float]:
+        """(total·(now − start), ‖total‖², Σ squares), in float64."""
+        found = (c_double * 3)()
+        self.library.gradient_look(
+            address(total), address(squares), address(start), address(now), len(total), byref(found)
+        )
+        return found[0], found[1], found[2]
 
     def gradient(
         self,

@@ -44,13 +44,14 @@ class Sums(Structure):
 
 
 class Inspected(Structure):
-    """What a look at a whole batch adds up to (`src/inspect.hpp`)."""
+    """What a look at a whole batch finds (`src/inspect.hpp`); the first ones are sums over its samples."""
 
     _fields_ = tuple(
         (name, c_double)
         for name in (
             *("weight", "kl", "entropy", "before", "after", "ratio", "ratio_squared", "positive", "negative"),
-            *("clipped_positive", "clipped_negative"),
+            *("clipped_positive", "clipped_negative", "ratio_p5", "ratio_p50", "ratio_p95", "ratio_max"),
+            *("explained_variance", "dead_units", "effective_rank"),
         )
     )
 

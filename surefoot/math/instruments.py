@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
+Value = TypeVar("Value", float, Tensor)
 STILL = 1e-3  # a unit whose output varies less than this (standard deviation) is dead
 
 
-def gradient_noise(mean_square: Tensor, total: Tensor, count: int, samples: float) -> tuple[Tensor, Tensor]:
-    """(tr Σ, ‖G‖²), unbiased, from `count` gradients of `samples` samples each (McCandlish 2018, appendix A).
+def gradient_noise(mean_square: Value, square: Value, count: int, samples: float) -> tuple[Value, Value]:
+    """(tr Σ, ‖G‖²), unbiased, from `count` gradients gᵢ of `samples` samples each (McCandlish 2018, appendix A).
 
     Σ is the covariance of one sample's gradient and G the true gradient; tr Σ / ‖G‖² is the noise scale. `mean_square`
-    is E‖gᵢ‖², `total` is Σ gᵢ. With v = Σ‖gᵢ − ḡ‖² / (count − 1): tr Σ = samples·v and ‖G‖² = ‖ḡ‖² − v/count.
+    is E‖gᵢ‖², `square` is ‖ḡ‖². With v = Σ‖gᵢ − ḡ‖² / (count − 1): tr Σ = samples·v and ‖G‖² = ‖ḡ‖² − v/count.
     """
     assert count > 1, "one gradient says nothing about its spread"
-    mean = total / count
-    square = torch.dot(mean, mean)
     variance = (mean_square - square) * (count / (count - 1))
     return samples * variance, square - variance / count
 

@@ -23,7 +23,8 @@ from surefoot.engine.torch.instruments import (
     CLIPPED,
     QUANTILES,
     SUMS,
-    close_metrics,
+    by_dimension,
+    from_gradients,
     from_sums,
     sampled_rows,
     with_instruments,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from surefoot.engine.torch.learner import Estimate
     from surefoot.types import Array, Batch, Metrics, Rollout
 
+RATIOS = (*QUANTILES, "ratio_max")
 AT_ONCE = 2**22  # numbers of a shuffled order that one call gets
 
 
@@ -65,6 +67,7 @@ class NativeLearner(Learner):
         self.actor = NativeActor(self.policy, self.net, self.theta)
         self.only_kl = loss_spec("none", with_kl=True)
         self._last_packed: tuple[Batch, structs.Batch] | None = None
+        self._squares: Tensor | None = None  # Σ of the squares of the first pass's gradients
 
     def epochs(
         self,
@@ -139,8 +142,10 @@ class NativeLearner(Learner):
             total=total,
         )
         if look is not None and total is not None:
-            own, squares = total[:, : self.flat.actor_size]
-            look.total, look.squares, look.count = own, squares.sum(), minibatches
+            look.total, self._squares = total[:, : self.flat.actor_size]
+            look.count = minibatches
+            if look.half is not None:
+                look.squares = self._squares.sum()
         return found, first
 
     def gradient_of(self, loss: LossFunction, batch: Batch) -> Tensor:
@@ -168,7 +173,7 @@ class NativeLearner(Learner):
             with super().all_or_nothing():
                 yield
         finally:
-            self._last_packed = None  # it would keep a rollout alive
+            self._last_packed = self._squares = None  # they would keep a rollout alive
 
     def _packed(self, batch: Batch) -> structs.Batch:
         """The batch as the kernels take it; the one that was asked for last is kept."""
@@ -261,21 +266,27 @@ class NativeLearner(Learner):
 
     def _inspect(self, look: Look, batch: Batch, packed: structs.Batch) -> tuple[Tensor, float, dict[str, float]]:
         """(KL(old‖new) of every sample, its mean, the instruments); what `look_over` of the base class computes."""
-        rows, weight = sampled_rows(batch), batch.weight
-        spec = self._compiled(look.loss)
-        sums, kl, ratio, value, hidden, params = self.net.inspect(
-            self.theta, spec, packed, rows, normalize=look.normalize
+        found, kl, means = self.net.inspect(
+            self.theta, self._compiled(look.loss), packed, sampled_rows(batch), normalize=look.normalize
         )
         clips = look.loss.surrogate is not None and look.loss.surrogate.clipped is not None
-        found = from_sums({name: sums[name] for name in (*SUMS, *(CLIPPED if clips else ()))})
-        ordered = np.sort((ratio if weight is None else ratio[weight > 0]).numpy())
-        found |= {name: quantile(ordered, q) for name, q in QUANTILES.items()} | {"ratio_max": float(ordered[-1])}
-        if value is not None:
-            found["explained_variance_after"] = explained_variance(value, batch.value_target, weight)
-        own = None if weight is None else weight[rows]
-        rest = close_metrics(self.policy, hidden, params, own) | self.gradient_metrics(look, batch)
-        found |= dict(zip(rest, torch.stack(list(rest.values())).tolist(), strict=True))
-        return kl, sums["kl"] / max(sums["weight"], 1.0), found
+        metrics = {name: float(getattr(found, name)) for name in RATIOS}
+        metrics |= from_sums({name: getattr(found, name) for name in (*SUMS, *(CLIPPED if clips else ()))})
+        if self.policy.has_critic:
+            metrics["explained_variance_after"] = found.explained_variance
+        if self.policy.has_hidden:
+            metrics |= {"dead_units": found.dead_units, "effective_rank": found.effective_rank}
+        (all_of, continuous), middle = self.net.description.num_dimensions, len(means) // 2
+        metrics |= by_dimension(means[:all_of].tolist(), means[middle : middle + continuous].tolist())
+        return kl, found.kl / max(found.weight, 1.0), metrics | self._gradients(look, batch)
+
+    def _gradients(self, look: Look, batch: Batch) -> dict[str, float]:
+        """What `gradient_metrics` of the base class computes."""
+        if look.total is None or look.half is not None or self._squares is None:
+            found = self.gradient_metrics(look, batch)
+            return {name: float(x) for name, x in found.items()}
+        sums = self.net.gradient_look(look.total, self._squares, look.start, self.flat.actor)
+        return from_gradients(*sums, look.count, float(len(batch) * self.group.size))
 
 
 def _scalar(value: float) -> Tensor:

@@ -8,35 +8,36 @@ measured depends on their number alone, so that a resumed run measures the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from surefoot.engine.losses import RATIO, Loss
 from surefoot.engine.torch.natural import fisher_samples, spread
-from surefoot.math.instruments import gradient_noise, half_noise, layer_activity
+from surefoot.math.instruments import Value, gradient_noise, half_noise, layer_activity
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.types import Outputs
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from surefoot.engine.losses import LossFunction
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Batch, Metrics
 
-PASSES = 10  # over rollouts, from one update that is measured to the next
+PASSES = 20  # over rollouts, from one update that is measured to the next; collecting one is a pass, too
 HALVES_EVERY = 10  # measured updates, from one in which half of the batch gets a gradient of its own to the next
-SAMPLE = 256  # samples whose hidden layer and action dimensions are looked at
+SAMPLE = 128  # samples whose hidden layer and action dimensions are looked at
 MOST_DIMENSIONS = 32  # of an action that get columns of their own
 CHUNK = 65_536  # samples per pass where no gradient is needed
 MOST_QUANTILES = 1_000_000  # values that torch.quantile takes
 QUANTILES = {"ratio_p5": 0.05, "ratio_p50": 0.5, "ratio_p95": 0.95}
 SUMS = ("weight", "before", "after", "ratio", "ratio_squared")
 CLIPPED = ("positive", "negative", "clipped_positive", "clipped_negative")
-
-Value = TypeVar("Value", float, Tensor)
 
 
 class Look:
@@ -62,17 +63,26 @@ class Look:
             self.squares = square if self.squares is None else self.squares + square
             self.count += 1
 
-    def gradient_metrics(self, now: Tensor, samples: float) -> Metrics:
+    def metrics(self, now: Tensor, samples: float) -> Metrics:
         """What the first pass's mean gradient promised for the actor's whole way, and how far its parts disagree."""
         if self.total is None or self.squares is None:
             return {}
-        found = {"predicted_gain": -torch.dot(self.total, now - self.start) / self.count}
-        count, noise = self.count, None
-        if count > 1:
-            noise = gradient_noise(self.squares / count, self.total, count, samples / count)
-        elif self.half is not None:
-            noise = half_noise(self.total, self.half, samples)
-        return found if noise is None else {**found, "gradient_noise": noise[0], "gradient_signal": noise[1]}
+        along, square = torch.dot(self.total, now - self.start), torch.dot(self.total, self.total)
+        found = from_gradients(along, square, self.squares, self.count, samples)
+        if self.half is not None:
+            found["gradient_noise"], found["gradient_signal"] = half_noise(self.total, self.half, samples)
+        return found
+
+
+def from_gradients(along: Value, square: Value, squares: Value, count: int, samples: float) -> dict[str, Value]:
+    """Of `count` gradients over `samples` in all: their sum along the way of the parameters, its squared norm, and the
+    sum of theirs.
+    """
+    found = {"predicted_gain": -along / count}
+    if count > 1:
+        noise = gradient_noise(squares / count, square / count**2, count, samples / count)
+        found["gradient_noise"], found["gradient_signal"] = noise
+    return found
 
 
 def with_instruments(metrics: dict[str, float], looked: dict[str, float]) -> dict[str, float]:
@@ -87,7 +97,7 @@ def normalized(batch: Batch) -> Batch:
 
 def due(update: int, passes: int) -> tuple[bool, bool]:
     """Whether the update of this number, of so many passes, is measured, and whether by halves of its batch, too."""
-    every = -(-PASSES // max(1, passes))
+    every = -(-PASSES // (passes + 1))
     return update % every == 0, update % (every * HALVES_EVERY) == 0
 
 
@@ -96,11 +106,11 @@ def half_of(batch: Batch) -> Batch:
     return fisher_samples(batch, 0.5)
 
 
-def sampled_rows(batch: Batch) -> Tensor:
+def sampled_rows(batch: Batch) -> NDArray[np.int64]:
     """At most `SAMPLE` of the batch's samples, from all envs and times alike, in order."""
     envs = batch.num_envs if batch.context is None else batch.context.num_envs
     size = len(batch)
-    return torch.from_numpy(spread(size // envs, envs, min(size, SAMPLE)))
+    return spread(size // envs, envs, min(size, SAMPLE))
 
 
 @dataclass(slots=True)
@@ -211,17 +221,20 @@ def close_metrics(policy: ActorCritic, hidden: Tensor, params: Tensor, weight: T
         found["dead_units"], found["effective_rank"] = layer_activity(hidden, weight)
     share = None if weight is None else weight / weight.sum().clamp(min=1.0)
     entropy, std = policy.actions.distribution(params).dimensions()
-    for name, columns in (("entropy", entropy), ("std", std)):
-        if columns.shape[-1] > (1 if name == "entropy" else 0):  # one dimension has the entropy of the whole
-            means = columns.mean(0) if share is None else share @ columns
-            found |= {f"{name}/{i}": mean for i, mean in enumerate(means[:MOST_DIMENSIONS].unbind())}
-    return found
+    entropy, std = (columns.mean(0) if share is None else share @ columns for columns in (entropy, std))
+    return found | by_dimension(entropy.unbind(), std.unbind())
+
+
+def by_dimension(entropy: Sequence[Value], std: Sequence[Value]) -> dict[str, Value]:
+    """Columns for each dimension of the action; the entropy of a single one is that of the whole."""
+    found = {f"entropy/{i}": x for i, x in enumerate(entropy[:MOST_DIMENSIONS]) if len(entropy) > 1}
+    return found | {f"std/{i}": x for i, x in enumerate(std[:MOST_DIMENSIONS])}
 
 
 def look_at(policy: ActorCritic, look: Look, batch: Batch) -> tuple[Tensor, Metrics]:
     """(KL(old‖new) of every sample, the instruments, unread), but for those of the gradients."""
     found = inspect(policy, look.loss, batch, normalize=look.normalize)
-    rows = sampled_rows(batch).to(batch.obs.device)
+    rows = torch.from_numpy(sampled_rows(batch)).to(batch.obs.device)
     with torch.no_grad():
         if batch.context is None:
             hidden, params = policy.last_hidden(batch.obs.index_select(0, rows))

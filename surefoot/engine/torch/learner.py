@@ -335,7 +335,7 @@ class Learner:
 
     def gradient_metrics(self, look: Look, batch: Batch) -> Metrics:
         """Of the gradients that the update began with; several processes share them."""
-        return look.gradient_metrics(self.flat.actor, float(len(batch) * self.group.size))
+        return look.metrics(self.flat.actor, float(len(batch) * self.group.size))
 
     def checked(self, metrics: dict[str, float]) -> dict[str, float]:
         """The metrics of an update, unless they show that it must not stand."""

@@ -2,24 +2,28 @@
 #pragma once
 #include <algorithm>
 
+#include "activity.hpp"
 #include "minibatch.hpp"
 
 namespace surefoot {
 
-// Added up over the valid samples; `kernels/structs.py` names them for Python.
+// `kernels/structs.py` names them for Python. First what is added up over the valid samples, …
 struct Inspected {
   double weight, kl, entropy, before, after;  // the last two: the objective of the old policy and of the new one
   double ratio, ratio_squared;                // Σ r, Σ r²
   double positive, negative;                  // samples with such an advantage, …
   double clipped_positive, clipped_negative;  // … and those of them whose ratio is held back on the side that pays
+  // … then what is computed in the end.
+  double ratio_p5, ratio_p50, ratio_p95, ratio_max, explained_variance, dead_units, effective_rank;
 };
+constexpr size_t NUM_SUMS = 11;
 
 // Where each sample's numbers go, and the rows that are looked at more closely (sorted).
 struct InspectedRows {
   float *kl, *ratio, *value;  // [B]; value may be null
   const int64_t* rows;
   int64_t count;
-  float *hidden, *params;     // [count, units of the last hidden layer], [count, parameters]
+  float *hidden, *params, *weight;  // [count, units of the last hidden layer], [count, parameters], [count]
 };
 
 // What the actor's last layer is given: its units, and how far apart tiles are.
@@ -67,13 +71,12 @@ static inline void inspect_tile(const Head& head, const LossSpec& spec, const Ba
 }
 
 static inline void add(Inspected& total, const Inspected& s) {
-  static_assert(sizeof(Inspected) % sizeof(double) == 0, "doubles and nothing else");
-  for (size_t i = 0; i < sizeof(Inspected) / sizeof(double); i++) ((double*)&total)[i] += ((const double*)&s)[i];
+  for (size_t i = 0; i < NUM_SUMS; i++) ((double*)&total)[i] += ((const double*)&s)[i];
 }
 
 // The rows of a group that are looked at more closely; the networks' outputs are in the workspace.
-static inline void inspect_rows(const Engine& e, const float* theta, const LastHidden& hidden, const vec* out, int64_t at,
-                                int count, Workspace& space, const InspectedRows& to) {
+static inline void inspect_rows(const Engine& e, const float* theta, const Batch& batch, const LastHidden& hidden,
+                                const vec* out, int64_t at, int count, Workspace& space, const InspectedRows& to) {
   const int64_t* end = to.rows + to.count;
   int ready = -1;
   for (const int64_t* row = std::lower_bound(to.rows, end, at); row < end && *row < at + count; row++) {
@@ -82,11 +85,12 @@ static inline void inspect_rows(const Engine& e, const float* theta, const LastH
     float *units = to.hidden + (row - to.rows) * hidden.size, *params = to.params + (row - to.rows) * e.head.params;
     for (int i = 0; i < hidden.size; i++) units[i] = hidden.units[t * hidden.tile + i][l];
     for (int i = 0; i < e.head.params; i++) params[i] = space.head.param[i][l];
+    to.weight[row - to.rows] = batch.weight ? batch.weight[*row] : 1.0f;
   }
 }
 
-static inline Inspected inspect(Engine& e, const float* theta, const LossSpec& spec, const Batch& batch, bool normalize,
-                                const InspectedRows& to) {
+static inline Inspected inspect_all(Engine& e, const float* theta, const LossSpec& spec, const Batch& batch,
+                                    bool normalize, const InspectedRows& to) {
   const Minibatch all_of{batch, nullptr, batch.size, normalize, nullptr};
   const Scale scale = scale_of(all_of, all_of.weight());
   std::vector<Inspected> sums(num_tiles(batch.size));
@@ -101,7 +105,7 @@ static inline Inspected inspect(Engine& e, const float* theta, const LossSpec& s
       inspect_tile(e.head, spec, batch, index + t * LANES, in_tile(count, t), scale, space.head, sums[at / LANES + t], to,
                    at + t * LANES);
     }
-    inspect_rows(e, theta, last_hidden(e, space, shared), out, at, count, space, to);
+    inspect_rows(e, theta, batch, last_hidden(e, space, shared), out, at, count, space, to);
     if (!to.value) return;
     const vec* v = forward(e.critic, theta, shared, space.critic, tiles, e.shared_tile());
     for (int i = 0; i < count; i++) to.value[at + i] = v[i / LANES][i % LANES];
@@ -109,6 +113,55 @@ static inline Inspected inspect(Engine& e, const float* theta, const LossSpec& s
   Inspected total{};
   for (const Inspected& s : sums) add(total, s);
   return total;
+}
+
+// The q-th quantile of values from `begin` on, linear between the two nearest. The smaller ones are before them already.
+static inline double quantile(std::vector<float>& values, size_t& begin, double q) {
+  const double at = q * (double)(values.size() - 1);
+  const size_t below = (size_t)at;
+  std::nth_element(values.begin() + begin, values.begin() + below, values.end());
+  begin = below;
+  if (below + 1 >= values.size()) return values[below];
+  const double above = *std::min_element(values.begin() + below + 1, values.end());
+  return values[below] + (at - (double)below) * (above - values[below]);
+}
+
+// What stays of a look: kl gets each sample's; `means`, 2 × parameters long, those over `rows` of the entropies
+// of the action's dimensions and, from its middle on, of their stds.
+static inline Inspected inspect(Engine& e, const float* theta, const LossSpec& spec, const Batch& batch, bool normalize,
+                                const int64_t* rows, int64_t count, float* kl, double* means) {
+  const int units = e.actor.layers.back().in, params = e.head.params;
+  std::vector<float> ratio(batch.size), value(e.has_critic ? batch.size : 0), hidden((size_t)count * units);
+  std::vector<float> closer((size_t)count * params), weight(count);
+  float* values = e.has_critic ? value.data() : nullptr;
+  Inspected found = inspect_all(e, theta, spec, batch, normalize,
+                                {kl, ratio.data(), values, rows, count, hidden.data(), closer.data(), weight.data()});
+  if (values) found.explained_variance = explained_variance(values, batch.target, batch.weight, batch.size);
+  if (batch.weight) {
+    size_t kept = 0;
+    for (int64_t i = 0; i < batch.size; i++)
+      if (batch.weight[i] > 0.0f) ratio[kept++] = ratio[i];
+    ratio.resize(kept);
+  }
+  if (!ratio.empty()) {
+    size_t begin = 0;
+    found.ratio_p5 = quantile(ratio, begin, 0.05), found.ratio_p50 = quantile(ratio, begin, 0.5);
+    found.ratio_p95 = quantile(ratio, begin, 0.95);
+    found.ratio_max = *std::max_element(ratio.begin() + begin, ratio.end());
+  }
+  const Activity layer = activity(hidden.data(), count, units, weight.data());
+  found.dead_units = layer.dead, found.effective_rank = layer.rank;
+  std::vector<double> entropy(params), deviation(params);
+  double total = 0.0;
+  std::fill_n(means, 2 * params, 0.0);
+  for (int64_t n = 0; n < count; n++) {
+    const Dimensions of = dimensions(e.head, closer.data() + n * params, entropy.data(), deviation.data());
+    total += weight[n];
+    for (int i = 0; i < of.entropies; i++) means[i] += weight[n] * entropy[i];
+    for (int i = 0; i < of.stds; i++) means[params + i] += weight[n] * deviation[i];
+  }
+  for (int i = 0; i < 2 * params; i++) means[i] /= total > 1.0 ? total : 1.0;
+  return found;
 }
 
 }  // namespace surefoot

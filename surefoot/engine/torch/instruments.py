@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Batch, Metrics
 
-PASSES = 20  # over rollouts, from one update that is measured to the next; collecting one is a pass, too
+PASSES = 30  # over rollouts, from one update that is measured to the next; collecting one counts as half a pass
 HALVES_EVERY = 10  # measured updates, from one in which half of the batch gets a gradient of its own to the next
 SAMPLE = 128  # samples whose hidden layer and action dimensions are looked at
 MOST_DIMENSIONS = 32  # of an action that get columns of their own
@@ -97,7 +97,7 @@ def normalized(batch: Batch) -> Batch:
 
 def due(update: int, passes: int) -> tuple[bool, bool]:
     """Whether the update of this number, of so many passes, is measured, and whether by halves of its batch, too."""
-    every = -(-PASSES // (passes + 1))
+    every = -(-2 * PASSES // (2 * passes + 1))
     return update % every == 0, update % (every * HALVES_EVERY) == 0
 
 

@@ -56,18 +56,18 @@ static inline void inspect_tile(const Head& head, const LossSpec& spec, const Ba
     old_entropy = head.measure(false, h).entropy;
   }
   sums.kl += sum_of_double(weight * kl);
-  for (int l = 0; l < count; l++) {
-    to.kl[at + l] = kl[l], to.ratio[at + l] = ratio[l];
-    if (!(weight[l] > 0.0f)) continue;
-    const double w = weight[l], r = ratio[l];
-    sums.weight += w, sums.entropy += w * entropy[l];
-    sums.before += w * (then.value[l] + spec.entropy_coef * old_entropy[l]);
-    sums.after += w * (now.value[l] - spec.kl_coef * kl[l] + spec.entropy_coef * entropy[l]);
-    sums.ratio += w * r, sums.ratio_squared += w * r * r;
-    const bool held = now.clipped[l] != 0.0f;
-    if (advantage[l] > 0.0f) sums.positive += w, sums.clipped_positive += held && r > 1.0 ? w : 0.0;
-    if (advantage[l] < 0.0f) sums.negative += w, sums.clipped_negative += held && r < 1.0 ? w : 0.0;
-  }
+  for (int l = 0; l < count; l++) to.kl[at + l] = kl[l], to.ratio[at + l] = ratio[l];
+  // A step that is no transition may say anything, so it is left out rather than multiplied by 0.
+  const auto sum = [&](vec x, ivec which) { return sum_of_double(which ? weight * x : vec{}); };
+  const ivec valid = weight > 0.0f, gained = valid & (advantage > 0.0f), lost = valid & (advantage < 0.0f);
+  const ivec held = now.clipped != 0.0f;
+  const float entropy_coef = (float)spec.entropy_coef, kl_coef = (float)spec.kl_coef;
+  sums.weight += sum(all(1.0f), valid), sums.entropy += sum(entropy, valid);
+  sums.before += sum(then.value + entropy_coef * old_entropy, valid);
+  sums.after += sum(now.value - kl_coef * kl + entropy_coef * entropy, valid);
+  sums.ratio += sum(ratio, valid), sums.ratio_squared += sum(ratio * ratio, valid);
+  sums.positive += sum(all(1.0f), gained), sums.clipped_positive += sum(all(1.0f), gained & held & (ratio > 1.0f));
+  sums.negative += sum(all(1.0f), lost), sums.clipped_negative += sum(all(1.0f), lost & held & (ratio < 1.0f));
 }
 
 static inline void add(Inspected& total, const Inspected& s) {

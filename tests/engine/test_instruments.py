@@ -114,7 +114,7 @@ def test_a_large_batch_goes_through_in_pieces(monkeypatch):
 
 
 def test_predicted_gain_by_hand():
-    """Two gradients of the loss, (1, 0) and (3, 2), on a way of (−0.1, 0.2): −(2·−0.1 + 1·0.2)."""
+    """Two gradients of the loss, (1, 0) and (3, 2), on a way of (−0.1, 0.3): −(2·−0.1 + 1·0.3)."""
     look = Look(Loss(RATIO), torch.zeros(2), 2, normalize=False)
     for gradient in ([1.0, 0.0], [3.0, 2.0], [100.0, 100.0]):  # the last one is of the second pass
         look.add(torch.tensor(gradient))

@@ -132,11 +132,12 @@ def test_a_small_step_gains_what_the_gradient_promises(engine):
 
 
 def test_which_updates_are_measured():
-    """Once in 30 passes, collecting being half of one."""
-    assert [n for n in range(8) if due(n, 10)[0]] == [0, 3, 6]
-    assert [n for n in range(50) if due(n, 1)[0]] == [0, 20, 40]
-    assert all(due(n, 100)[0] for n in range(5))
-    assert [n for n in range(500) if due(n, 1)[1]] == [0, 200, 400]
+    """Once in 30 passes, collecting being half of one; small batches half as often."""
+    assert [n for n in range(8) if due(n, 10, 1024)[0]] == [0, 3, 6]
+    assert [n for n in range(50) if due(n, 1, 1024)[0]] == [0, 20, 40]
+    assert [n for n in range(90) if due(n, 1, 40)[0]] == [0, 40, 80]
+    assert all(due(n, 100, 1024)[0] for n in range(5))
+    assert [n for n in range(500) if due(n, 1, 1024)[1]] == [0, 200, 400]
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])

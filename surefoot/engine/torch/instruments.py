@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from surefoot.types import Batch, Metrics
 
 PASSES = 30  # over rollouts, from one update that is measured to the next; collecting one counts as half a pass
+SMALL = 256  # samples; an update on fewer is measured half as often, because part of the cost is fixed
 HALVES_EVERY = 10  # measured updates, from one in which half of the batch gets a gradient of its own to the next
 SAMPLE = 128  # samples whose hidden layer and action dimensions are looked at
 MOST_DIMENSIONS = 32  # of an action that get columns of their own
@@ -95,9 +96,11 @@ def normalized(batch: Batch) -> Batch:
     return replace(batch, advantage=standardize(batch.advantage, batch.weight))
 
 
-def due(update: int, passes: int) -> tuple[bool, bool]:
-    """Whether the update of this number, of so many passes, is measured, and whether by halves of its batch, too."""
-    every = -(-2 * PASSES // (2 * passes + 1))
+def due(update: int, passes: int, samples: int) -> tuple[bool, bool]:
+    """Whether the update of this number, of so many passes over so many samples, is measured, and whether by halves of
+    its batch, too.
+    """
+    every = -(-2 * PASSES // (2 * passes + 1)) * (1 if samples >= SMALL else 2)
     return update % every == 0, update % (every * HALVES_EVERY) == 0
 
 

@@ -236,7 +236,7 @@ class Learner:
 
         `normalize`: the loss sees advantages that are standardised in each minibatch.
         """
-        whole, halves = due(self.update, passes)
+        whole, halves = due(self.update, passes, len(batch))
         self._begun, self.look = True, None
         if not self.instruments or not whole:
             return

@@ -5,8 +5,8 @@
 The two sides are the same run, step for step: instruments change no weight. Both run in one process and by turns, and
 the processor's time is measured, because other programs disturb it less than the clock on the wall.
 
-- *inside*: the time spent in the functions that instruments add work to (what an update begins and ends with, and the
-  rows of metrics), with them minus without them, as a share of the whole run without. Of each the median round counts.
+- *inside*: the share of a run's time that is spent in the functions which instruments add work to (what an update
+  begins and ends with, and the rows of metrics), with them minus without them. Of each the median round counts.
 - *whole*: the whole run with instruments over the one without, fastest rounds. On a busy machine it says little.
 
 The cost inside must be at most 2 %.
@@ -137,7 +137,8 @@ def main() -> None:
             {side: [getattr(watch, part) for watch in watches] for side, watches in found.items()}
             for part in ("inside", "whole")
         )
-        cost = (median(inside["with"]) - median(inside["without"])) / median(whole["without"])
+        shares = {side: [a / b for a, b in zip(inside[side], whole[side], strict=True)] for side in found}
+        cost = median(shares["with"]) - median(shares["without"])
         of_all = min(whole["with"]) / min(whole["without"]) - 1.0
         result["cases"][name] = {"cost": cost, "cost_of_whole": of_all, "inside": inside, "whole": whole}
         table.append(machine.row(name, f"{cost:.1%}", f"{of_all:+.1%}"))

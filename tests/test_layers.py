@@ -143,7 +143,12 @@ def test_few_lines_say_any():
     assert len(found) < 150, found
 
 
-SOURCES = [*MODULES, *sorted(PACKAGE.rglob("*.[ch]pp")), *sorted(PACKAGE.rglob("*.js")), *sorted(PACKAGE.rglob("*.css"))]
+SOURCES = [
+    *MODULES,
+    *sorted(PACKAGE.rglob("*.[ch]pp")),
+    *sorted(PACKAGE.rglob("*.js")),
+    *sorted(PACKAGE.rglob("*.css")),
+]
 
 
 def test_no_file_has_more_than_400_lines():

@@ -71,6 +71,6 @@ class TRPO(Base[Config]):
             gain = learner.measure(loss, batch) - before
             history = learner.fit_value(critic_loss(config), batch, config)
             metrics = learner.summarize(batch, history, once)
-        trace = {"line_search_tries": len(tried), "full_step_kl": tried[0][0], "full_step_gain": tried[0][1]}
-        trace["tries_over_max_kl"] = sum(kl > config.max_kl for kl, _ in tried)
+        trace = {"line_search_tries": float(len(tried)), "full_step_kl": tried[0][0], "full_step_gain": tried[0][1]}
+        trace["tries_over_max_kl"] = float(sum(kl > config.max_kl for kl, _ in tried))
         return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0, **trace}

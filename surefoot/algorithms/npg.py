@@ -28,6 +28,8 @@ from surefoot.math.operations import OPERATIONS
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from surefoot.engine.torch.learner import Learner
     from surefoot.math.operations import Operations
     from surefoot.types import Batch, Rollout
@@ -81,6 +83,11 @@ class NPG(Base[Config]):
             learner.begin_look(loss, batch, config.value_epochs)
             step, predicted = learner.natural_step(loss, batch, config)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
-            learner.flat.actor.add_(step)
+            moved = self.move(learner, loss, batch, step)
             history = learner.fit_value(critic_loss(config), batch, config)
-            return learner.summarize(batch, history, once)
+            return learner.summarize(batch, history, once) | moved
+
+    def move(self, learner: Learner, loss: Loss, batch: Batch, step: Tensor) -> dict[str, float]:
+        """Take the step; returns what is worth a metric."""
+        learner.flat.actor.add_(step)
+        return {}

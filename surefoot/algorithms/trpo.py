@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surefoot.algorithms import npg
-from surefoot.algorithms.parts import Base, critic_loss, estimate
-from surefoot.engine.losses import RATIO, Loss
-from surefoot.math.operations import OPERATIONS
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.losses import Loss
     from surefoot.engine.torch.learner import Learner
-    from surefoot.math.operations import Operations
-    from surefoot.types import Batch, Rollout
+    from surefoot.types import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,43 +33,34 @@ class Config(npg.Config):
     backtrack_tries: int = setting(10, "Tries of the line search before the step is abandoned.", low=1)
 
 
-class TRPO(Base[Config]):
+class TRPO(npg.NPG):
     """One natural step for the actor, backtracked into the trust region; several gradient passes for the critic."""
 
     config_type = Config
-    train_actor = False
+    config: Config
 
-    def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
-        return estimate(rollout, self.config.at(rollout.remaining), operations)
-
-    def terms(self, remaining: float) -> Loss:
-        return Loss(RATIO, entropy_coef=self.config.at(remaining).entropy_coef)
-
-    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
+    def move(self, learner: Learner, loss: Loss, batch: Batch, step: Tensor) -> dict[str, float]:
+        """The longest of the tried steps that stays within δ and improves the surrogate."""
         from surefoot.math.trust_region import backtrack  # not above: reading a config must not import torch
 
-        config = self.config.at(rollout.remaining)
-        batch, loss = self.estimate(rollout, learner.operations), self.terms(rollout.remaining)
-        with learner.all_or_nothing():
-            learner.begin_look(loss, batch, config.value_epochs)
-            step, predicted = learner.natural_step(loss, batch, config)
-            once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
-            tried: list[tuple[float, float]] = []  # (KL, gain) of each length
-            actor = learner.flat.actor
-            start, before = actor.clone(), learner.measure(loss, batch)
+        config, actor = self.config.at(batch.remaining), learner.flat.actor
+        start, before = actor.clone(), learner.measure(loss, batch)
+        tried: list[tuple[float, float]] = []  # (KL, gain) of each length
 
-            def accept(fraction: float) -> bool:
-                actor.copy_(start).add_(step, alpha=fraction)
-                kl, gain = learner.mean_kl(batch), learner.measure(loss, batch) - before
-                tried.append((kl, gain))
-                return kl <= config.max_kl and gain > 0.0
+        def accept(fraction: float) -> bool:
+            actor.copy_(start).add_(step, alpha=fraction)
+            kl, gain = learner.mean_kl(batch), learner.measure(loss, batch) - before
+            tried.append((kl, gain))
+            return kl <= config.max_kl and gain > 0.0
 
-            fraction = backtrack(accept, config.backtrack_factor, config.backtrack_tries)
-            if fraction is None:
-                actor.copy_(start)
-            gain = learner.measure(loss, batch) - before
-            history = learner.fit_value(critic_loss(config), batch, config)
-            metrics = learner.summarize(batch, history, once)
-        trace = {"line_search_tries": len(tried), "full_step_kl": tried[0][0], "full_step_gain": tried[0][1]}
-        trace["tries_over_max_kl"] = sum(kl > config.max_kl for kl, _ in tried)
-        return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0, **trace}
+        fraction = backtrack(accept, config.backtrack_factor, config.backtrack_tries)
+        if fraction is None:
+            actor.copy_(start)
+        return {
+            "surrogate_gain": learner.measure(loss, batch) - before,
+            "step_fraction": fraction or 0.0,
+            "line_search_tries": float(len(tried)),
+            "tries_over_max_kl": float(sum(kl > config.max_kl for kl, _ in tried)),
+            "full_step_kl": tried[0][0],
+            "full_step_gain": tried[0][1],
+        }

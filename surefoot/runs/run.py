@@ -27,6 +27,7 @@ from surefoot.runs.files import (
     write_atomic,
 )
 from surefoot.runs.index import find_run
+from surefoot.runs.life import Life, read_life
 from surefoot.text import one_line
 
 if TYPE_CHECKING:
@@ -107,8 +108,23 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """`state` (running, degraded, done, interrupted or failed), `alive` (a process has the run), `step`, …"""
-        return {**self.directory.read_status(), "alive": self.directory.is_locked()}
+        """`state` (running, degraded, done, interrupted or failed), `step`, …, and whether it is still going on.
+
+        `life` is running, finished, stopped, crashed (also: killed) or unknown, `alive` whether it is running, and
+        `heartbeat` when it last wrote anything, in seconds since 1970 (`surefoot.runs.life`).
+        """
+        life = self.life
+        return {
+            **self.directory.read_status(),
+            "alive": life.alive,
+            "life": life.state,
+            "heartbeat": life.heartbeat,
+        }
+
+    @property
+    def life(self) -> Life:
+        """Whether it is still going on, and when it last wrote anything."""
+        return read_life(self.directory)
 
     @property
     def result(self) -> dict[str, Any]:

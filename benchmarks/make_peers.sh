@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the environments that versus_peers.py measures: sh benchmarks/make_peers.sh FOLDER
-# FOLDER/sb3 has Stable-Baselines3 and sb3-contrib, FOLDER/sbx has SBX, FOLDER/jax plain JAX; each is its own, because
-# their requirements pull in different directions. Versions that the tests ran with hold (constraints.txt).
+# FOLDER/sb3 has Stable-Baselines3 and sb3-contrib, FOLDER/sbx has SBX, FOLDER/jax plain JAX, FOLDER/rliable what
+# check_statistics.py runs in; each is its own, because their requirements pull in different directions. Versions that the tests ran with hold (constraints.txt).
 set -eu
 folder=${1:?"where to put them: sh benchmarks/make_peers.sh FOLDER"}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,3 +14,4 @@ make() {
 make sb3 torch==2.13.0 stable-baselines3 sb3-contrib "gymnasium[classic-control,box2d,mujoco]"
 make sbx torch==2.13.0 sbx-rl stable-baselines3 "gymnasium[classic-control,box2d,mujoco]"
 make jax jax
+make rliable rliable "pandas<3"

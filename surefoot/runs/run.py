@@ -192,18 +192,22 @@ class Run:
 
     def to_csv(self, path: str | Path, log: Logs = "metrics") -> Path:
         """Write the metrics (or the timings, or the episodes) to a CSV file; what a row lacks is an empty cell."""
+        target, text = Path(path), self.csv(log)
+        try:
+            write_atomic(target, text)
+        except OSError as error:
+            raise UsageError(f"cannot write {target}: {error.strerror}") from None
+        return target
+
+    def csv(self, log: Logs = "metrics") -> str:
+        """The text that `to_csv` writes."""
         rows = self._rows(log)
         names = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        target = Path(path)
-        try:
-            write_atomic(target, text.getvalue())
-        except OSError as error:
-            raise UsageError(f"cannot write {target}: {error.strerror}") from None
-        return target
+        return text.getvalue()
 
     def _rows(self, log: Logs) -> list[dict[str, Any]]:
         if log not in ("metrics", "timings", "episodes"):

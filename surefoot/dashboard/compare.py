@@ -1,0 +1,67 @@
+"""Groups of runs side by side: how good each was at the end of training, and which beats which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+
+from surefoot.analysis.intervals import Estimate, improvement_interval, interval, is_settled, seeds_needed
+from surefoot.analysis.statistics import Array, iqm, mean
+from surefoot.dashboard.curves import Curve
+from surefoot.dashboard.groups import label_of
+from surefoot.runs.catalog import Entry
+
+END = 0.1  # share of a run's steps that counts as its end
+RESAMPLES = 2000
+
+
+def compared(groups: Sequence[Sequence[Entry]], curves: Sequence[Sequence[Curve]]) -> dict[str, object]:
+    """Per group mean and IQM with 95 % intervals; per pair of groups on the same env the chance that the first wins."""
+    scores = [np.array([score for curve in group if (score := final_score(curve)) is not None]) for group in curves]
+    rows = [
+        {
+            "label": label_of(group),
+            "key": min(entry.id for entry in group),
+            "env": group[0].env,
+            "runs": len(found),
+            "scores": found.tolist(),
+            "mean": _json(_estimate(found, "mean")),
+            "iqm": _json(_estimate(found, "iqm")),
+        }
+        for group, found in zip(groups, scores, strict=True)
+    ]
+    pairs = [
+        _pair(a, b, scores[a], scores[b])
+        for a, b in combinations(range(len(groups)), 2)
+        if groups[a][0].env == groups[b][0].env and len(scores[a]) and len(scores[b])
+    ]
+    return {"groups": rows, "pairs": pairs}
+
+
+def final_score(curve: Curve) -> float | None:
+    """The mean over the last tenth of a run's steps; None for a run without a value."""
+    if not len(curve.x):
+        return None
+    start = curve.x[-1] - END * (curve.x[-1] - curve.x[0])
+    return float(curve.y[curve.x >= start].mean())
+
+
+def _estimate(scores: Array, middle: str) -> Estimate:
+    if not len(scores):
+        return Estimate(math.nan)
+    return interval([scores], iqm if middle == "iqm" else mean, resamples=RESAMPLES)
+
+
+def _pair(a: int, b: int, first: Array, second: Array) -> dict[str, object]:
+    found = improvement_interval([first], [second])
+    settled = is_settled(found)
+    needed = None if settled else seeds_needed(found.value)
+    return {"first": a, "second": b, "improvement": _json(found), "settled": settled, "seeds_needed": needed}
+
+
+def _json(estimate: Estimate) -> list[float | None]:
+    """[value, low, high]; None for what is not known."""
+    return [x if math.isfinite(x) else None for x in (estimate.value, estimate.low, estimate.high)]

@@ -78,8 +78,8 @@ class Answers:
         """The end of training of every group, with 95 % intervals, and who beats whom."""
         metric = request.query_params.get("metric", "episode_return")
         self._require_metric(metric, entries)
-        groups = list(grouped(entries).values())
-        curves = [[read_curve(self._columns, e.directory, metric, "step", None) for e in group] for group in groups]
+        groups = grouped(entries)
+        curves = [[read_curve(self._columns, e.directory, metric, "step", None) for e in of] for of in groups.values()]
         return JSONResponse(compared(groups, curves))
 
     def run(self, entries: list[Entry], request: Request) -> Response:
@@ -98,12 +98,21 @@ class Answers:
         return JSONResponse(facts)
 
     def config(self, entries: list[Entry], request: Request) -> Response:
-        """All settings of the runs; `different`: those in which they differ."""
-        configs = {entry.id: Run(_checked(entry)).config for entry in entries}
-        names = list(dict.fromkeys(name for config in configs.values() for name in config))
-        table = {name: [_shown(config.get(name)) for config in configs.values()] for name in names}
-        different = [name for name, values in table.items() if len(set(values)) > 1]
-        return JSONResponse({"runs": list(configs), "settings": table, "different": different})
+        """All settings, a column per group of runs; `different`: those in which any two runs differ."""
+        columns: list[dict[str, list[str]]] = []
+        groups = grouped(entries)
+        for group in groups.values():
+            columns.append({})
+            for entry in group:
+                for name, value in Run(_checked(entry)).config.items():
+                    said = columns[-1].setdefault(name, [])
+                    said += [shown] if (shown := str(value)) not in said else []
+        names = list(dict.fromkeys(name for column in columns for name in column))
+        table = {name: [", ".join(column.get(name, ["–"])) for column in columns] for name in names}
+        many = [name for name in names if any(len(column.get(name, [])) > 1 for column in columns)]
+        different = [name for name, values in table.items() if len(set(values)) > 1 or name in many]
+        heads = [{"key": key, "label": label_of(group)} for key, group in groups.items()]
+        return JSONResponse({"groups": heads, "settings": table, "different": different})
 
     def metrics_csv(self, entries: list[Entry], request: Request) -> Response:
         text = Run(_checked(entries[0])).csv()
@@ -193,10 +202,6 @@ def _result(run: Run) -> Json | None:
         return run.result
     except SurefootError:
         return None
-
-
-def _shown(value: object) -> str:
-    return "" if value is None else str(value)
 
 
 def _download(text: str, entry: Entry, name: str, kind: str) -> Response:

@@ -1,18 +1,21 @@
-"""What the page can ask for. A run is named by its path below the root and looked up in the catalog, not on the disk."""
+"""What the page can ask for. A run is named by its path below the root and looked up in the catalog, never on disk."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 import plotly
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -59,7 +62,7 @@ class Page:
 async def runs(page: Page, request: Request) -> Response:
     await page.live.look()
     listed = [as_json(entry) for entry in page.catalog.entries.values()]
-    facts = {"root": str(page.catalog.root), "version": __version__, "latest": page.catalog.latest()}
+    facts = {"root": str(page.catalog.root.absolute()), "version": __version__, "latest": page.catalog.latest()}
     return JSONResponse({**facts, "runs": listed})
 
 
@@ -105,8 +108,17 @@ async def video(page: Page, request: Request) -> Response:
     return FileResponse(plain_file(entry, "videos", name), media_type="video/mp4")
 
 
+@cache
+def index_html() -> str:
+    """The page. Plotly's script adds a style sheet for maps, which the policy forbids and nobody needs here, unless an
+    element with the sheet's id is there already. The id changes with its version, so it is read out of the script."""
+    ids = re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', PLOTLY.read_text(encoding="utf-8"))
+    present = "".join(f'<meta id="{id}">' for id in dict.fromkeys(ids))
+    return (STATIC / "index.html").read_text(encoding="utf-8").replace("<!-- plotly -->", present)
+
+
 async def index(page: Page, request: Request) -> Response:
-    return FileResponse(STATIC / "index.html")
+    return HTMLResponse(await run_in_threadpool(index_html))
 
 
 async def plotly_script(page: Page, request: Request) -> Response:
@@ -137,7 +149,6 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str | None = None) -
 
     def asked(method: Callable[[list[Entry], Request], Response]) -> Handler:
         """Whatever reads files of runs does so in a thread: the page stays awake meanwhile."""
-        from starlette.concurrency import run_in_threadpool
 
         async def handler(page: Page, request: Request) -> Response:
             return await run_in_threadpool(method, page.entries(request), request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -18,25 +18,26 @@ END = 0.1  # share of a run's steps that counts as its end
 RESAMPLES = 2000
 
 
-def compared(groups: Sequence[Sequence[Entry]], curves: Sequence[Sequence[Curve]]) -> dict[str, object]:
+def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Curve]]) -> dict[str, object]:
     """Per group mean and IQM with 95 % intervals; per pair of groups on the same env the chance that the first wins."""
     scores = [np.array([score for curve in group if (score := final_score(curve)) is not None]) for group in curves]
     rows = [
         {
-            "label": label_of(group),
-            "key": min(entry.id for entry in group),
+            "label": label_of(group, seeds=False),
+            "key": key,
             "env": group[0].env,
             "runs": len(found),
             "scores": found.tolist(),
             "mean": _json(_estimate(found, "mean")),
             "iqm": _json(_estimate(found, "iqm")),
         }
-        for group, found in zip(groups, scores, strict=True)
+        for (key, group), found in zip(groups.items(), scores, strict=True)
     ]
+    envs = [group[0].env for group in groups.values()]
     pairs = [
         _pair(a, b, scores[a], scores[b])
         for a, b in combinations(range(len(groups)), 2)
-        if groups[a][0].env == groups[b][0].env and len(scores[a]) and len(scores[b])
+        if envs[a] == envs[b] and len(scores[a]) and len(scores[b])
     ]
     return {"groups": rows, "pairs": pairs}
 

@@ -21,15 +21,15 @@ def grouped(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     return found
 
 
-def label_of(entries: Sequence[Entry]) -> str:
+def label_of(entries: Sequence[Entry], *, seeds: bool = True) -> str:
     """What a group is called: what its runs have in common."""
     first = entries[0]
     names = {entry.name for entry in entries if entry.name}
     called = f"{names.pop()} · " if len(names) == 1 else ""
     what = f"{called}{first.env or '?'} · {first.algo or '?'}"
-    if len(entries) > 1:
-        return f"{what} · {len(entries)} seeds"
-    return f"{what} · seed {first.seed}" if first.seed is not None else what
+    if not seeds or (len(entries) == 1 and first.seed is None):
+        return what
+    return f"{what} · {len(entries)} seeds" if len(entries) > 1 else f"{what} · seed {first.seed}"
 
 
 def merged(curves: Sequence[Curve], middle: str, share: float, points: int) -> tuple[Array, Array, Array, Array]:

@@ -3,10 +3,11 @@
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
+    const says = name.startsWith("aria-") || name.startsWith("data-"); // these say "true" and "false" in words
+    if (value === null || value === undefined || (value === false && !says)) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "value" || name === "checked" || name === "muted") node[name] = value;
-    else node.setAttribute(name, value === true ? "" : String(value));
+    else node.setAttribute(name, value === true && !says ? "" : String(value));
   }
   append(node, children);
   return node;

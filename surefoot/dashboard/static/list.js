@@ -70,9 +70,8 @@ function group(key, members) {
     el("div", { class: "item", "data-on": count > 0 },
       box, swatch(state.group === "seeds" && count ? key : null),
       el("button", { class: "what", "aria-expanded": open, onclick: () => toggle(key) },
-        el("span", { class: "title" }, title(first, names.size === 1 ? first.name : null)),
-        el("span", { class: "quiet" }, dot(running ? "running" : first.state), `${members.length} seeds · ${ago(first.created)} `, el("span", { class: "turn" }, open ? "▾" : "▸"))),
-      el("span", { class: "value" }, values.length ? number(values.reduce((a, b) => a + b, 0) / values.length, 3) : "–")),
+        ...lines(first, names.size === 1 ? first.name : null, running ? "running" : first.state, [`${members.length} seeds `, el("span", { class: "turn" }, open ? "▾" : "▸")])),
+      right(values.length ? values.reduce((a, b) => a + b, 0) / values.length : null, first)),
     open ? el("div", { class: "seeds" }, members.map((run) => item(run, true))) : null,
   );
 }
@@ -85,16 +84,26 @@ function item(run, seed = false) {
     el("input", { type: "checkbox", checked: on, "aria-label": `Show ${run.id}`, onchange: (event) => select([run], event.target.checked) }),
     swatch(on ? keyOf(run) : null),
     el("button", { class: "what", title: run.id, onclick: () => focus(run) },
-      el("span", { class: "title" }, seed ? `seed ${run.seed ?? "?"}` : title(run, run.name)),
-      el("span", { class: "quiet" }, dot(run.state),
-        run.why && !run.size ? "cannot be read" : [seed || run.seed === null ? "" : `seed ${run.seed} · `, `${steps(run.step)} steps · `, ago(run.created)])),
-    el("span", { class: "value" }, number(score(run), 3)),
+      seed ? [el("span", { class: "title" }, `seed ${run.seed ?? "?"}`), el("span", { class: "quiet" }, dot(run.state), said(run))]
+        : lines(run, run.name, run.state, said(run))),
+    right(score(run), run),
     run.state === "running" && progress !== null ? el("progress", { value: progress, max: 1, "aria-label": "progress" }) : null,
   );
 }
 
 const score = (run) => run.eval_return ?? run.episode_return;
-const title = (run, name) => [name ? el("b", {}, name, " ") : null, run.env || run.algo ? `${run.env ?? "?"} · ${run.algo ?? "?"}` : name ? "" : run.id];
+const said = (run) => (run.why && !run.size ? "cannot be read" : `${steps(run.step)} steps`);
+const right = (value, run) => el("span", { class: "value" }, number(value, 3), el("span", { class: "quiet" }, ago(run.created).replace(" ago", "")));
+
+// The name, if there is one, or what was trained; below it the rest.
+function lines(run, name, kind, rest) {
+  const what = run.env || run.algo ? `${run.env ?? "?"} · ${run.algo ?? "?"}` : null;
+  return [
+    el("span", { class: "title" }, name ?? what ?? run.id),
+    el("span", { class: "quiet" }, dot(kind), name && what ? `${what} · ` : "", rest),
+  ];
+}
+
 export const dot = (kind) => el("span", { class: "dot", "data-state": kind, title: kind, role: "img", "aria-label": kind });
 
 export function swatch(key) {

@@ -138,15 +138,9 @@ function groupTable({ groups }) {
   return el("table", {},
     el("thead", {}, el("tr", {}, ["", "group", "seeds", "IQM", "95 % interval", "mean", ""].map((name) => el("th", {}, name)))),
     el("tbody", {}, groups.map((group) => el("tr", {},
-      el("td", {}, swatch(colourKey(group))), el("td", {}, group.label), el("td", { class: "num" }, group.runs),
+      el("td", {}, swatch(group.key)), el("td", {}, group.label), el("td", { class: "num" }, group.runs),
       el("td", { class: "num strong" }, number(group.iqm[0])), el("td", { class: "num" }, range(group.iqm)), el("td", { class: "num" }, number(group.mean[0])),
       el("td", { class: "wide" }, strip(group, low, high))))));
-}
-
-// The page's key of a group whose first run is known: its colour must be the one of its curve.
-function colourKey(group) {
-  const run = state.runs.get(group.key);
-  return run ? keyOf(run) : null;
 }
 
 function range([, low, high]) {
@@ -156,7 +150,7 @@ function range([, low, high]) {
 // Seeds as dots and the interval as a bar, on the scale of all groups.
 function strip(group, low, high) {
   const width = 240, at = (value) => (high > low ? 6 + ((value - low) / (high - low)) * (width - 12) : width / 2);
-  const colour = style(colourKey(group) ?? "")?.color ?? "currentColor";
+  const colour = style(group.key)?.color ?? "currentColor";
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("viewBox", `0 0 ${width} 20`);
   svg.setAttribute("class", "strip");
@@ -190,14 +184,13 @@ function verdict(pair) {
 }
 
 async function settings(view, runs, mine) {
-  const answer = await ask("/api/config", { run: runs.slice(0, 40) });
+  const answer = await ask("/api/config", { run: runs });
   if (mine !== turn) return;
   const all = Object.keys(answer.settings);
   const table = (names) => el("div", { class: "scroll" }, el("table", { class: "settings" },
-    el("thead", {}, el("tr", {}, el("th", {}, "setting"), answer.runs.map((id) => el("th", { title: id }, swatch(state.runs.has(id) ? keyOf(state.runs.get(id)) : null), id.split("/").at(-1))))),
+    el("thead", {}, el("tr", {}, el("th", {}, "setting"), answer.groups.map((group) => el("th", {}, swatch(group.key), group.label)))),
     el("tbody", {}, names.map((name) => el("tr", {}, el("th", {}, name), answer.settings[name].map((value) => el("td", {}, value)))))));
   show(view, `settings ${JSON.stringify(answer)}`, () => [
-    runs.length > 40 ? el("p", { class: "quiet" }, "The first 40 of the chosen runs.") : null,
     runs.length > 1 ? el("h2", {}, answer.different.length ? "Differences" : "No differences") : null,
     runs.length > 1 && answer.different.length ? table(answer.different) : null,
     runs.length > 1 && !answer.different.length ? el("p", { class: "quiet" }, "The chosen runs have the same settings.") : null,

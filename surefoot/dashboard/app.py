@@ -80,7 +80,7 @@ async def watch(page: Page, request: Request) -> Response:
             return problem("this run has no checkpoint yet; the first one is written within a minute")
     else:
         film = _film(page, request)
-    answer = {"step": film.step, "state": film.state, "why": film.why}
+    answer = {"step": film.step, "shown": film.shown, "state": film.state, "why": film.why}
     if film.state == "failed":
         page.films.forget(film)
     return JSONResponse(answer)

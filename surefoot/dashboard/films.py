@@ -7,6 +7,7 @@ That process asks nobody and is given no `--trust`. So code that a run names is 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -26,9 +27,12 @@ KEPT = 20
 
 @dataclass
 class Film:
+    """`step`: of the checkpoint that was the newest when the film was asked for; `shown`: of the one that plays."""
+
     run: str
     step: int
     file: Path
+    shown: int | None = None
     state: Literal["filming", "ready", "failed"] = "filming"
     why: str | None = None
 
@@ -75,27 +79,38 @@ class Films:
 
     async def _make(self, entry: Entry, film: Film) -> None:
         words = [sys.executable, "-m", "surefoot", "video", str(entry.directory.path.absolute())]
-        words += ["--checkpoint", str(film.step), "--out", str(film.file), "--max-steps", str(LONGEST)]
+        # The newest one by then: a quick run may have removed the one that was the newest when this was asked for.
+        words += ["--out", str(film.file), "--max-steps", str(LONGEST), "--json"]
         async with self._turn:
             process = await asyncio.create_subprocess_exec(
                 *words,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
             with suppress(OSError, AttributeError):  # a system without priorities
                 os.setpriority(os.PRIO_PROCESS, process.pid, 10)
             try:
-                _, said = await asyncio.wait_for(process.communicate(), PATIENCE)
+                told, said = await asyncio.wait_for(process.communicate(), PATIENCE)
             except TimeoutError:
-                said = f"surefoot: the film was not finished after {PATIENCE:g} seconds".encode()
+                told, said = b"", f"surefoot: the film was not finished after {PATIENCE:g} seconds".encode()
             finally:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
         ready = process.returncode == 0 and film.file.is_file()
+        film.shown = _step(told) if ready else None
         film.state = "ready" if ready else "failed"
         film.why = None if ready else _reason(said.decode(errors="replace"))
+
+
+def _step(told: bytes) -> int | None:
+    """Of the policy that plays, from the last line, which is JSON."""
+    try:
+        step = json.loads(told.decode().strip().splitlines()[-1])["step"]
+    except (ValueError, IndexError, KeyError):
+        return None
+    return step if isinstance(step, int) else None
 
 
 def _reason(said: str) -> str:

@@ -95,7 +95,7 @@ def test_a_film_is_made_in_a_process_of_its_own_and_nothing_is_written_to_the_ru
     run = train(tmp_path, "CartPole-v1")
     before = sorted(path.name for path in run.path.rglob("*"))
     film, data = filmed(tmp_path)
-    assert (film.state, film.why, film.step) == ("ready", None, 256)
+    assert (film.state, film.why, film.step, film.shown) == ("ready", None, 256, 256)
     assert data[4:8] == b"ftyp"
     assert sorted(path.name for path in run.path.rglob("*")) == before
 

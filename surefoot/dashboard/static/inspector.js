@@ -94,7 +94,7 @@ export async function watch(id) {
       if (watching !== mine) break;
       if (film.state === "failed") throw new Error(film.why);
       mine.step = film.step;
-      play(query("/film.mp4", { run: id, step: film.step }), `step ${steps(film.step)}, greedy${state.runs.get(id)?.state === "running" ? "; follows new checkpoints" : ""}`);
+      play(query("/film.mp4", { run: id, step: film.step }), `step ${steps(film.shown ?? film.step)}, greedy${state.runs.get(id)?.state === "running" ? "; follows new checkpoints" : ""}`);
     } catch (error) {
       parts.caption.textContent = error.message;
       break;

@@ -21,7 +21,7 @@ from surefoot.runs import Run
 from surefoot.runs.catalog import Entry
 
 LONGEST = 600  # steps of a film
-PATIENCE = 180.0  # seconds that making one may take
+PATIENCE = 600.0  # seconds that making one may take
 KEPT = 20
 
 

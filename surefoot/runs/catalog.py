@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from time import time
 
-from surefoot.errors import SurefootError
+from surefoot.errors import CheckpointError, SurefootError
 from surefoot.runs.columns import columns_of, numbers_of, open_log
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.files import read_json, read_regular
@@ -26,6 +26,7 @@ from surefoot.schema import Misfit
 SETTLED = 2.0  # seconds after which a folder's time stamp tells whether anything was added since
 TAIL = 2**14  # bytes at the end of a log that is new to us
 SCHEMA = 1
+READ = ("manifest.json", "config.toml", "status.json", "metrics.jsonl", "timings.jsonl", "videos", "checkpoints")
 OF_ONE_RUN = ("seed", "name", "tags", "device", "threads", "trackers", "engine", "workers")  # no part of the experiment
 
 
@@ -127,7 +128,7 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
     id = path.relative_to(root).as_posix()
     blank = Entry(id, run, size=before.size if before else 0)
     try:
-        run.refuse_links()
+        _refuse_links(path)
         manifest = read_json(run.manifest)
         MANIFEST.check(manifest, "manifest.json")
         group, total_steps = _settings(run)
@@ -152,6 +153,14 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
         why=newer,
     )
     return _grown(entry)
+
+
+def _refuse_links(path: Path) -> None:
+    """As `RunDirectory.refuse_links`, for the files that are read here: one look at the folder tells all of them."""
+    with os.scandir(path) as entries:
+        link = next((entry.name for entry in entries if entry.is_symlink() and entry.name in READ), None)
+    if link is not None:
+        raise CheckpointError(f"{path / link} is a link; only files of the run itself are read")
 
 
 def _grown(entry: Entry) -> Entry:
@@ -193,20 +202,22 @@ def _with_rows(entry: Entry) -> Entry:
         start = max(entry.size, log.size - TAIL)
         first = log.line_at(start)
         lines = b"" if first is None else b"".join(log.chunks(first[0], log.size))
+    newest = _newest(lines)
     return replace(
         entry,
         size=log.size,
-        step=int(_newest(lines, "step", entry.step) or 0),
-        episode_return=_newest(lines, "episode_return", entry.episode_return),
-        eval_return=_newest(lines, "eval_return", entry.eval_return),
+        step=int(newest.get("step", entry.step)),
+        episode_return=newest.get("episode_return", entry.episode_return),
+        eval_return=newest.get("eval_return", entry.eval_return),
     )
 
 
-def _newest(lines: bytes, name: str, before: float | None) -> float | None:
-    values = numbers_of(lines, name)
-    if values is None:
-        values = columns_of(lines, [name])[name]
-    return next((x for x in reversed(values) if isfinite(x)), before)
+def _newest(lines: bytes) -> dict[str, float]:
+    """The last value of each column that a list shows."""
+    names = ("step", "episode_return", "eval_return")
+    columns = numbers_of(lines, names) or columns_of(lines, names)
+    found = {name: next((x for x in reversed(values) if isfinite(x)), None) for name, values in columns.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _finite(value: object) -> float | None:

@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from math import nan
 from pathlib import Path
@@ -128,15 +128,19 @@ def open_log(path: Path) -> Iterator[LogFile | None]:
 def columns_of(lines: bytes, names: Sequence[str]) -> dict[str, list[float]]:
     """The values of `names` in every line; NaN where a row lacks one or has null."""
     rows = lines.count(b"\n")
-    found = {name: _by_text(lines, name) for name in names}
-    whole = {
-        name: [nan if value is None else value for value in values]
-        for name, values in found.items()
-        if values is not None and len(values) == rows  # else some rows lack it, and the text does not tell which
-    }
-    if len(whole) < len(found):
-        whole |= _by_row(lines, [name for name in found if name not in whole])
-    return {name: whole[name] for name in names}
+    found = _by_text(lines, names, rows)
+    whole = {name: _aligned(values, rows) for name, values in found.items()}
+    sure = {name: values for name, values in whole.items() if values is not None}
+    if len(sure) < len(names):
+        sure |= _by_row(lines, [name for name in names if name not in sure])
+    return {name: sure[name] for name in names}
+
+
+def _aligned(values: list[float | None], rows: int) -> list[float] | None:
+    """One value per row; None where some rows lack it, and only the rows themselves tell which."""
+    if len(values) == rows:
+        return [nan if value is None else value for value in values]
+    return None if values else [nan] * rows
 
 
 @lru_cache(256)
@@ -144,21 +148,23 @@ def _pattern(name: str) -> re.Pattern[bytes]:
     return re.compile(re.escape(json.dumps(name).encode()) + rb": ([^,}\n]*)")
 
 
-def numbers_of(lines: bytes, name: str) -> list[float] | None:
-    """All numbers under this name, in order; None where the text alone does not tell them."""
-    found = _by_text(lines, name)
-    return None if found is None else [number for number in found if number is not None]
+def numbers_of(lines: bytes, names: Sequence[str]) -> dict[str, list[float]] | None:
+    """All numbers under each name, in order; None where the text alone does not tell them."""
+    found = _by_text(lines, names, lines.count(b"\n"))
+    if len(found) < len(names):
+        return None
+    return {name: [number for number in values if number is not None] for name, values in found.items()}
 
 
-def _by_text(lines: bytes, name: str) -> list[float | None] | None:
-    """What is written under a name: numbers, or None for null."""
-    rows = lines.count(b"\n")
+def _by_text(lines: bytes, names: Sequence[str], rows: int) -> dict[str, list[float | None]]:
+    """What is written under each name: numbers, or None for null. Without the names whose text is not clear."""
     if b"\\" in lines or lines.count(b"{") != rows or lines.count(b"}\n") != rows:  # damaged, or of another writer
-        return None
-    try:
-        return [None if text == b"null" else float(text) for text in _pattern(name).findall(lines)]
-    except ValueError:
-        return None
+        return {}
+    found: dict[str, list[float | None]] = {}
+    for name in names:
+        with suppress(ValueError):
+            found[name] = [None if text == b"null" else float(text) for text in _pattern(name).findall(lines)]
+    return found
 
 
 def _by_row(lines: bytes, names: Sequence[str]) -> dict[str, list[float]]:

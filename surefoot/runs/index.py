@@ -155,15 +155,9 @@ def _numbers(run: RunDirectory) -> tuple[list[float], list[float], list[float]]:
     """All steps, returns of evaluations and returns of training that its metrics have."""
     with open_log(run.metrics) as log:
         lines = b"".join(log.chunks(0, log.size)) if log is not None else b""
-    steps, evaluated, trained = (numbers_of(lines, name) for name in ("step", "eval_return", "episode_return"))
-    if (
-        lines
-        and steps is not None
-        and evaluated is not None
-        and trained is not None
-        and len(steps) == lines.count(b"\n")
-    ):
-        return steps, evaluated, trained
+    quick = numbers_of(lines, ["step", "eval_return", "episode_return"]) if lines else None
+    if quick is not None and len(quick["step"]) == lines.count(b"\n"):
+        return quick["step"], quick["eval_return"], quick["episode_return"]
     rows = list(read_json_lines(run.metrics))
     for row in rows:
         ROW.check(row, "metrics.jsonl")

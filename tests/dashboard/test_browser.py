@@ -90,7 +90,7 @@ def test_the_page_lives(browser, address, started):
     wait_for(lambda: "No runs here yet" in text_of(browser, "#view"))
     browser.execute_script("window.sameDocument = true")
 
-    started("train", "CartPole-v1", "--seed", "1", "--name", ODD, "--run-dir", "runs/one", *TRAIN)
+    trained = [started("train", "CartPole-v1", "--seed", "1", "--name", ODD, "--run-dir", "runs/one", *TRAIN)]
     wait_for(lambda: points(browser)[1] > 0)  # it appears, is chosen and drawn, without a reload
     _, first = points(browser)
     wait_for(lambda: points(browser)[1] > first)
@@ -100,7 +100,7 @@ def test_the_page_lives(browser, address, started):
     assert "pwned" not in browser.title
     assert not browser.execute_script("return document.querySelectorAll('body script, #list img').length")
 
-    started("train", "CartPole-v1", "--algo", "a2c", "--seed", "2", "--run-dir", "runs/two", *TRAIN)
+    trained.append(started("train", "CartPole-v1", "--algo", "a2c", "--seed", "2", "--run-dir", "runs/two", *TRAIN))
     wait_for(lambda: browser.execute_script("return document.querySelector('[data-run=two] input') !== null"))
     click(browser, "[data-run=two] input")
     wait_for(lambda: points(browser)[0] == 2)
@@ -116,10 +116,19 @@ def test_the_page_lives(browser, address, started):
     click(browser, "[data-tab=instruments]")
     wait_for(lambda: points(browser, "kl")[0] == 2)
 
-    wait_for(lambda: any(Path("runs/two/checkpoints").glob("[0-9]*")))
+    for process in trained:  # they save; films are made at low priority and would wait for the cores
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    wait_for(lambda: "stopped" in text_of(browser, "#inspector"))
     click(browser, "#watch")
     playing = "const v = document.querySelector('video'); return v.readyState >= 2 && v.currentTime > 0.1"
-    wait_for(lambda: browser.execute_script(playing) or "surefoot" in text_of(browser, ".player p"), 240)
+    busy = "return document.querySelector('#watch').disabled"  # until the film is there, or cannot be made
+    wait_for(lambda: browser.execute_script(playing) or not browser.execute_script(busy), 300)
+    wait_for(
+        lambda: (
+            browser.execute_script(playing) or browser.execute_script("return !document.querySelector('video[src]')")
+        )
+    )
     assert browser.execute_script(playing), text_of(browser, ".player p")
 
     browser.find_element("tag name", "body").send_keys("d")

@@ -38,25 +38,22 @@ def started():
     """Starts `surefoot …`; ends everything with the test."""
     processes = []
 
-    def start(*words):
+    def start(*words, stdout=subprocess.DEVNULL):
+        words = [sys.executable, "-m", "surefoot", *words]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "surefoot", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=environment,
-        )  # fmt: skip
-        processes.append(process)
-        return process
+        processes.append(subprocess.Popen(words, stdout=stdout, stderr=subprocess.DEVNULL, text=True, env=environment))
+        return processes[-1]
 
     yield start
     for process in processes:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        with process:
+            process.kill()
 
 
 @pytest.fixture
 def address(started):
     Path("runs").mkdir()
-    process = started("ui", "--port", "0")
+    process = started("ui", "--port", "0", stdout=subprocess.PIPE)
     return re.search(r"http://\S+", process.stdout.readline())[0]
 
 
@@ -118,7 +115,7 @@ def test_the_page_lives(browser, address, started):
 
     for process in trained:  # they save; films are made at low priority and would wait for the cores
         process.send_signal(signal.SIGTERM)
-        process.communicate()
+        process.wait()
     wait_for(lambda: "stopped" in text_of(browser, "#inspector"))
     click(browser, "#watch")
     playing = "const v = document.querySelector('video'); return v.readyState >= 2 && v.currentTime > 0.1"

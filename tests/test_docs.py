@@ -12,6 +12,7 @@ import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
 from surefoot.training.config.presets import load_preset
+from tests.analysis.synthetic import make_family
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,7 +60,11 @@ def test_every_command_in_the_docs_works(words, capsys, monkeypatch):
         monkeypatch.setattr("surefoot.dashboard.server.serve", lambda *_, **__: None)
     if words[0] == "bench":
         words = [*("2k" if word == "100k" else word for word in words), "--rounds=1", "--seconds=0.1"]
-    if {"eval", "resume", "video", "latest"} & set(words):
+    if words[0] in ("plot", "compare"):
+        for env in ("CartPole-v1", "Pendulum-v1"):
+            for number, algo in enumerate(("vpg", "ppo")):
+                make_family(Path("runs"), algo, [10 * number + 1, 10 * number + 2], env=env)
+    elif {"eval", "resume", "video", "latest"} & set(words):
         short = {"total_steps": 1024, "eval_every": 512, "selection_episodes": 1, "eval_episodes": 1}
         surefoot.train("CartPole-v1", preset="none", progress=False, **short)
         words = ["2k" if word == "200k" else word for word in words]

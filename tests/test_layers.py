@@ -13,7 +13,7 @@ import surefoot
 PACKAGE = Path(surefoot.__file__).parent
 LAYERS = {
     "schema": -2, "text": -2, "notebook": -1, "errors": -1, "schedules": -0.5, "user_code": 0, "settings": 0,
-    "types": 0, "runs": 0,
+    "types": 0, "runs": 0, "drawing": 0,
     "math": 1, "kernels": 1, "spaces": 1,
     "policies": 2, "envs": 2,
     "engine": 3,
@@ -90,6 +90,7 @@ def test_no_engine_file_names_an_algorithm():
     "pattern",
     [
         "runs/*.py",
+        "analysis/*.py",
         "*/config.py",
         "algorithms/*.py",
         "cli/*.py",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,13 +85,18 @@ def widening(tasks: Tasks) -> float:
     return float(student_quantile(freedom) / Z * math.sqrt(shrunk))
 
 
+@cache
+def _gauss() -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(80)
+
+
 def student_quantile(freedom: float, probability: float = 0.975) -> float:
     """Quantile of Student's t with any positive number of degrees of freedom ν.
 
     With t = √ν·tan θ the density is cos^{ν−1} θ: smooth and bounded, so Gauss-Legendre is exact to rounding. θ is found
     by bisection.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(80)
+    nodes, weights = _gauss()
     constant = math.exp(math.lgamma((freedom + 1.0) / 2.0) - math.lgamma(freedom / 2.0)) / math.sqrt(math.pi)
 
     def beyond_middle(angle: float) -> float:

@@ -94,7 +94,7 @@ def _read(parser: Parser, words: Sequence[str]) -> tuple[argparse.Action | None,
             pending = action if action.nargs != 0 and not equals else None
         elif pending is not None:
             pending = pending if pending.nargs in ("*", "+") else None
-        elif positionals and not word.startswith("-"):
+        elif positionals and not word.startswith("-") and positionals[0].nargs not in ("*", "+"):
             positionals.pop(0)
     return pending, positionals, used
 

@@ -21,6 +21,8 @@ COMMANDS = {  # name -> (module, one line)
     "resume": ("surefoot.cli.resume", "continue an interrupted run, or give a finished one more steps"),
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
+    "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
+    "compare": ("surefoot.cli.compare", "tell which method is better, and how sure that is"),
     "ui": ("surefoot.cli.ui", "show runs in the browser as they happen"),
     "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
@@ -38,6 +40,8 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot train Pendulum-v1 --algo trpo --seed 3  another algorithm and seed
   surefoot eval latest                             evaluate the newest run
   surefoot video latest --untrained                trained next to untrained
+  surefoot plot CartPole-v1                        learning curves of its runs
+  surefoot compare CartPole-v1                     which algorithm is better
   surefoot ui --open                               all runs, live, in the browser
   surefoot doctor my/env.py:MyEnv                  check an env for problems
   surefoot bench CartPole-v1                       measure training speed

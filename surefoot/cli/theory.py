@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from surefoot.cli.flags import Parser, add_json, add_settings
+from surefoot.drawing import can_draw, check_picture
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, options
 from surefoot.text import print
@@ -99,17 +99,9 @@ def _picture(study: str, wanted: str | None) -> Path | None:
     """The file to plot to; None if no plot is wanted, or if it is not possible and was not requested."""
     if wanted == "none":
         return None
-    possible = find_spec("matplotlib") is not None
     if wanted is None:
-        return Path(f"theory-{study}.png") if possible else None
-    path = Path(wanted)
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"--out {wanted}: give a file that ends in .png, .svg or .pdf, or none")
-    if path.is_dir():
-        raise UsageError(f"--out {wanted} is a directory; give a file in it")
-    if not possible:
-        raise UsageError(f'--out {wanted} needs matplotlib: pip install "surefoot[plots]"')
-    return path
+        return Path(f"theory-{study}.png") if can_draw() else None
+    return check_picture("--out", wanted, ", or none")
 
 
 def _bound(numbers: dict[str, Any]) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""The pictures of `surefoot theory`: one function per study, from its numbers to a figure. Needs matplotlib.
-
-Colours are Okabe and Ito's, which people with any colour vision tell apart; lines also differ in style.
-"""
+"""The pictures of `surefoot theory`: one function per study, from its numbers to a figure. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -10,43 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.errors import UsageError
+from surefoot.drawing import BLACK, BLUE, GREEN, ORANGE, PINK, SKY, look, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREEN, PINK, SKY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#222222"
 DARK = "#00664B"  # green that can be read as text
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def draw(study: str, numbers: dict[str, Any], out: Path) -> None:
     """Draw a study's picture into a file."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    look: Any = {
-        "font.size": 10,
-        "axes.titlesize": 10.5,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.25,
-        "legend.frameon": False,
-        "lines.linewidth": 2.0,
-        "svg.hashsalt": "surefoot",
-    }
-    with mpl.rc_context(look):
-        figure = Figure(figsize=(11.5, 4.8), layout="constrained")  # no pyplot: nothing global, no display
+    with look():
+        figure = new_figure(11.5, 4.8)
         {"bound": _bound, "surrogate": _surrogate, "clip": _clip, "step-size": _step_size, "gae": _gae}[study](
             figure, numbers
         )
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(out, dpi=130)
-        except OSError as error:
-            raise UsageError(f"the picture cannot be written to {out}: {error.strerror or error}") from None
+        save(figure, out)
 
 
 def _bound(figure: Figure, numbers: dict[str, Any]) -> None:

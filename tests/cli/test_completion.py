@@ -51,6 +51,14 @@ def test_the_commands():
     assert offered("nonsense ") == []
 
 
+def test_a_command_for_several_runs_goes_on_offering_them(somewhere, monkeypatch):
+    monkeypatch.chdir(somewhere)
+    for line in ("plot ", "plot latest ", "compare latest runs/CartPole-v1 "):
+        assert "latest" in offered(line)
+        assert "runs/CartPole-v1/ppo/20260101-101010-s0" in offered(line)
+    assert "--metric" in offered("plot latest --")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_offers_its_flags(command):
     words = ["bound"] if command == "theory" else []

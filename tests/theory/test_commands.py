@@ -102,7 +102,7 @@ def test_a_directory_is_no_picture(tmp_path, capsys):
 
 
 def test_without_matplotlib_the_numbers_come_and_the_extra_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(theory, "find_spec", lambda name: None)
+    monkeypatch.setattr("surefoot.drawing.find_spec", lambda name: None)
     run("clip")
     assert 'pip install "surefoot[plots]"' in capsys.readouterr().out
     run("clip", "--out", "a.png", code=2)

@@ -1,0 +1,159 @@
+"""Learning curves: a metric of many runs on a common axis.
+
+Rows of different runs need not lie at the same steps. Between two rows of a run its value is interpolated in a straight
+line; before its first row and after its last there is none, and nothing is extrapolated. So the curve of several runs
+covers the part of the axis where all of them have rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.analysis.intervals import bootstrap, percentile_interval, resample, widening
+from surefoot.analysis.statistics import Array, Statistic, iqm
+from surefoot.errors import UsageError, did_you_mean
+from surefoot.runs import Run
+
+Axis = Literal["steps", "updates", "time"]
+AXES: dict[Axis, tuple[str, str]] = {  # the column, and its name on a picture
+    "steps": ("step", "environment steps"),
+    "updates": ("update", "updates"),
+    "time": ("seconds", "wall time in seconds"),
+}
+POINTS = 200  # of a curve over runs whose rows differ
+RESAMPLES = 1_000
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of one run: x ascending, both finite."""
+
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class Band:
+    """A metric of several runs: the middle of them, and how far they or chance go at every x."""
+
+    x: Array
+    middle: Array
+    low: Array
+    high: Array
+    runs: int
+    spread: Literal["interval", "range", "none"]
+
+
+Row = Mapping[str, object]
+
+
+def read_rows(run: Run) -> list[dict[str, object]]:
+    """The rows of the metrics, each with the wall times of its step."""
+    timings: dict[float | None, Row] = {as_number(row.get("step")): row for row in run.timings}
+    return [{**timings.get(as_number(row.get("step")), {}), **row} for row in run.metrics]
+
+
+def curve_of(rows: Iterable[Row], metric: str, axis: Axis = "steps") -> Curve:
+    """Rows without the metric (null, or not a number) are passed over."""
+    column = AXES[axis][0]
+    points: dict[float, float] = {}
+    for row in rows:
+        x, y = as_number(row.get(column)), as_number(row.get(metric))
+        if x is not None and y is not None:
+            points[x] = y
+    ordered = sorted(points.items())
+    return Curve(np.array([x for x, _ in ordered], np.float64), np.array([y for _, y in ordered], np.float64))
+
+
+def as_number(value: object) -> float | None:
+    """A finite number as a float; None for anything else that a file may hold."""
+    try:
+        found = float(value) if isinstance(value, (int, float)) else None
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+    return found if found is not None and isfinite(found) else None
+
+
+def metric_names(rows: Iterable[Row]) -> list[str]:
+    """Everything that is a number in some row, in the order in which it appears."""
+    return list(dict.fromkeys(name for row in rows for name, value in row.items() if as_number(value) is not None))
+
+
+def check_metric(metric: str, known: Sequence[str]) -> None:
+    if metric not in known:
+        raise UsageError(f"no run has a metric '{metric}'{did_you_mean(metric, known)} (--list-metrics shows them)")
+
+
+def smooth(curve: Curve, rows: int) -> Curve:
+    """Average of so many neighbouring rows, half of them on each side; fewer towards the ends."""
+    if rows <= 1 or not len(curve.y):
+        return curve
+    sums = np.concatenate([[0.0], np.cumsum(curve.y)])
+    index = np.arange(len(curve.y))
+    reach = np.minimum(np.minimum(rows // 2, index), len(index) - 1 - index)  # the same on both sides: no shift
+    return Curve(curve.x, (sums[index + reach + 1] - sums[index - reach]) / (2 * reach + 1))
+
+
+def at(curve: Curve, x: Array) -> Array:
+    """Values at these places; NaN outside of the curve."""
+    if not len(curve.x):
+        return np.full(len(x), np.nan)
+    return np.asarray(np.interp(x, curve.x, curve.y, left=np.nan, right=np.nan), np.float64)
+
+
+def common_axis(curves: Sequence[Curve], points: int = POINTS) -> Array:
+    """Where all the curves have values: their own x if they share it, evenly spaced ones if not. Empty: nowhere."""
+    if not curves or not all(len(curve.x) for curve in curves):
+        return np.empty(0)
+    low, high = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
+    inside = [curve.x[(curve.x >= low) & (curve.x <= high)] for curve in curves]
+    if all(len(x) == len(inside[0]) and np.array_equal(x, inside[0]) for x in inside):
+        return np.asarray(inside[0])
+    return np.asarray(np.linspace(low, high, points) if low < high else np.full(int(low == high), low))
+
+
+def band(curves: Sequence[Curve], statistic: Statistic = iqm, spread: str = "auto", seed: int = 0) -> Band:
+    """The statistic over runs at every x, with its 95 % interval or the range of the runs.
+
+    `spread`: interval, range, none, or auto: the interval for five runs and more, and the range for fewer.
+    """
+    x = common_axis(curves)
+    values = np.stack([at(curve, x) for curve in curves], axis=-1)  # [points, runs]
+    middle = statistic([values])
+    runs = len(curves)
+    if runs < 2 or spread == "none" or not len(x):
+        return Band(x, middle, middle, middle, runs, "none")
+    if spread == "range" or (spread == "auto" and runs < 5):
+        return Band(x, middle, values.min(-1), values.max(-1), runs, "range")
+    low, high = _intervals(values, middle, statistic, seed)
+    return Band(x, middle, low, high, runs, "interval")
+
+
+def _intervals(values: Array, middle: Array, statistic: Statistic, seed: int) -> tuple[Array, Array]:
+    """As `intervals.interval`, at every point, with the same resamples everywhere."""
+    picks = resample([values[0]], np.random.default_rng(seed), RESAMPLES)
+    edges = np.array([percentile_interval(bootstrap([row], statistic, picks)) for row in values])  # [points, 2]
+    factor = widening([values[0]])  # for a single task it depends on the number of runs alone
+    low, high = (middle + factor * (edge - middle) for edge in edges.T)
+    return np.minimum(low, middle), np.maximum(high, middle)
+
+
+def decimate(curve: Curve, buckets: int) -> NDArray[np.int64]:
+    """Which points to draw so that a long curve looks the same: of every bucket the first, lowest, highest and last.
+
+    At most 4·buckets indices, ascending; all of them for a curve that is no longer than that.
+    """
+    count = len(curve.y)
+    if count <= 4 * buckets:
+        return np.arange(count)
+    chosen: set[int] = set()
+    for part in np.array_split(np.arange(count), buckets):
+        y = curve.y[part]
+        chosen.update((int(part[0]), int(part[y.argmin()]), int(part[y.argmax()]), int(part[-1])))
+    return np.array(sorted(chosen), np.int64)

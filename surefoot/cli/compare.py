@@ -1,0 +1,168 @@
+"""`surefoot compare RUN…`: which method is better, as far as the runs can tell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from surefoot.cli.flags import Parser, add_json
+from surefoot.cli.plot import add_runs
+from surefoot.drawing import can_draw, check_picture
+from surefoot.errors import UsageError
+from surefoot.settings import coerce
+from surefoot.text import print
+from surefoot.training.reports.screen import fit, table
+
+if TYPE_CHECKING:
+    from surefoot.analysis.comparison import Comparison
+
+DESCRIPTION = """Compare methods over the seeds of existing runs: mean, median, interquartile mean and optimality gap
+with 95 % intervals, the probability that one method beats another, steps to a threshold, and how many seeds would
+settle it. Runs that differ only in their seeds and envs are one method.
+
+  surefoot compare CartPole-v1
+  surefoot compare CartPole-v1 --out report.html
+  surefoot compare CartPole-v1 --reference CartPole-v1=0:500
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    arguments = _parser().parse_args(words)
+    at_step = coerce("at_step", arguments.at_step, int | None)
+    if at_step is not None and at_step < 1:
+        raise UsageError(f"--at-step {at_step}: give a step of the runs, at least 1")
+    references = {env: _pair(env, text) for env, text in map(_assignment, arguments.reference)}
+    thresholds = {env: _number("--threshold", text) for env, text in map(_assignment, arguments.threshold)}
+    picture = check_picture("--plot", arguments.plot) if arguments.plot else None
+    page = _check_page(arguments.out) if arguments.out else None
+    from surefoot.analysis.comparison import compare
+    from surefoot.runs.directory import ROOT
+    from surefoot.runs.selection import select_runs
+
+    runs = select_runs(arguments.runs or [ROOT])
+    found = compare(runs, metric=arguments.metric, at_step=at_step, references=references, thresholds=thresholds)
+    out = sys.stderr if arguments.json else sys.stdout
+    show(found, out)
+    written = write(found, picture=picture, page=page, table=Path(arguments.csv) if arguments.csv else None)
+    for kind, path in written.items():
+        print(f"{kind}: {path}", file=out)
+    if arguments.json:
+        from surefoot.analysis.wording import to_data
+
+        print(json.dumps(to_data(found)))
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="surefoot compare", description=DESCRIPTION)
+    add_runs(parser, "all below runs/")
+    parser.add_argument("--metric", metavar="NAME", help="compare this metric [return of the final evaluation]")
+    parser.add_argument("--at-step", metavar="N", help="compare at this step instead of at the end of each run")
+    parser.add_argument(
+        "--reference",
+        nargs="+",
+        default=[],
+        metavar="ENV=LOW:HIGH",
+        help="scores that count as 0 and 1 [lowest and highest score of the runs]",
+    )
+    parser.add_argument(
+        "--threshold",
+        nargs="+",
+        default=[],
+        metavar="ENV=X",
+        help="score whose time of arrival is shown [nine tenths of the way from the start to the best method's end]",
+    )
+    parser.add_argument("--csv", metavar="FILE", help="write the numbers as CSV")
+    parser.add_argument("--plot", metavar="FILE", help="write a picture (.png, .svg or .pdf)")
+    parser.add_argument("--out", metavar="FILE", help="write a report (.html), one file without scripts")
+    add_json(parser)
+    return parser
+
+
+def show(comparison: Comparison, out: TextIO) -> None:
+    """The tables, what follows from them, and what to beware of."""
+    from surefoot.analysis.wording import columns, title, verdicts
+
+    print(fit(f"score: {comparison.scoring.described}", out), file=out)
+    for found in comparison.tables:
+        print(fit(f"\n{title(found)}", out), file=out)
+        print(*table(*columns(found), out), sep="\n", file=out)
+        for line in verdicts(found):
+            print(fit(line, out), file=out)
+    if comparison.notes:
+        print(file=out)
+    for note in comparison.notes:
+        print(fit(f"note: {note}", out), file=out)
+
+
+def write(
+    comparison: Comparison, *, picture: Path | None = None, page: Path | None = None, table: Path | None = None
+) -> dict[str, Path]:
+    """Write what is asked for; returns the files by kind."""
+    from surefoot.analysis.wording import to_csv
+
+    written: dict[str, Path] = {}
+    if table is not None:
+        written["csv"] = _write_text(table, to_csv(comparison))
+    if picture is not None:
+        from surefoot.analysis.comparison_pictures import comparison_figure
+        from surefoot.drawing import look, save
+
+        with look():
+            save(comparison_figure(comparison), picture)
+        written["picture"] = picture
+    if page is not None:
+        from surefoot.analysis.report import report
+
+        written["report"] = _write_text(page, report(comparison))
+    return written
+
+
+def _write_text(path: Path, text: str) -> Path:
+    from surefoot.runs.files import write_atomic
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    return path
+
+
+def _check_page(wanted: str) -> Path:
+    if Path(wanted).suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--out {wanted}: give a file that ends in .html (a picture: --plot, the numbers: --csv)")
+    if not can_draw():
+        raise UsageError(f'--out {wanted} needs matplotlib: pip install "surefoot[plots]"')
+    return Path(wanted)
+
+
+def _assignment(word: str) -> tuple[str, str]:
+    env, equals, value = word.rpartition("=")
+    if not equals or not env:
+        raise UsageError(f"'{word}' does not say which env; write ENV=VALUE, such as CartPole-v1=500")
+    return env, value
+
+
+def _pair(env: str, text: str) -> tuple[float, float]:
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise UsageError(f"--reference {env}={text}: write two scores, such as {env}=0:500")
+    pair = _number("--reference", low), _number("--reference", high)
+    if pair[0] >= pair[1]:
+        raise UsageError(f"--reference {env}={text}: the first score must be the lower one")
+    return pair
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{flag}: '{text}' is not a number") from None
+    if not isfinite(value):
+        raise UsageError(f"{flag}: '{text}' is not a finite number")
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,9 +14,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from surefoot.analysis.curves import Curve, decimate
+from surefoot.analysis.statistics import Array
 from surefoot.dashboard.compare import compared
-from surefoot.dashboard.curves import AXES, Array, Columns, Curve, decimated, read_curve, smoothed
-from surefoot.dashboard.groups import MIDDLES, grouped, label_of, merged
+from surefoot.dashboard.curves import AXES, Columns, read_curve
+from surefoot.dashboard.groups import MIDDLES, grouped, labels, merged, smoothed
 from surefoot.dashboard.instruments import described
 from surefoot.errors import SurefootError, did_you_mean
 from surefoot.runs import Run, RunDirectory
@@ -44,8 +46,10 @@ class Answers:
         }
 
     def metrics(self, entries: list[Entry], request: Request) -> Response:
-        """The metrics that any of the runs has."""
-        return JSONResponse({"metrics": described(self._names(entries))})
+        """The metrics that any of the runs has, and what the groups are called, each run of its own if not `group`."""
+        called = labels(_groups(entries, request))
+        legend = [{"key": key, "label": label} for key, label in called.items()]
+        return JSONResponse({"metrics": described(self._names(entries)), "groups": legend})
 
     def _names(self, entries: Sequence[Entry]) -> list[str]:
         found = (name for entry in entries for name in self._columns.names(entry.directory))
@@ -62,11 +66,16 @@ class Answers:
             )
         low, high = _number(asked.get("from")), _number(asked.get("to"))
         span = None if low is None or high is None else (low, high)
-        groups = grouped(entries) if asked.get("group", "seeds") == "seeds" else {e.id: [e] for e in entries}
+        groups = _groups(entries, request)
         read = {entry.id: read_curve(self._columns, entry.directory, metric, axis, span) for entry in entries}
-        if not any(len(curve.x) for curve in read.values()) and span is None:
+        if not any(len(curve.x) for curve, _ in read.values()) and span is None:
             self._require_metric(metric, entries)
-        curves = [_drawn(key, of, [read[entry.id] for entry in of], middle, share) for key, of in groups.items()]
+        called, curves = labels(groups), []
+        for key, group in groups.items():
+            found = [read[entry.id] for entry in group]
+            facts: Json = {"key": key, "label": called[key], "runs": [entry.id for entry in group]}
+            facts |= {"sampled": any(sampled for _, sampled in found)}
+            curves.append(facts | _drawn([curve for curve, _ in found], middle, share))
         return JSONResponse({"metric": metric, "x": axis, "curves": curves})
 
     def _require_metric(self, metric: str, entries: Sequence[Entry]) -> None:
@@ -79,7 +88,9 @@ class Answers:
         metric = request.query_params.get("metric", "episode_return")
         self._require_metric(metric, entries)
         groups = grouped(entries)
-        curves = [[read_curve(self._columns, e.directory, metric, "step", None) for e in of] for of in groups.values()]
+        curves = [
+            [read_curve(self._columns, e.directory, metric, "step", None)[0] for e in of] for of in groups.values()
+        ]
         return JSONResponse(compared(groups, curves))
 
     def run(self, entries: list[Entry], request: Request) -> Response:
@@ -111,7 +122,7 @@ class Answers:
         table = {name: [", ".join(column.get(name, ["–"])) for column in columns] for name in names}
         many = [name for name in names if any(len(column.get(name, [])) > 1 for column in columns)]
         different = [name for name, values in table.items() if len(set(values)) > 1 or name in many]
-        heads = [{"key": key, "label": label_of(group)} for key, group in groups.items()]
+        heads = [{"key": key, "label": label} for key, label in labels(groups).items()]
         return JSONResponse({"groups": heads, "settings": table, "different": different})
 
     def metrics_csv(self, entries: list[Entry], request: Request) -> Response:
@@ -127,23 +138,24 @@ class Answers:
         return _download(text, entries[0], "manifest.json", "application/json")
 
 
-def _drawn(key: str, group: Sequence[Entry], curves: Sequence[Curve], middle: str, share: float) -> Json:
+def _groups(entries: Sequence[Entry], request: Request) -> Mapping[str, Sequence[Entry]]:
+    if request.query_params.get("group", "seeds") == "seeds":
+        return grouped(entries)
+    return {entry.id: [entry] for entry in entries}
+
+
+def _drawn(curves: Sequence[Curve], middle: str, share: float) -> Json:
     """One line of a chart. A run alone has its raw points (`y`) and, if asked for, a smooth line."""
-    facts: Json = {
-        "key": key,
-        "label": label_of(group),
-        "runs": [entry.id for entry in group],
-        "sampled": any(curve.sampled for curve in curves),
-    }
-    if len(group) > 1:
+    if len(curves) > 1:
         x, y, low, high = merged(curves, middle, share, POINTS // 2)
-        return facts | {"x": _list(x), "y": _list(y), "low": _list(low), "high": _list(high)}
+        return {"x": _list(x), "y": _list(y), "low": _list(low), "high": _list(high)}
     (curve,) = curves
-    x, y = decimated(curve.x, curve.y, POINTS)
-    facts |= {"x": _list(x), "y": _list(y)}
+    kept = decimate(curve, POINTS // 4)
+    facts: Json = {"x": _list(curve.x[kept]), "y": _list(curve.y[kept])}
     if share > 0:
-        x, y = decimated(curve.x, smoothed(curve, share), POINTS)
-        facts |= {"smooth_x": _list(x), "smooth_y": _list(y)}
+        calm = smoothed(curve, share)
+        kept = decimate(calm, POINTS // 4)
+        facts |= {"smooth_x": _list(calm.x[kept]), "smooth_y": _list(calm.y[kept])}
     return facts
 
 

@@ -8,22 +8,23 @@ from itertools import combinations
 
 import numpy as np
 
+from surefoot.analysis.curves import Curve
 from surefoot.analysis.intervals import Estimate, improvement_interval, interval, is_settled, seeds_needed
+from surefoot.analysis.scores import tail_mean
 from surefoot.analysis.statistics import Array, iqm, mean
-from surefoot.dashboard.curves import Curve
-from surefoot.dashboard.groups import label_of
+from surefoot.dashboard.groups import labels
 from surefoot.runs.catalog import Entry
 
-END = 0.1  # share of a run's steps that counts as its end
 RESAMPLES = 2000
 
 
 def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Curve]]) -> dict[str, object]:
     """Per group mean and IQM with 95 % intervals; per pair of groups on the same env the chance that the first wins."""
-    scores = [np.array([score for curve in group if (score := final_score(curve)) is not None]) for group in curves]
+    scores = [np.array([tail_mean(curve, curve.x[-1]) for curve in group if len(curve.x)]) for group in curves]
+    called = labels(groups, seeds=False)
     rows = [
         {
-            "label": label_of(group, seeds=False),
+            "label": called[key],
             "key": key,
             "env": group[0].env,
             "runs": len(found),
@@ -40,14 +41,6 @@ def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Cu
         if envs[a] == envs[b] and len(scores[a]) and len(scores[b])
     ]
     return {"groups": rows, "pairs": pairs}
-
-
-def final_score(curve: Curve) -> float | None:
-    """The mean over the last tenth of a run's steps; None for a run without a value."""
-    if not len(curve.x):
-        return None
-    start = curve.x[-1] - END * (curve.x[-1] - curve.x[0])
-    return float(curve.y[curve.x >= start].mean())
 
 
 def _estimate(scores: Array, middle: str) -> Estimate:

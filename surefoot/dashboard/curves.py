@@ -1,8 +1,7 @@
 """Curves as a page can draw them: few points, whatever the length of the log.
 
 A short log is kept as columns, and its new lines are added as they come. Of a long one (over EXACT bytes in view) a few
-lines at thousands of evenly spaced places are read; zooming in reads the lines between. Min/max decimation keeps every
-spike of what was read.
+lines at thousands of evenly spaced places are read; zooming in reads the lines between.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
-from numpy.typing import NDArray
 
+from surefoot.analysis.curves import Curve
+from surefoot.analysis.statistics import Array
 from surefoot.runs import RunDirectory
 from surefoot.runs.columns import LogFile, columns_of, names_in, open_log
 
-Array = NDArray[np.float64]
 EXACT = 8 * 2**20  # bytes of a log that are read in whole
 PLACES = 2000  # places that are looked at in a longer one
 GROWTH = 0.005  # share by which a long log grows before it is sampled again
@@ -111,22 +110,15 @@ def _arrays(columns: dict[str, list[float]]) -> dict[str, Array]:
     return {name: np.array(values) for name, values in columns.items()}
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Points of one run: x never falls, y is finite."""
-
-    x: Array
-    y: Array
-    sampled: bool = False
-
-
-def read_curve(columns: Columns, run: RunDirectory, metric: str, axis: str, span: tuple[float, float] | None) -> Curve:
-    """A metric of a run over steps, updates or seconds; `span`: what is in view."""
+def read_curve(
+    columns: Columns, run: RunDirectory, metric: str, axis: str, span: tuple[float, float] | None
+) -> tuple[Curve, bool]:
+    """(a metric of a run over steps, updates or seconds, whether it is a sample). `span`: what is in view."""
     timed = axis == "seconds"
     clock, seconds = _clock(columns, run, span) if timed else (np.empty(0), np.empty(0))
     if timed:
         if not len(clock):
-            return Curve(np.empty(0), np.empty(0))
+            return Curve(np.empty(0), np.empty(0)), False
         within = ("step", float(clock[0]), float(clock[-1])) if span else None
     else:
         within = (axis, *span) if span else None
@@ -135,7 +127,7 @@ def read_curve(columns: Columns, run: RunDirectory, metric: str, axis: str, span
     x, y = found[name], found[metric]
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
-    return Curve(np.interp(x, clock, seconds) if timed else x, y, sampled)
+    return Curve(np.interp(x, clock, seconds) if timed else x, y), sampled
 
 
 def _clock(columns: Columns, run: RunDirectory, span: tuple[float, float] | None) -> tuple[Array, Array]:
@@ -144,29 +136,3 @@ def _clock(columns: Columns, run: RunDirectory, span: tuple[float, float] | None
     found, _ = columns.read(run.timings, ["step", "seconds"], within)
     known = np.isfinite(found["step"]) & np.isfinite(found["seconds"])
     return found["step"][known], found["seconds"][known]
-
-
-def smoothed(curve: Curve, share: float) -> Array:
-    """A moving average whose memory is so large a share of the curve; early points count as far as there are any."""
-    if share <= 0 or len(curve.y) < 3:
-        return curve.y
-    memory = max(1.0, share * len(curve.y))
-    decay = np.exp(-1.0 / memory)
-    values, weights = np.empty_like(curve.y), 0.0
-    total = 0.0
-    for index, value in enumerate(curve.y):
-        total, weights = decay * total + value, decay * weights + 1.0
-        values[index] = total / weights
-    return values
-
-
-def decimated(x: Array, y: Array, points: int) -> tuple[Array, Array]:
-    """At most about so many points: the lowest and the highest of each interval of x, in their order."""
-    if len(x) <= points:
-        return x, y
-    bucket = np.minimum(((x - x[0]) / max(x[-1] - x[0], 1e-300) * (points // 2)).astype(np.int64), points // 2 - 1)
-    order = np.lexsort((y, bucket))
-    starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
-    ends = np.append(starts[1:], len(order)) - 1
-    kept = np.unique(np.concatenate([order[starts], order[ends], [0, len(x) - 1]]))
-    return x[kept], y[kept]

@@ -27,7 +27,12 @@ SETTLED = 2.0  # seconds after which a folder's time stamp tells whether anythin
 TAIL = 2**14  # bytes at the end of a log that is new to us
 SCHEMA = 1
 READ = ("manifest.json", "config.toml", "status.json", "metrics.jsonl", "timings.jsonl", "videos", "checkpoints")
-OF_ONE_RUN = ("seed", "name", "tags", "device", "threads", "trackers", "engine", "workers")  # no part of the experiment
+# Settings that do not change what is learned.
+RUNNING = {
+    "seed", "name", "tags", "device", "threads", "log_every", "checkpoint_every", "keep_checkpoints", "max_time",
+    "log_info", "callbacks", "trackers", "eval_every", "selection_episodes", "eval_episodes", "video_every", "workers",
+    "env_timeout", "restart_workers", "preset",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -230,7 +235,7 @@ def _settings(run: RunDirectory) -> tuple[str, int | None]:
     for line in read_regular(run.config, 2**20).decode(errors="replace").splitlines():
         name, assigns, value = line.partition(" = ")
         if assigns and not line.startswith(" "):
-            skipping = name in OF_ONE_RUN
+            skipping = name in RUNNING
             if name == "total_steps" and value.isdigit():
                 total = int(value)
         if not skipping:

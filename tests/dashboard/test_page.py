@@ -17,11 +17,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from benchmarks.many_runs import write_rows, write_run
+from surefoot.analysis.curves import Curve
 from surefoot.cli.main import main
 from surefoot.dashboard import curves
 from surefoot.dashboard.app import make_app
-from surefoot.dashboard.curves import Columns, Curve, decimated, read_curve, smoothed
-from surefoot.dashboard.groups import merged
+from surefoot.dashboard.curves import Columns, read_curve
+from surefoot.dashboard.groups import merged, smoothed
 from surefoot.dashboard.guard import POLICY
 from surefoot.dashboard.server import address_of
 from surefoot.runs import Run, RunDirectory
@@ -82,6 +83,27 @@ class TestAnswers:
         np.testing.assert_allclose(first["low"], both.min(0), rtol=1e-5)
         np.testing.assert_allclose(first["high"], both.max(0), rtol=1e-5)
         assert len(ask(client, "/api/curves", run=["r0", "r10", "r1"], metric="kl", group="none")["curves"]) == 3
+
+    def test_a_spike_in_a_long_curve_is_drawn(self, client, root):
+        write_rows(root / "r0" / "metrics.jsonl", 5000)
+        lines = (root / "r0" / "metrics.jsonl").read_text().splitlines(keepends=True)
+        lines[3333] = lines[3333].replace('"kl": ', '"kl": 99')
+        (root / "r0" / "metrics.jsonl").write_text("".join(lines))
+        (curve,) = ask(client, "/api/curves", run="r0", metric="kl", smooth=0.03)["curves"]
+        assert len(curve["x"]) <= 801
+        assert max(curve["y"]) > 90
+        assert max(curve["smooth_y"]) < 10
+
+    def test_groups_are_called_by_what_sets_them_apart(self, client, root):
+        config = (root / "r1" / "config.toml").read_text()
+        (root / "r1" / "config.toml").write_text(config.replace("0.0003", "0.01"))
+        ask(client, "/api/runs")
+        found = ask(client, "/api/metrics", run=["r0", "r1"])["groups"]
+        assert [group["label"] for group in found] == [
+            "CartPole-v1 · a2c · learning_rate=0.0003 · seed 0",
+            "CartPole-v1 · a2c · learning_rate=0.01 · seed 1",
+        ]
+        assert len(ask(client, "/api/metrics", run=["r0", "r10"], group="none")["groups"]) == 2
 
     def test_other_axes_and_a_zoom(self, client, root):
         (curve,) = ask(client, "/api/curves", run="r0", metric="kl", x="update")["curves"]
@@ -275,27 +297,12 @@ class TestOutside:
 
 
 class TestCurves:
-    def test_decimation_keeps_every_spike_and_both_ends(self):
-        x, y = np.arange(100_000.0), np.zeros(100_000)
-        y[[123, 45_678, 99_998]] = 5, -7, 9
-        few, kept = decimated(x, y, 800)
-        assert len(few) <= 804
-        assert {5.0, -7.0, 9.0} <= set(kept)
-        assert (few[0], few[-1]) == (0, 99_999)
-        assert (np.diff(few) > 0).all()
-
-    def test_a_curve_of_one_point_and_of_none(self):
-        for size in (0, 1):
-            x, y = decimated(np.zeros(size), np.ones(size), 100)
-            assert len(x) == len(y) == size
-        assert decimated(np.zeros(1000), np.arange(1000.0), 100)[1][[0, -1]].tolist() == [0, 999]
-
     def test_smoothing_keeps_a_constant_and_calms_noise(self):
         noise = np.random.default_rng(0).normal(size=1000)
         x = np.arange(1000.0)
-        np.testing.assert_allclose(smoothed(Curve(x, np.full(1000, 3.0)), 0.1), 3.0)
-        assert smoothed(Curve(x, noise), 0.1)[200:].std() < 0.2
-        assert smoothed(Curve(x, noise), 0.0) is not None
+        np.testing.assert_allclose(smoothed(Curve(x, np.full(1000, 3.0)), 0.1).y, 3.0)
+        assert smoothed(Curve(x, noise), 0.1).y[100:-100].std() < 0.2
+        assert smoothed(Curve(x, noise), 0.0).y is noise
 
     def test_a_group_goes_as_far_as_half_of_its_seeds(self):
         long, short = (Curve(np.arange(n) * 1.0, np.full(n, v)) for n, v in ((100, 1.0), (50, 3.0)))
@@ -317,29 +324,29 @@ class TestCurves:
         write_run(tmp_path / "one", rows=2000)
         run, columns = RunDirectory(tmp_path / "one"), Columns()
         rows = Run(run).metrics
-        far = read_curve(columns, run, "kl", "step", None)
-        assert far.sampled
+        far, sampled = read_curve(columns, run, "kl", "step", None)
+        assert sampled
         assert 90 < len(far.x) < 300
         assert (far.x[0], far.x[-1]) == (512, 2000 * 512)
         known = {row["step"]: row["kl"] for row in rows}
         assert all(known[step] == value for step, value in zip(far.x, far.y, strict=True))
         for axis, span in (("step", (100 * 512, 120 * 512)), ("update", (100, 120)), ("seconds", (10.0, 12.0))):
-            near = read_curve(columns, run, "kl", axis, span)
-            assert not near.sampled
+            near, sampled = read_curve(columns, run, "kl", axis, span)
+            assert not sampled
             assert 20 <= len(near.x) <= 24
             assert near.y[:20].tolist() == [row["kl"] for row in rows][99:119]
 
     def test_new_rows_cost_what_is_new(self, tmp_path, monkeypatch):
         write_run(tmp_path / "one", rows=100)
         run, columns = RunDirectory(tmp_path / "one"), Columns()
-        assert len(read_curve(columns, run, "kl", "step", None).x) == 100
+        assert len(read_curve(columns, run, "kl", "step", None)[0].x) == 100
         read = []
         whole = curves.columns_of
         monkeypatch.setattr(curves, "columns_of", lambda lines, names: read.append(len(lines)) or whole(lines, names))
         line = b'{"step": 99999, "kl": 1.0}\n'
         with open(run.metrics, "ab") as file:
             file.write(line)
-        assert len(read_curve(columns, run, "kl", "step", None).x) == 101
+        assert len(read_curve(columns, run, "kl", "step", None)[0].x) == 101
         assert read == [len(line), len(line)]  # once for each of the two columns
 
 

@@ -9,6 +9,7 @@ import { change, chosen, keyOf, state, style } from "./state.js";
 const USUAL = ["episode_return", "eval_return", "episode_length", "entropy"];
 let charts = [];
 let known = []; // the metrics of the chosen runs
+let named = []; // the groups of the chosen runs, with their labels
 let shown = ""; // what the view was built for
 let turn = 0;
 
@@ -31,9 +32,9 @@ export async function drawView() {
   }
   try {
     if (state.tab === "curves" || state.tab === "instruments") {
-      const { metrics } = await ask("/api/metrics", { run: runs });
+      const { metrics, groups } = await ask("/api/metrics", { run: runs, group: state.group });
       if (mine !== turn) return;
-      known = metrics;
+      [known, named] = [metrics, groups];
       state.tab === "curves" ? curves(view) : instruments(view);
     } else if (state.tab === "compare") {
       await compare(view, runs, mine);
@@ -98,23 +99,13 @@ function instruments(view) {
 }
 
 function legend() {
-  const groups = new Map();
-  for (const id of chosen()) {
-    const run = state.runs.get(id), key = keyOf(run);
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(run);
-  }
   const node = $("legend");
   if (!node) return;
-  fill(node, [...groups].map(([key, runs]) => el("span", { class: "entry" }, swatch(key), label(runs))));
-  node.append(el("span", { class: "quiet" }, state.group === "seeds" && [...groups.values()].some((runs) => runs.length > 1)
-    ? `line: ${state.middle === "iqm" ? "interquartile mean" : "mean"} over seeds · band: all seeds, from five seeds on the middle half` : ""));
-}
-
-export function label(runs) {
-  const [first] = runs, names = new Set(runs.map((run) => run.name));
-  const name = names.size === 1 && first.name ? `${first.name} · ` : "";
-  return `${name}${first.env ?? "?"} · ${first.algo ?? "?"}${runs.length > 1 ? ` · ${runs.length} seeds` : first.seed === null ? "" : ` · seed ${first.seed}`}`;
+  const seeds = new Map();
+  for (const id of chosen()) seeds.set(keyOf(state.runs.get(id)), (seeds.get(keyOf(state.runs.get(id))) ?? 0) + 1);
+  fill(node, named.map(({ key, label }) => el("span", { class: "entry" }, swatch(key), label)),
+    el("span", { class: "quiet" }, [...seeds.values()].some((count) => count > 1)
+      ? `line: ${state.middle === "iqm" ? "interquartile mean" : "mean"} over seeds · band: all seeds, from five seeds on the middle half` : ""));
 }
 
 async function compare(view, runs, mine) {

@@ -166,6 +166,13 @@ class Distribution(Protocol):
 
     def mode(self) -> Tensor: ...
 
+    def dimensions(self) -> tuple[Tensor, Tensor]:
+        """(entropy of each dimension of the action `[..., D]`, std of each continuous one `[..., C]`).
+
+        They are those of what is stored: before a tanh, on (0, 1) for a Beta.
+        """
+        ...
+
 
 @dataclass(slots=True)
 class Rollout:

@@ -10,6 +10,7 @@ import pytest
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.analysis.instruments import BY_NAME, instrument_of, table
 from surefoot.cli.main import main
 from surefoot.training.config.presets import load_preset
 from tests.analysis.synthetic import make_family
@@ -96,15 +97,22 @@ def test_the_worked_example_is_the_file_that_is_tested():
 
 def test_every_metric_is_documented_and_nothing_else():
     text = (ROOT / "docs" / "metrics.md").read_text().split("`timings.jsonl`:")[0]
-    documented = set(re.findall(r"^\| `([a-zA-Z0-9_/]+)`", text, re.MULTILINE)) - {"info/NAME"}
+    documented = set(re.findall(r"^\| `([a-zA-Z0-9_/]+)`", text, re.MULTILINE)) - {"info/NAME", "entropy/N"}
     every = {"eval_every": 2048, "selection_episodes": 1}
     logged = set()
     for algo in ALGORITHMS:
         run = surefoot.train(
             "Pendulum-v1", algo, preset="none", total_steps=2048, num_envs=4, progress=False, eval_episodes=0, **every
         )
-        logged |= set(run.metrics[-1])
+        logged |= {re.sub(r"^std/\d+$", "std/N", name) for row in run.metrics for name in row}
     assert logged == documented
+
+
+def test_the_page_shows_the_table_of_instruments():
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    assert "\n".join(table()) in text
+    assert instrument_of("std/12") is BY_NAME["std/N"]
+    assert instrument_of("info/12") is None
 
 
 def test_every_page_is_linked_from_the_readme():

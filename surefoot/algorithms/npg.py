@@ -78,6 +78,7 @@ class NPG(Base[Config]):
         config = self.config.at(rollout.remaining)
         batch, loss = self.estimate(rollout, learner.operations), self.terms(rollout.remaining)
         with learner.all_or_nothing():
+            learner.begin_look(loss, batch, config.value_epochs)
             step, predicted = learner.natural_step(loss, batch, config)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
             learner.flat.actor.add_(step)

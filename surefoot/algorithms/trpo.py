@@ -52,14 +52,17 @@ class TRPO(Base[Config]):
         config = self.config.at(rollout.remaining)
         batch, loss = self.estimate(rollout, learner.operations), self.terms(rollout.remaining)
         with learner.all_or_nothing():
+            learner.begin_look(loss, batch, config.value_epochs)
             step, predicted = learner.natural_step(loss, batch, config)
             once = learner.policy_metrics(batch) | {"predicted_gain": predicted}
+            tried: list[tuple[float, float]] = []  # (KL, gain) of each length
             actor = learner.flat.actor
             start, before = actor.clone(), learner.measure(loss, batch)
 
             def accept(fraction: float) -> bool:
                 actor.copy_(start).add_(step, alpha=fraction)
                 kl, gain = learner.mean_kl(batch), learner.measure(loss, batch) - before
+                tried.append((kl, gain))
                 return kl <= config.max_kl and gain > 0.0
 
             fraction = backtrack(accept, config.backtrack_factor, config.backtrack_tries)
@@ -68,4 +71,6 @@ class TRPO(Base[Config]):
             gain = learner.measure(loss, batch) - before
             history = learner.fit_value(critic_loss(config), batch, config)
             metrics = learner.summarize(batch, history, once)
-        return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0}
+        trace = {"line_search_tries": len(tried), "full_step_kl": tried[0][0], "full_step_gain": tried[0][1]}
+        trace["tries_over_max_kl"] = sum(kl > config.max_kl for kl, _ in tried)
+        return {**metrics, "surrogate_gain": gain, "step_fraction": fraction or 0.0, **trace}

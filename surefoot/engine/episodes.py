@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.errors import UsageError
-from surefoot.schema import ArrayOf, Number, Record, Shape, Table, Whole
+from surefoot.schema import ArrayOf, Flag, Number, Optional, Record, Shape, Table, Whole
 
 if TYPE_CHECKING:
     from surefoot.types import Array, Step
@@ -23,9 +23,12 @@ class Episode:
     ret: float
     length: int
     info: dict[str, float] = field(default_factory=dict)
+    truncated: bool = False  # the clock ended it, or the end of the rollout
 
 
-EPISODE = Record(env=Whole(), ret=Number(), length=Whole(), info=Table(Number(finite=False)))  # as JSON holds it
+EPISODE = Record(  # as JSON holds it
+    env=Whole(), ret=Number(), length=Whole(), info=Table(Number(finite=False)), truncated=Optional(Flag(), later=True)
+)
 
 
 class EpisodeTracker:
@@ -44,7 +47,8 @@ class EpisodeTracker:
         self.length[own] += step.valid
         for index, info in step.final_info.items():
             if step.valid[index]:
-                self.finish(first + index, {k: self._number(k, info[k]) for k in self.info_keys if k in info})
+                kept = {k: self._number(k, info[k]) for k in self.info_keys if k in info}
+                self.finish(first + index, kept, truncated=not step.terminated[index])
             else:  # cut short by a worker that died
                 self.forget(first + index)
 
@@ -55,8 +59,9 @@ class EpisodeTracker:
             raise UsageError(f"log_info: {key!r} of the env's info is {value!r}, which is not one number")
         return float(array.reshape(()))
 
-    def finish(self, index: int, info: dict[str, float] | None = None) -> None:
-        self.finished.append(Episode(index, float(self.ret[index]), int(self.length[index]), info or {}))
+    def finish(self, index: int, info: dict[str, float] | None = None, *, truncated: bool = True) -> None:
+        ret, length = float(self.ret[index]), int(self.length[index])
+        self.finished.append(Episode(index, ret, length, info or {}, bool(truncated)))
         self.ret[index], self.length[index] = 0.0, 0
 
     def cut(self, whole: Array) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = "Array | Tensor"
 TORCH_TYPES: dict[type[np.generic], torch.dtype] = {
     np.float32: torch.float32,
+    np.float64: torch.float64,
     np.int64: torch.int64,
     np.bool_: torch.bool,
 }

@@ -78,6 +78,17 @@ class Description:
         """Outputs of actor and critic side by side."""
         return self.actor[-1].outputs + (1 if self.critic else 0)
 
+    @property
+    def num_params(self) -> int:
+        """Of the action's distribution."""
+        return max((part.param + part.kind.params * part.size for part in self.parts), default=0)
+
+    @property
+    def num_dimensions(self) -> tuple[int, int]:
+        """Of an action: (all, continuous ones). A choice is one dimension, whatever it chooses from."""
+        sizes = [(part.kind.actions(part.size), part.kind.params > 1) for part in self.parts]
+        return sum(size for size, _ in sizes), sum(size for size, continuous in sizes if continuous)
+
     def tables(self) -> tuple[Array, Array]:
         """(whole numbers, ranges), as `Description` in `src/handle.hpp` reads them."""
         numbers: list[int] = [self.inputs, self.masks, ACTIVATIONS[self.activation]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from ctypes import POINTER, byref, c_double, c_int64, c_void_p
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -22,7 +22,10 @@ from surefoot.kernels.calls import Library, Signatures
 from surefoot.kernels.description import Description
 from surefoot.kernels.exchange import Callbacks, Reduce
 from surefoot.kernels.library import load
-from surefoot.kernels.structs import Batch, Exchange, LossSpec, OptimizerSpec, Sums
+from surefoot.kernels.structs import Batch, Exchange, Inspected, LossSpec, OptimizerSpec, Sums
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
 
 Before: TypeAlias = "tuple[Numbers, Numbers] | None"  # (start, memory) of a policy with memory
 SUMS = tuple(field[0] for field in Sums._fields_)
@@ -40,11 +43,13 @@ SIGNATURES: Signatures = {
     "outputs": [*[_pointer] * 3, _whole, _pointer],
     "outputs_gradient": [*[_pointer] * 4, _whole, _pointer, _pointer],
     "evaluate": [_pointer, _pointer, _loss, _batch, _sums, _pointer],
+    "inspect": [_pointer, _pointer, _loss, _batch, _whole, _pointer, _whole, POINTER(Inspected), _pointer, _pointer],
+    "gradient_look": [*[_pointer] * 4, _whole, _pointer],
     "gradient": [_pointer, _pointer, _loss, _batch, _pointer, _whole, _whole, _pointer, _sums],
     "epochs": [
         *[_pointer] * 5,
         *(POINTER(c_int64), _loss, POINTER(OptimizerSpec), _batch, _pointer, _whole, _whole, _whole),
-        *(POINTER(Exchange), _sums, _sums),
+        *(POINTER(Exchange), _sums, _pointer),
     ],
     "fisher_product": [*[_pointer] * 3, _batch, _pointer],
 }
@@ -67,8 +72,9 @@ class Network:
         made = c_void_p()
         self.library.create(*arrays, d.size, d.actor_size, d.first_trained, threads, byref(made))
         self.handle = made.value
-        self._history = (c_double * len(HISTORY))()
+        self._history = (c_double * (len(HISTORY) + 1))()
         self._sums = (c_double * len(SUMS))()
+        self._dimensions = np.zeros(2 * max(1, d.num_params))
 
     def tasks(self, samples: int) -> int:
         """Pieces that a gradient of so many samples is made of: more threads than that have nothing to do."""
@@ -180,6 +186,31 @@ class Network:
         self.library.evaluate(self.handle, address(theta), byref(spec), byref(batch), self._sums, address(kl))
         return self._means()
 
+    def inspect(
+        self, theta: Numbers, spec: LossSpec, batch: Batch, rows: Numbers, *, normalize: bool
+    ) -> tuple[Inspected, Tensor, Array]:
+        """One look at the whole batch, without a gradient: (what it finds, kl of each sample, dimensions).
+
+        The last are means over the samples at `rows` (sorted): of the entropy of each dimension of the action and, from
+        the middle of the array on, of the std of each continuous one.
+        """
+        found, kl = Inspected(), torch.empty(batch.size, dtype=torch.float32, device="cpu")
+        self.library.inspect(
+            *(self.handle, address(theta), byref(spec), byref(batch), normalize, address(rows, np.int64), len(rows)),
+            *(byref(found), address(kl), address(self._dimensions, np.float64)),
+        )
+        return found, kl, self._dimensions
+
+    def gradient_look(
+        self, total: Numbers, squares: Numbers, start: Numbers, now: Numbers
+    ) -> tuple[float, float, float]:
+        """(total·(now − start), ‖total‖², Σ squares), in float64."""
+        found = (c_double * 3)()
+        self.library.gradient_look(
+            address(total), address(squares), address(start), address(now), len(total), byref(found)
+        )
+        return found[0], found[1], found[2]
+
     def gradient(
         self,
         theta: Numbers,
@@ -219,10 +250,12 @@ class Network:
         normalize: bool,
         reduce: Reduce | None = None,
         reduce_moments: Reduce | None = None,
+        total: Numbers | None = None,
     ) -> tuple[int, dict[str, float], float]:
         """Gradient steps over `order` `[epochs, B]`; with a memory, `[epochs, n]`.
 
-        Returns (steps so far, sums of the metrics, the first ratio's error).
+        Returns (steps so far, sums of the metrics, the first ratio's error). `total` `[2, parameters]` becomes the sum
+        of the first epoch's gradients, before they are clipped, and that of their squares.
 
         Several processes can learn as one: in every minibatch `reduce` gets the gradient after the backward pass and
         before its norm is clipped, and may change it in place. `reduce_moments` gets (Σ w·A, Σ w·A², Σ w) before that
@@ -231,9 +264,9 @@ class Network:
         own, and `reduce` averages. All metrics but `grad_norm` are those of this process. After an exception in either
         theta has the steps that were complete.
         """
-        for at in range(len(HISTORY)):
+        for at in range(len(self._history)):
             self._history[at] = 0.0
-        count, error = c_int64(steps), c_double(0.0)
+        count = c_int64(steps)
         call, exchange = self.library.epochs, None
         if reduce is not None or reduce_moments is not None:
             callbacks = Callbacks(reduce, reduce_moments)
@@ -241,9 +274,10 @@ class Network:
         call(
             *(self.handle, address(theta), address(gradient), address(moments[0]), address(moments[1]), byref(count)),
             *(byref(spec), byref(optimizer), byref(batch), address(order, np.int64), num_epochs, num_minibatches),
-            *(normalize, exchange, self._history, byref(error)),
+            *(normalize, exchange, self._history, address(total)),
         )
-        return count.value, dict(zip(HISTORY, self._history, strict=True)), error.value
+        *sums, error = self._history
+        return count.value, dict(zip(HISTORY, sums, strict=True)), error
 
     def fisher_product(self, theta: Numbers, direction: Numbers, batch: Batch, product: Numbers) -> None:
         """F·direction, the batch's mean Fisher matrix; critic columns are untouched."""

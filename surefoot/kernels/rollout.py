@@ -95,6 +95,7 @@ class NativeRollout:
         """`[K, M]`, what was remembered before each of those observations."""
         return self.final_memory[: self._args.num_final].copy()
 
-    def episodes(self) -> list[tuple[int, float, int]]:
-        """(env, return, length) of the episodes that ended in the last run, in order."""
-        return [(end.env, end.ret, end.length) for end in self.finished[: self._args.num_finished]]
+    def episodes(self) -> list[tuple[int, float, int, bool]]:
+        """(env, return, length, truncated) of the episodes that ended in the last run, in order."""
+        ended = self.finished[: self._args.num_finished]
+        return [(end.env, end.ret, end.length, bool(end.truncated)) for end in ended]

@@ -43,6 +43,19 @@ class Sums(Structure):
     )
 
 
+class Inspected(Structure):
+    """What a look at a whole batch finds (`src/inspect.hpp`); the first ones are sums over its samples."""
+
+    _fields_ = tuple(
+        (name, c_double)
+        for name in (
+            *("weight", "kl", "entropy", "before", "after", "ratio", "ratio_squared", "positive", "negative"),
+            *("clipped_positive", "clipped_negative", "ratio_p5", "ratio_p50", "ratio_p95", "ratio_max"),
+            *("explained_variance", "dead_units", "effective_rank"),
+        )
+    )
+
+
 class Exchange(Structure):
     """Callbacks in the middle of `epochs`; null: none."""
 
@@ -50,7 +63,7 @@ class Exchange(Structure):
 
 
 class Finished(Structure):
-    _fields_ = (("env", c_int64), ("length", c_int64), ("ret", c_double))
+    _fields_ = (("env", c_int64), ("length", c_int64), ("truncated", c_int64), ("ret", c_double))
 
 
 class Rollout(Structure):
@@ -67,11 +80,11 @@ class Rollout(Structure):
     )
 
 
-SHARED: tuple[type[Structure], ...] = (LossSpec, OptimizerSpec, Batch, Sums, Exchange, Finished, Rollout)
+SHARED: tuple[type[Structure], ...] = (LossSpec, OptimizerSpec, Batch, Sums, Inspected, Exchange, Finished, Rollout)
 
 
 def layout(kind: type[Structure]) -> str:
-    """Where each field begins, how long it is, and the size of the whole: `Finished{env:0+8 length:8+8 ret:16+8}24`."""
+    """Where each field begins, how long it is, and the size of the whole: `Pair{first:0+8 second:8+8}16`."""
     fields = ((field[0], getattr(kind, field[0])) for field in kind._fields_)
     listed = " ".join(f"{name}:{found.offset}+{found.size}" for name, found in fields)
     return f"{kind.__name__}{{{listed}}}{sizeof(kind)}"

@@ -250,13 +250,11 @@ class ActorCritic(nn.Module):
     def _params(self, features: Tensor, x: Tensor, hidden: Tensor | None = None) -> Tensor:
         """`hidden`: the actor's last features, where they are already known."""
         log_std: Tensor | None = self.log_std
+        head = self.actor.head
         if self.sde:
             hidden = self.actor.hidden(features) if hidden is None else hidden
-            head = self.actor.head
-            params = F.linear(hidden, head.weight, head.bias)
             log_std = sde_log_std(hidden.detach(), self._sde_log_std)  # the features are learned through the mean alone
-        else:
-            params = self.actor(features)
+        params = self.actor(features) if hidden is None else F.linear(hidden, head.weight, head.bias)
         return self._params_from(params, log_std, x)
 
     def _params_from(self, outputs: Tensor, log_std: Tensor | None, x: Tensor) -> Tensor:
@@ -270,6 +268,18 @@ class ActorCritic(nn.Module):
     def action_params(self, x: Tensor, context: Context | None = None) -> Tensor:
         """Parameters of π(·|s), `[..., A]`."""
         return self._params(self._features(x, context), x)
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether anything stands between the observation's numbers and the actor's last layer."""
+        before = (self.encoder, self.memory, self.trunk)
+        return len(self.actor.layers) > 1 or any(part is not None for part in before)
+
+    def last_hidden(self, x: Tensor, context: Context | None = None) -> tuple[Tensor, Tensor]:
+        """(what the actor's last layer is given, parameters of π), `[B, …]` each."""
+        features = self._features(x, context)
+        hidden = self.actor.hidden(features)
+        return hidden, self._params(features, x, hidden)
 
     def step(self, x: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """One step of n envs with memory: (parameters of π, the new memory)."""

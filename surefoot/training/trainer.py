@@ -234,6 +234,7 @@ class Trainer:
         return self.stop_reason is not None and not self.suspended
 
     def _learn(self, rollout: Rollout, remaining: float) -> dict[str, float]:
+        self.learner.update = self.update
         self.learner.set_rates(remaining)
         metrics = self.algorithm.update(self.learner, rollout)
         metrics["learning_rate"] = self.learner.learning_rate

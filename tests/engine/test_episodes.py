@@ -48,3 +48,12 @@ def test_a_cut_drops_open_episodes_unless_they_are_whole():
     assert [(e.env, e.ret) for e in tracker.take()] == [(1, 2.0)]
     tracker.add(step([5.0, 5.0], [True, True], ended=(0, 1)))
     assert [e.ret for e in tracker.take()] == [5.0, 5.0]
+
+
+def test_what_ended_an_episode_is_kept():
+    tracker = EpisodeTracker(3)
+    both = step([1.0, 1.0, 1.0], [True, True, True], ended=(0, 1))
+    both.terminated, both.truncated = np.array([True, False, False]), np.array([True, True, False])
+    tracker.add(both)
+    tracker.cut(np.array([False, False, True]))  # by the end of the rollout
+    assert [(e.env, e.truncated) for e in tracker.take()] == [(0, False), (1, True), (2, True)]

@@ -55,6 +55,11 @@ class EveryCall:
     def evaluate(self):
         return repr(self.net.evaluate(self.theta, self.spec, self.batch())).encode()
 
+    def inspect(self):
+        rows = np.arange(0, self.size, 7)
+        found, kl, means = self.net.inspect(self.theta, self.spec, self.batch(), rows, normalize=True)
+        return bytes(found) + kl.numpy().tobytes() + means.tobytes()
+
     def gradient(self):
         found = torch.zeros_like(self.theta)
         self.net.gradient(self.theta, self.spec, self.batch(), found, normalize=True)
@@ -103,4 +108,4 @@ class EveryCall:
         return {name: getattr(self, name)() for name in CALLS}
 
 
-CALLS = ("values", "act", "evaluate", "gradient", "epochs", "fisher_product", "rollout")
+CALLS = ("values", "act", "evaluate", "inspect", "gradient", "epochs", "fisher_product", "rollout")

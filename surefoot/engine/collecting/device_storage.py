@@ -133,7 +133,7 @@ class DeviceStorage:
         self._cut = truncated[:used] & ~terminated[:used]
         self._open = valid[used - 1] & ~terminated[used - 1] & ~truncated[used - 1]
         self._require_given(self._cut)
-        self._count(used, reward, ended, valid)
+        self._count(used, reward, terminated, ended, valid)
         return used
 
     def truncate_open(self, used: int, memory: Tensor | None) -> Array:
@@ -226,7 +226,7 @@ class DeviceStorage:
                         f"vector env, index {index}: the action mask leaves no legal action at step {t} of the rollout"
                     )
 
-    def _count(self, used: int, reward: Array, ended: Array, valid: Array) -> None:
+    def _count(self, used: int, reward: Array, terminated: Array, ended: Array, valid: Array) -> None:
         """Returns and lengths of the episodes that ended."""
         columns = {key: column[:used].cpu().numpy() for key, column in self._info.items()}
         nothing = np.zeros(0)
@@ -235,4 +235,4 @@ class DeviceStorage:
                 int(index): {key: column[t, index] for key, column in columns.items() if self._info_given[key][t]}
                 for index in np.flatnonzero(ended[t])
             }
-            self.tracker.add(Step(nothing, reward[t], ended[t], ended[t], valid[t], final_info=last))
+            self.tracker.add(Step(nothing, reward[t], terminated[t], ended[t], valid[t], final_info=last))

@@ -19,6 +19,16 @@ from surefoot.engine.native.describe import as_rows, describe, kernel_context, r
 from surefoot.engine.native.operations import CompiledOperations
 from surefoot.engine.native.threads import fastest
 from surefoot.engine.rollouts import fill_values
+from surefoot.engine.torch.instruments import (
+    CLIPPED,
+    QUANTILES,
+    SUMS,
+    by_dimension,
+    from_gradients,
+    from_sums,
+    sampled_rows,
+    with_instruments,
+)
 from surefoot.engine.torch.learner import Learner, ValueFit
 from surefoot.engine.torch.natural import NaturalStep, fisher_samples, natural_step
 from surefoot.kernels import structs
@@ -29,9 +39,11 @@ from surefoot.kernels.specs import loss_spec, optimizer_spec, surrogates
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig
     from surefoot.engine.losses import LossFunction
+    from surefoot.engine.torch.instruments import Look
     from surefoot.engine.torch.learner import Estimate
     from surefoot.types import Array, Batch, Metrics, Rollout
 
+RATIOS = (*QUANTILES, "ratio_max")
 AT_ONCE = 2**22  # numbers of a shuffled order that one call gets
 
 
@@ -55,6 +67,7 @@ class NativeLearner(Learner):
         self.actor = NativeActor(self.policy, self.net, self.theta)
         self.only_kl = loss_spec("none", with_kl=True)
         self._last_packed: tuple[Batch, structs.Batch] | None = None
+        self._squares: Tensor | None = None  # Σ of the squares of the first pass's gradients
 
     def epochs(
         self,
@@ -75,6 +88,7 @@ class NativeLearner(Learner):
         one_by_one = config.stop_kl is not None or config.recompute_advantage
         each = 1 if one_by_one else max(1, AT_ONCE // len(batch))
         with self.all_or_nothing():
+            self.begin_look(loss, batch, config.num_epochs, parts, normalize=normalize)
             packed = self._packed(batch)
             while epochs < config.num_epochs:
                 if epochs and config.recompute_advantage:
@@ -83,7 +97,7 @@ class NativeLearner(Learner):
                     batch = replace(estimate(rollout, self.operations), value=batch.value)
                     packed = self._packed(batch)
                 count = min(each, config.num_epochs - epochs)
-                found, first = self._steps(loss, packed, count, parts, normalize)
+                found, first = self._steps(loss, packed, count, parts, normalize, None if epochs else self.look)
                 error = error if epochs else first
                 epochs += count
                 sums = {name: sums.get(name, 0.0) + x for name, x in found.items()}
@@ -94,9 +108,17 @@ class NativeLearner(Learner):
         return {**metrics, "epochs": float(epochs)}
 
     def _steps(
-        self, loss: Loss, packed: structs.Batch, epochs: int, minibatches: int, normalize: bool
+        self,
+        loss: Loss,
+        packed: structs.Batch,
+        epochs: int,
+        minibatches: int,
+        normalize: bool,
+        look: Look | None = None,
     ) -> tuple[dict[str, float], float]:
+        """(sums of the metrics, the first ratio's error); `look` gets the gradients of the first pass."""
         self.used.add("native")
+        total = None if look is None else self.theta.new_empty((2, len(self.theta)))
         order = None
         if minibatches > 1:
             units = packed.sequences or packed.size  # whole envs where there is a memory
@@ -117,8 +139,21 @@ class NativeLearner(Learner):
             minibatches,
             normalize=normalize,
             reduce=None if self.group.size == 1 else lambda gradient: self.share(torch.from_numpy(gradient)),
+            total=total,
         )
+        if look is not None and total is not None:
+            look.total, self._squares = total[:, : self.flat.actor_size]
+            look.count = minibatches
+            if look.half is not None:
+                look.squares = self._squares.sum()
         return found, first
+
+    def gradient_of(self, loss: LossFunction, batch: Batch) -> Tensor:
+        if not known(loss):
+            return super().gradient_of(loss, batch)
+        spec = self._compiled(loss, with_value=loss.value_coef is not None)
+        self.net.gradient(self.theta, spec, self._pack(batch), self.gradient)
+        return self.flat.gradient[: self.flat.actor_size].clone()
 
     def _compiled(self, loss: Loss, *, with_value: bool = False) -> structs.LossSpec:
         return loss_spec(
@@ -138,7 +173,7 @@ class NativeLearner(Learner):
             with super().all_or_nothing():
                 yield
         finally:
-            self._last_packed = None  # it would keep a rollout alive
+            self._last_packed = self._squares = None  # they would keep a rollout alive
 
     def _packed(self, batch: Batch) -> structs.Batch:
         """The batch as the kernels take it; the one that was asked for last is kept."""
@@ -179,6 +214,8 @@ class NativeLearner(Learner):
         packed, size = self._packed(batch), self.flat.actor_size
         self.net.gradient(self.theta, self._compiled(loss), packed, self.gradient)
         ascent = -self.flat.gradient[:size]
+        if self.look is not None:
+            self.look.add(-ascent)
         sample = fisher_samples(batch, config.fisher_fraction)
         seen = self._packed(sample)
         image, along = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
@@ -209,13 +246,47 @@ class NativeLearner(Learner):
         return kl
 
     def _report(self, batch: Batch, packed: structs.Batch, metrics: dict[str, float]) -> dict[str, float]:
-        """With the exact KL(old‖new) of the whole rollout, checked."""
-        kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
-        mean = self.net.evaluate(self.theta, self.only_kl, packed, kl)["kl"]
+        """With the exact KL(old‖new) of the whole rollout, checked; and the instruments, where they are due."""
+        looked: dict[str, float] = {}
+        if self.look is None:
+            kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
+            mean = self.net.evaluate(self.theta, self.only_kl, packed, kl)["kl"]
+        else:
+            kl, mean, looked = self._inspect(self.look, batch, packed)
         ordered = np.sort((kl if batch.weight is None else kl[batch.weight > 0]).numpy())
-        finite = math.isfinite(float(self.theta.sum())) or bool(self.theta.isfinite().all())
+        sound = math.isfinite(float(self.theta.sum())) or bool(self.theta.isfinite().all())
         metrics |= {"kl": mean, "kl_p95": quantile(ordered, 0.95), "kl_max": float(ordered[-1])}
-        return self.checked(metrics | {"parameters_finite": float(finite)})
+        return with_instruments(self.checked(metrics | {"parameters_finite": float(sound)}), looked)
+
+    def look_over(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        if not self._begun or self.look is None or not known(self.look.loss):
+            return super().look_over(batch)
+        kl, _, looked = self._inspect(self.look, batch, self._packed(batch))
+        return kl, {name: _scalar(x) for name, x in looked.items()}
+
+    def _inspect(self, look: Look, batch: Batch, packed: structs.Batch) -> tuple[Tensor, float, dict[str, float]]:
+        """(KL(old‖new) of every sample, its mean, the instruments); what `look_over` of the base class computes."""
+        found, kl, means = self.net.inspect(
+            self.theta, self._compiled(look.loss), packed, sampled_rows(batch), normalize=look.normalize
+        )
+        clips = look.loss.surrogate is not None and look.loss.surrogate.clipped is not None
+        metrics = {name: float(getattr(found, name)) for name in RATIOS}
+        metrics |= from_sums({name: getattr(found, name) for name in (*SUMS, *(CLIPPED if clips else ()))})
+        if self.policy.has_critic:
+            metrics["explained_variance_after"] = found.explained_variance
+        if self.policy.has_hidden:
+            metrics |= {"dead_units": found.dead_units, "effective_rank": found.effective_rank}
+        (all_of, continuous), middle = self.net.description.num_dimensions, len(means) // 2
+        metrics |= by_dimension(means[:all_of].tolist(), means[middle : middle + continuous].tolist())
+        return kl, found.kl / max(found.weight, 1.0), metrics | self._gradients(look, batch)
+
+    def _gradients(self, look: Look, batch: Batch) -> dict[str, float]:
+        """What `gradient_metrics` of the base class computes."""
+        if look.total is None or look.half is not None or self._squares is None:
+            found = self.gradient_metrics(look, batch)
+            return {name: float(x) for name, x in found.items()}
+        sums = self.net.gradient_look(look.total, self._squares, look.start, self.flat.actor)
+        return from_gradients(*sums, look.count, float(len(batch) * self.group.size))
 
 
 def _scalar(value: float) -> Tensor:

@@ -41,7 +41,7 @@ class NativeStepping:
         envs.envs.obs[...] = rollout.arrays["obs"][used]
         storage.final = rollout.finals()
         storage.final_memory = [] if memory is None else list(torch.from_numpy(rollout.final_memories()))
-        tracker.finished += [Episode(env, ret, length) for env, ret, length in rollout.episodes()]
+        tracker.finished += [Episode(env, ret, length, truncated=cut) for env, ret, length, cut in rollout.episodes()]
         wanted = collector.episodes_per_env
         if wanted is not None:
             ends = (storage.terminated[:used] | storage.truncated[:used]) & storage.valid[:used]

@@ -13,14 +13,25 @@ from torch import Tensor
 from surefoot.engine.config import Minibatches, count_minibatches
 from surefoot.engine.contract import Threads
 from surefoot.engine.group import ALONE, Group
+from surefoot.engine.losses import RATIO, Loss
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.flat import FlatParameters
+from surefoot.engine.torch.instruments import (
+    MOST_QUANTILES,
+    Look,
+    due,
+    half_of,
+    look_at,
+    normalized,
+    pieces,
+    with_instruments,
+)
 from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, fisher_samples, natural_step
 from surefoot.engine.torch.optimizers import FlatOptimizer
 from surefoot.errors import NonFiniteError, SurefootError, UsageError
 from surefoot.math.operations import OPERATIONS, Operations
-from surefoot.math.statistics import explained_variance, standardize
+from surefoot.math.statistics import explained_variance
 from surefoot.math.trust_region import flat_gradient
 from surefoot.schedules import Schedule
 from surefoot.schema import Flag, Number, Optional, Record, Shape, generator_shape
@@ -29,7 +40,7 @@ from surefoot.types import Batch, Outputs
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig
     from surefoot.engine.contract import Actor
-    from surefoot.engine.losses import Loss, LossFunction
+    from surefoot.engine.losses import LossFunction
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Metrics, Rollout
 
@@ -37,8 +48,6 @@ if TYPE_CHECKING:
 
 RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
 RATIO_TOLERANCE = 1e-3  # above rounding, also that of a GPU: a broken invariant (dropout, a drifting normaliser)
-MOST_QUANTILES = 1_000_000  # values that torch.quantile takes
-CHUNK = 65_536  # samples per pass where no gradient is needed
 
 
 class ValueFit(Protocol):
@@ -58,6 +67,7 @@ class Learner:
     """
 
     operations: Operations = OPERATIONS
+    instruments = True  # off only to measure what they cost
 
     def __init__(
         self,
@@ -80,6 +90,9 @@ class Learner:
         self.rate_is_set = False  # by a callback, which has ended the schedule
         self.used: set[str] = set()  # the engines that computed gradients so far
         self.threads = Threads(1)
+        self.update = 0  # the number of the current one, which decides whether it is measured in full
+        self.look: Look | None = None  # of an update that is
+        self._begun = False  # `begin_look` was asked in this update
         self.actor: Actor = TorchActor(policy)
 
     def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
@@ -137,6 +150,8 @@ class Learner:
         if self.group.size > 1:
             self.share(gradient)
         norm = torch.linalg.vector_norm(gradient)
+        if self.look is not None:
+            self.look.add(self.flat.gradient[: self.flat.actor_size])
         if self.max_grad_norm is not None:
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
@@ -172,6 +187,7 @@ class Learner:
         first: Metrics = {}
         epochs = 0
         with self.all_or_nothing():
+            self.begin_look(loss, batch, config.num_epochs, parts, normalize=normalize and not whole)
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.actor)
@@ -213,11 +229,34 @@ class Learner:
                 history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
         return history
 
+    def begin_look(
+        self, loss: LossFunction, batch: Batch, passes: int, minibatches: int = 1, *, normalize: bool = False
+    ) -> None:
+        """Before the first step of an update of so many passes: have it measured in full where that is due.
+
+        `normalize`: the loss sees advantages that are standardised in each minibatch.
+        """
+        whole, halves = due(self.update, passes)
+        self._begun, self.look = True, None
+        if not self.instruments or not whole:
+            return
+        self.look = Look(loss, self.flat.actor.clone(), minibatches, normalize=normalize)
+        if minibatches == 1 and halves and batch.units > 1:
+            self.look.half = self.gradient_of(loss, half_of(normalized(batch) if normalize else batch))
+
+    def gradient_of(self, loss: LossFunction, batch: Batch) -> Tensor:
+        """The actor's part of the loss's gradient over a batch; nothing is learned from it."""
+        self.flat.gradient.zero_()
+        loss(self.policy.evaluate(batch.obs, batch.action, batch.context), batch)[0].backward()  # type: ignore[no-untyped-call]
+        return self.flat.gradient[: self.flat.actor_size].clone()
+
     def natural_step(self, loss: Loss, batch: Batch, config: NaturalStep) -> tuple[Tensor, Tensor]:
         """The actor's natural step within `config.max_kl`, and the gain that the gradient predicts for it."""
         self.used.add("torch")
         actor, outputs = self.flat.actor_list, self.policy.evaluate(batch.obs, batch.action, batch.context)
         gradient = flat_gradient(loss.objective(outputs, batch), actor)
+        if self.look is not None:
+            self.look.add(-gradient)
         sample = fisher_samples(batch, config.fisher_fraction)
         product = fisher_by_autograd(self.policy, actor, sample, config.cg_damping)
         return natural_step(gradient, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
@@ -253,23 +292,19 @@ class Learner:
 
     def kl_from(self, batch: Batch) -> Tensor:
         """KL(old‖new) of every sample, from the stored parameters of the old distribution."""
-        actions = self.policy.actions
+        actions, policy = self.policy.actions, self.policy
         with torch.no_grad():
-            if batch.context is not None:
-                new = self.policy.action_params(batch.obs, batch.context)
-                return actions.distribution(batch.dist_params).kl_to(actions.distribution(new))
-            return torch.cat(
-                [
-                    actions.distribution(old).kl_to(actions.distribution(self.policy.action_params(obs)))
-                    for obs, old in zip(
-                        torch.split(batch.obs, CHUNK), torch.split(batch.dist_params, CHUNK), strict=True
-                    )
-                ]
-            )
+            found = [
+                actions.distribution(piece.dist_params).kl_to(
+                    actions.distribution(policy.action_params(piece.obs, piece.context))
+                )
+                for piece in pieces(batch)
+            ]
+        return found[0] if len(found) == 1 else torch.cat(found)
 
     def summarize(self, batch: Batch, history: list[Metrics], once: Metrics) -> dict[str, float]:
         """Read everything on the host, once per update, and refuse the update if a number is not finite."""
-        kl = self.kl_from(batch)
+        kl, looked = self.look_over(batch)
         valid = kl if batch.weight is None else kl[batch.weight > 0]
         stride = 1 + len(valid) // MOST_QUANTILES
         names = list(history[0]) if history else []
@@ -283,8 +318,24 @@ class Learner:
         if self.policy.has_critic:
             once.setdefault("explained_variance", explained_variance(batch.value, batch.value_target, batch.weight))
         last.update(once)
-        numbers = torch.stack([x.float() for x in (*means, *last.values())]).tolist()
-        return self.checked(dict(zip([*names, *last], numbers, strict=True)))
+        numbers = torch.stack([x.float() for x in (*means, *last.values(), *looked.values())]).tolist()
+        found = dict(zip([*names, *last, *(f"look {name}" for name in looked)], numbers, strict=True))
+        seen = {name: found.pop(f"look {name}") for name in looked}
+        return with_instruments(self.checked(found), seen)
+
+    def look_over(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """(KL(old‖new) of every sample, the instruments where they are due), in one pass over the batch."""
+        if not self._begun:  # an algorithm that makes its own passes
+            self.begin_look(Loss(RATIO), batch, passes=1)
+        look = self.look
+        if look is None:
+            return self.kl_from(batch), {}
+        kl, looked = look_at(self.policy, look, batch)
+        return kl, looked | self.gradient_metrics(look, batch)
+
+    def gradient_metrics(self, look: Look, batch: Batch) -> Metrics:
+        """Of the gradients that the update began with; several processes share them."""
+        return look.metrics(self.flat.actor, float(len(batch) * self.group.size))
 
     def checked(self, metrics: dict[str, float]) -> dict[str, float]:
         """The metrics of an update, unless they show that it must not stand."""
@@ -315,6 +366,8 @@ class Learner:
             self.flat.vector.copy_(vector)
             self.optimizer.load_state_dict(state)
             raise
+        finally:
+            self.look, self._begun = None, False
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -336,11 +389,6 @@ class Learner:
         self.rate_scale = state["rate_scale"]
         self.rate_is_set = bool(state.get("rate_is_set"))  # earlier versions could not be told
         self.generator.set_state(state["shuffle"])
-
-
-def normalized(batch: Batch) -> Batch:
-    """The batch with standardised advantages."""
-    return replace(batch, advantage=standardize(batch.advantage, batch.weight))
 
 
 def max_ratio_error(outputs: Outputs, batch: Batch) -> Tensor:

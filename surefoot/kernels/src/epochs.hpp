@@ -24,7 +24,7 @@ struct Passes {
   bool normalize;
 };
 
-// What came of it, summed over the minibatches.
+// What came of it, summed over the minibatches; behind it the first ratio's error.
 constexpr int NUM_HISTORY = 7;
 static inline void note(double* history, const Sums& found, double norm) {
   const double weight = found.weight > 1.0 ? found.weight : 1.0;
@@ -41,10 +41,20 @@ static inline void exchange_gradient(Recurrent& net, int rank, const Exchange& e
   net.mlps.shards.measure(rank, g, net.pool().barrier());
 }
 
-// A failed exchange ends it: `moving` then has the steps before that, but for their number.
+// Of a rank's range: g to the first half of `total`, its squares to the second.
+static inline void add_to(float* __restrict total, const float* __restrict g, std::pair<int64_t, int64_t> range,
+                          int64_t size, bool first) {
+  for (int64_t i = range.first; i < range.second; i++) {
+    total[i] = (first ? 0.0f : total[i]) + g[i];
+    total[size + i] = (first ? 0.0f : total[size + i]) + g[i] * g[i];
+  }
+}
+
+// A failed exchange ends it: `moving` then has the steps before that, but for their number. `total`, where not null,
+// becomes the sum of the first epoch's gradients, and behind it that of their squares.
 static inline void epochs(Recurrent& net, const Moving& moving, const LossSpec& spec, const OptimizerSpec& optimizer,
                           const Batch& batch, const Passes& passes, const Exchange* exchange, double* history,
-                          double* first_ratio_error) {
+                          float* total) {
   const Engine& mlps = net.mlps;
   const int64_t samples = (batch.start ? batch.sequences : batch.size) / passes.minibatches;
   if (exchange) net.pool().make_room();  // the other threads throw where one fails
@@ -58,10 +68,11 @@ static inline void epochs(Recurrent& net, const Moving& moving, const LossSpec& 
       const Sums found = net.gradient(rank, moving.theta, spec, minibatch, moving.gradient);
       if (exchange && exchange->gradient) exchange_gradient(net, rank, *exchange, moving.gradient);
       const double norm = std::sqrt(mlps.shards.square());
+      if (total && at < passes.minibatches) add_to(total, moving.gradient, range, mlps.size, at == 0);
       descend(range, moving.theta, moving.gradient, moving.first, moving.second, ++step, optimizer, norm);
       if (rank == 0) {
         note(history, found, norm);
-        if (at == 0 && first_ratio_error) *first_ratio_error = found.ratio_error;
+        if (at == 0) history[NUM_HISTORY] = found.ratio_error;
       }
       net.pool().barrier().wait();
     }

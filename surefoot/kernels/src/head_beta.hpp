@@ -112,6 +112,17 @@ struct Beta {
     }
   }
 
+  // Entropy and std of x, from one pair of parameters.
+  struct Spread {
+    double entropy, std;
+  };
+  static Spread spread(float raw_a, float raw_b) {
+    const Shape now(raw_a, raw_b);
+    const double alpha = 1.0 + now.a, beta = 1.0 + now.b, total = alpha + beta;
+    return {now.log_beta() - now.a * now.of_a.first - now.b * now.of_b.first + (now.a + now.b) * now.both.first,
+            std::sqrt(alpha * beta / (total * total * (total + 1.0)))};
+  }
+
  private:
   static double above_one(float raw) {  // softplus
     const double x = raw;

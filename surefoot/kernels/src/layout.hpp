@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string>
 
+#include "inspect.hpp"
 #include "rollout.hpp"
 
 namespace surefoot {
@@ -29,8 +30,12 @@ static inline std::string layouts() {
                     FIELD(value) FIELD(weight) FIELD(sequences) FIELD(start) FIELD(memory))
   SHARED(Sums, FIELD(surrogate) FIELD(value_loss) FIELD(entropy) FIELD(kl) FIELD(approx_kl) FIELD(clipped)
                    FIELD(weight) FIELD(ratio_error))
+  SHARED(Inspected, FIELD(weight) FIELD(kl) FIELD(entropy) FIELD(before) FIELD(after) FIELD(ratio) FIELD(ratio_squared)
+                        FIELD(positive) FIELD(negative) FIELD(clipped_positive) FIELD(clipped_negative)
+                        FIELD(ratio_p5) FIELD(ratio_p50) FIELD(ratio_p95) FIELD(ratio_max) FIELD(explained_variance)
+                        FIELD(dead_units) FIELD(effective_rank))
   SHARED(Exchange, FIELD(gradient) FIELD(moments) FIELD(context))
-  SHARED(Finished, FIELD(env) FIELD(length) FIELD(ret))
+  SHARED(Finished, FIELD(env) FIELD(length) FIELD(truncated) FIELD(ret))
   SHARED(Rollout, FIELD(steps) FIELD(envs) FIELD(numbers) FIELD(step) FIELD(handle) FIELD(discrete) FIELD(low)
                       FIELD(high) FIELD(episodes) FIELD(shift) FIELD(scale) FIELD(noise) FIELD(obs) FIELD(params)
                       FIELD(action) FIELD(log_prob) FIELD(reward) FIELD(terminated) FIELD(truncated) FIELD(valid)

@@ -63,6 +63,23 @@ static inline vec distance(vec error, bool huber, vec& slope) {
   return near ? 0.5f * error * error : size - 0.5f;
 }
 
+// 1 − Var(target − value) / Var(target), weighted; 0 where the targets do not vary.
+static inline double explained_variance(const float* value, const float* target, const float* weight, int64_t samples) {
+  double total = 0.0, sums[2] = {}, squares[2] = {};
+  for (int64_t i = 0; i < samples; i++) {
+    const double w = weight ? weight[i] : 1.0;
+    total += w, sums[0] += w * target[i], sums[1] += w * ((double)target[i] - value[i]);
+  }
+  total = total > 1.0 ? total : 1.0;
+  for (int64_t i = 0; i < samples; i++) {
+    const double w = weight ? weight[i] : 1.0, error = (double)target[i] - value[i];
+    const double a = target[i] - sums[0] / total, b = error - sums[1] / total;
+    squares[0] += w * a * a, squares[1] += w * b * b;
+  }
+  const double spread = squares[0] / total;
+  return spread > 1e-12 || spread != spread ? 1.0 - squares[1] / squares[0] : 0.0;
+}
+
 // The value loss of a tile; returns its derivative with respect to v.
 static inline vec critic_tile(const LossSpec& spec, const Batch& batch, const int64_t* index, int count, Scale scale,
                               vec v, Sums& sums) {

@@ -2,6 +2,7 @@
 #include "entry.hpp"
 #include "epochs.hpp"
 #include "handle.hpp"
+#include "inspect.hpp"
 #include "layout.hpp"
 #include "rollout.hpp"
 
@@ -102,6 +103,28 @@ EXPORT int sf_evaluate(void* handle, const float* theta, const LossSpec* spec, c
   });
 }
 
+// `rows`, sorted: what is looked at more closely.
+EXPORT int sf_inspect(void* handle, const float* theta, const LossSpec* spec, const Batch* batch, int64_t normalize,
+                      const int64_t* rows, int64_t count, Inspected* found, float* kl, double* dimensions) {
+  return guarded([&] {
+    Recurrent& net = net_of(handle);
+    *found = inspect(net.mlps, theta, *spec, net.remembered(theta, *batch), normalize != 0, rows, count, kl, dimensions);
+  });
+}
+
+// Of `total`, the sum of some gradients, and of where the parameters went: total·(now − start), ‖total‖², Σ squares.
+EXPORT int sf_gradient_look(const float* total, const float* squares, const float* start, const float* now, int64_t size,
+                            double* out) {
+  return guarded([&] {
+    double along = 0.0, norm = 0.0, sum = 0.0;
+    for (int64_t i = 0; i < size; i++) {
+      along += (double)total[i] * ((double)now[i] - start[i]), norm += (double)total[i] * total[i];
+      sum += squares[i];
+    }
+    out[0] = along, out[1] = norm, out[2] = sum;
+  });
+}
+
 EXPORT int sf_gradient(void* handle, const float* theta, const LossSpec* spec, const Batch* batch, const int64_t* index,
                        int64_t samples, int64_t normalize, float* g, double* sums) {
   return guarded([&] {
@@ -113,10 +136,10 @@ EXPORT int sf_gradient(void* handle, const float* theta, const LossSpec* spec, c
 EXPORT int sf_epochs(void* handle, float* theta, float* g, float* first, float* second, int64_t* steps,
                      const LossSpec* spec, const OptimizerSpec* optimizer, const Batch* batch, const int64_t* order,
                      int64_t epochs, int64_t minibatches, int64_t normalize, const Exchange* exchange, double* history,
-                     double* first_ratio_error) {
+                     float* total) {
   return guarded([&] {
     surefoot::epochs(net_of(handle), {theta, g, first, second, steps}, *spec, *optimizer, *batch,
-                     {order, epochs, minibatches, normalize != 0}, exchange, history, first_ratio_error);
+                     {order, epochs, minibatches, normalize != 0}, exchange, history, total);
   });
 }
 
@@ -162,24 +185,9 @@ EXPORT int sf_advantages(const float* reward, const float* value, const float* n
   });
 }
 
-// 1 − Var(target − value) / Var(target), weighted; 0 where the targets do not vary.
 EXPORT int sf_explained_variance(const float* value, const float* target, const float* weight, int64_t samples,
                                  double* out) {
-  return guarded([&] {
-    double total = 0.0, sums[2] = {}, squares[2] = {};
-    for (int64_t i = 0; i < samples; i++) {
-      const double w = weight ? weight[i] : 1.0;
-      total += w, sums[0] += w * target[i], sums[1] += w * ((double)target[i] - value[i]);
-    }
-    total = total > 1.0 ? total : 1.0;
-    for (int64_t i = 0; i < samples; i++) {
-      const double w = weight ? weight[i] : 1.0, error = (double)target[i] - value[i];
-      const double a = target[i] - sums[0] / total, b = error - sums[1] / total;
-      squares[0] += w * a * a, squares[1] += w * b * b;
-    }
-    const double spread = squares[0] / total;
-    *out = spread > 1e-12 || spread != spread ? 1.0 - squares[1] / squares[0] : 0.0;
-  });
+  return guarded([&] { *out = explained_variance(value, target, weight, samples); });
 }
 
 // Mean and population variance of each column of [rows, columns]; the second pass is about the mean.

@@ -10,7 +10,7 @@ typedef int (*StepFunction)(void* envs, const void* action, const uint8_t* activ
                             uint8_t* terminated, uint8_t* truncated, float* final_obs, int64_t* ended);
 
 struct Finished {
-  int64_t env, length;
+  int64_t env, length, truncated;
   double ret;
 };
 
@@ -130,7 +130,7 @@ class Rolling {
       if (!active_[n]) continue;
       r_.ret[n] += r_.reward[at], r_.length[n]++;
       if (terminated || truncated) {
-        r_.finished[r_.num_finished++] = {n, r_.length[n], r_.ret[n]};
+        r_.finished[r_.num_finished++] = {n, r_.length[n], truncated && !terminated, r_.ret[n]};
         r_.ret[n] = 0.0, r_.length[n] = 0;
         if (truncated && !terminated) keep_final(at, n);
         if (r_.episodes && ++done_[n] >= r_.episodes) active_[n] = 0;

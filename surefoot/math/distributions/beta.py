@@ -64,10 +64,19 @@ class Beta:
 
     def entropy(self) -> Tensor:
         """Σ_d log B − (α − 1) ψ(α) − (β − 1) ψ(β) + (α + β − 2) ψ(α + β) + log(high − low)."""
+        return (self._entropies().sum(-1) + self.log_width).to(self.dtype)
+
+    def _entropies(self) -> Tensor:
+        """Of each x_d, on (0, 1)."""
         alpha, beta = self.alpha_less_1, self.beta_less_1
         at = self._log_beta() - alpha * torch.digamma(self.alpha) - beta * torch.digamma(self.beta)
-        at = at + (alpha + beta) * torch.digamma(self.alpha + self.beta)
-        return (at.sum(-1) + self.log_width).to(self.dtype)
+        return at + (alpha + beta) * torch.digamma(self.alpha + self.beta)
+
+    def dimensions(self) -> tuple[Tensor, Tensor]:
+        """Var = αβ / ((α + β)² (α + β + 1))."""
+        total = self.alpha + self.beta
+        variance = self.alpha * self.beta / (total * total * (total + 1.0))
+        return self._entropies().to(self.dtype), variance.sqrt().to(self.dtype)
 
     def kl_to(self, other: Beta) -> Tensor:
         """KL(self‖other) = Σ_d log B_o/B_s + (α_s − α_o) ψ(α_s) + (β_s − β_o) ψ(β_s) − (both) ψ(α_s + β_s)."""

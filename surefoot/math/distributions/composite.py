@@ -62,6 +62,10 @@ class Composite:
         """KL(self‖other): that of independent parts adds up."""
         return _sum([p.kl_to(q) for p, q in zip(self.distributions, other.distributions, strict=True)])
 
+    def dimensions(self) -> tuple[Tensor, Tensor]:
+        entropies, stds = zip(*(d.dimensions() for d in self.distributions), strict=True)
+        return torch.cat(entropies, dim=-1), torch.cat(stds, dim=-1)
+
 
 def _sum(terms: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(terms)).sum(0)

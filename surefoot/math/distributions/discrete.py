@@ -58,6 +58,10 @@ class Categorical:
         """KL(self‖other) = Σ_a p (log p − log q)."""
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(-1)
 
+    def dimensions(self) -> tuple[Tensor, Tensor]:
+        entropy = self.entropy().unsqueeze(-1)
+        return entropy, entropy[..., :0]
+
 
 class MultiCategorical:
     """K independent categorical variables of `sizes` choices, their logits side by side. Actions are `[..., K]`."""
@@ -105,6 +109,10 @@ class MultiCategorical:
         """KL(self‖other) = Σ_k Σ_a p (log p − log q)."""
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum((-2, -1))
 
+    def dimensions(self) -> tuple[Tensor, Tensor]:
+        entropy = -(self.log_probs.exp() * self.log_probs).sum(-1)
+        return entropy, entropy[..., :0]
+
 
 class Bernoulli:
     """D independent bits, P(a_d = 1) = σ(logit_d). Actions are `[..., D]` of 0 and 1."""
@@ -145,3 +153,7 @@ class Bernoulli:
         one = self.log_one.exp() * (self.log_one - other.log_one)
         zero = self.log_zero.exp() * (self.log_zero - other.log_zero)
         return (one + zero).sum(-1)
+
+    def dimensions(self) -> tuple[Tensor, Tensor]:
+        entropy = -(self.log_one.exp() * self.log_one + self.log_zero.exp() * self.log_zero)
+        return entropy, entropy[..., :0]

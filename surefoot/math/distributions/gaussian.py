@@ -61,6 +61,9 @@ class DiagGaussian:
         distance = ((self.mean - other.mean) * torch.exp(-other.log_std)) ** 2
         return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1.0)).sum(-1)
 
+    def dimensions(self) -> tuple[Tensor, Tensor]:
+        return self.log_std + 0.5 * (1.0 + LOG_2PI), self.log_std.exp()
+
 
 class TanhGaussian:
     """a = centre + half·tanh(u) with u ~ N(mean, diag σ²), for bounds on all sides.
@@ -111,6 +114,9 @@ class TanhGaussian:
     def kl_to(self, other: TanhGaussian) -> Tensor:
         """KL(self‖other), which no invertible map of the action changes: that of the Gaussians."""
         return self.gaussian.kl_to(other.gaussian)
+
+    def dimensions(self) -> tuple[Tensor, Tensor]:
+        return self.gaussian.dimensions()
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ import numpy as np
 from surefoot.engine.episodes import EPISODE, Episode
 from surefoot.schema import Items, Number, Record, Shape, Table, Whole
 
-MAXIMA = ("kl_max", "ratio_error")  # metrics whose extreme matters; the others are averaged
+MAXIMA = ("kl_max", "ratio_error", "ratio_max")  # metrics whose extreme matters; the others are averaged
+NOISE, SIGNAL = "gradient_noise", "gradient_signal"  # of which a row has the quotient: single ones are too noisy
 
 
 class Journal:
@@ -52,9 +53,16 @@ class Journal:
         for key in self.info_keys:
             found = [e.info[key] for e in finished if key in e.info]
             row[f"info/{key}"] = float(np.mean(found)) if found else None
-        for name in self._metrics[-1]:
-            column = [metrics[name] for metrics in self._metrics if name in metrics]
+        row["time_limit_fraction"] = float(np.mean([e.truncated for e in finished])) if finished else None
+        columns: dict[str, list[float]] = {}
+        for metrics in self._metrics:  # some are measured in some updates only
+            for name, x in metrics.items():
+                columns.setdefault(name, []).append(x)
+        noise, signal = columns.pop(NOISE, []), columns.pop(SIGNAL, [])
+        for name, column in columns.items():
             row[name] = max(column) if name in MAXIMA else float(np.mean(column))
+        if noise:  # null: the signal drowns in the noise
+            row["gradient_noise_scale"] = float(np.sum(noise) / np.sum(signal)) if np.sum(signal) > 0.0 else None
         self._metrics, self._finished = [], []
         self.next_row = step - step % self.interval + self.interval
         return row

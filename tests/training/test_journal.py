@@ -1,0 +1,46 @@
+"""Rows of metrics: what some updates have and others do not."""
+
+import pytest
+
+from surefoot.engine.episodes import Episode
+from surefoot.training.loop.journal import Journal
+
+
+def test_columns_of_some_updates_are_means_over_those():
+    journal = Journal(10)
+    journal.add({"kl": 1.0, "ratio_p5": 0.5, "ratio_max": 2.0}, [])
+    journal.add({"kl": 3.0}, [])
+    journal.add({"kl": 2.0, "ratio_p5": 0.7, "ratio_max": 5.0}, [])
+    row = journal.row(10)
+    assert (row["kl"], row["ratio_p5"], row["ratio_max"]) == (2.0, pytest.approx(0.6), 5.0)
+    journal.add({"kl": 1.0}, [])
+    assert "ratio_p5" not in journal.row(20)
+
+
+def test_the_noise_scale_is_a_quotient_of_sums():
+    journal = Journal(10)
+    journal.add({"gradient_noise": 10.0, "gradient_signal": -1.0}, [])
+    journal.add({"gradient_noise": 30.0, "gradient_signal": 3.0}, [])
+    row = journal.row(10)
+    assert row["gradient_noise_scale"] == 20.0
+    assert "gradient_noise" not in row
+    journal.add({"gradient_noise": 10.0, "gradient_signal": -1.0}, [])
+    assert journal.row(20)["gradient_noise_scale"] is None  # nothing but noise
+
+
+def test_how_many_episodes_the_clock_ended():
+    journal = Journal(10)
+    ends = [Episode(0, 1.0, 5, truncated=True), Episode(1, 1.0, 3), Episode(0, 1.0, 5, truncated=True)]
+    journal.add({"kl": 1.0}, ends)
+    assert journal.row(10)["time_limit_fraction"] == pytest.approx(2 / 3)
+    journal.add({"kl": 1.0}, [])
+    assert journal.row(20)["time_limit_fraction"] is None
+
+
+def test_episodes_of_earlier_versions_are_read():
+    journal = Journal(10)
+    state = journal.state_dict() | {"finished": [{"env": 0, "ret": 1.0, "length": 2, "info": {}}]}
+    journal.state_shape().check(state)
+    journal.load_state_dict(state)
+    journal.add({"kl": 1.0}, [])
+    assert journal.row(10)["time_limit_fraction"] == 0.0

@@ -7,7 +7,7 @@ import { AXES, chosen, isDark, state, style } from "./state.js";
 const TIMES = [["hours", 3600, 7200], ["minutes", 60, 600], ["seconds", 1, 0]];
 
 export class Chart {
-  constructor(metric, { small = false, healthy = null, onClose = null } = {}) {
+  constructor({ name: metric, healthy = null, meaning = "", range = "" }, { small = false, onClose = null } = {}) {
     this.metric = metric;
     this.healthy = healthy;
     this.small = small;
@@ -20,11 +20,12 @@ export class Chart {
     this.note = el("p", { class: "note quiet", role: "status" });
     this.node = el("figure", { class: small ? "chart small" : "chart", "data-metric": metric },
       el("figcaption", {},
-        el("span", { class: "metric" }, metric),
+        el("span", { class: "metric", title: meaning }, metric),
         this.tools = el("span", { class: "tools" },
           this.reset = el("button", { class: "plain", hidden: true, onclick: () => this.unzoom() }, "Reset zoom"),
           onClose ? el("button", { class: "plain", title: "Remove this chart", "aria-label": `Remove ${metric}`, onclick: onClose }, "✕") : null)),
-      this.plot, this.note);
+      small && meaning ? el("p", { class: "meaning quiet", title: meaning }, meaning) : null,
+      this.plot, small && range ? el("p", { class: "healthy quiet" }, `healthy: ${range}`) : null, this.note);
     this.watcher = new IntersectionObserver(([entry]) => {
       this.seen = entry.isIntersecting;
       if (this.seen && this.stale) this.refresh();

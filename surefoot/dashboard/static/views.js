@@ -66,8 +66,7 @@ function curves(view) {
     return;
   }
   const built = show(view, key, () => {
-    charts = metrics.map((metric) => new Chart(metric, {
-      healthy: known.find((one) => one.name === metric)?.healthy,
+    charts = metrics.map((metric) => new Chart(known.find((one) => one.name === metric) ?? { name: metric }, {
       onClose: () => change({ metrics: metrics.filter((other) => other !== metric) }),
     }));
     return [el("div", { id: "legend", class: "legend" }), el("div", { class: "charts" }, charts.map((chart) => chart.node)), adder(metrics, names)];
@@ -87,7 +86,7 @@ function adder(metrics, names) {
 function instruments(view) {
   const found = known.filter((metric) => metric.instrument);
   const built = show(view, `instruments ${found.map((metric) => metric.name).join(" ")}`, () => {
-    charts = found.map((metric) => new Chart(metric.name, { small: true, healthy: metric.healthy }));
+    charts = found.map((metric) => new Chart(metric, { small: true }));
     return [
       el("div", { id: "legend", class: "legend" }),
       el("p", { class: "quiet lead" }, "How large every update was, and what it did. Where a healthy range is known, it is shaded."),

@@ -42,7 +42,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot video latest --untrained                trained next to untrained
   surefoot plot CartPole-v1                        learning curves of its runs
   surefoot compare CartPole-v1                     which algorithm is better
-  surefoot ui --open                               all runs, live, in the browser
+  surefoot ui --open                               runs in the browser, live
   surefoot doctor my/env.py:MyEnv                  check an env for problems
   surefoot bench CartPole-v1                       measure training speed
   surefoot explain trpo                            TRPO and all its settings

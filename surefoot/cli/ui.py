@@ -14,9 +14,9 @@ from surefoot.settings import coerce
 NEEDED = ("starlette", "uvicorn", "plotly")
 PORT = 6060
 EXAMPLES = """examples:
-  surefoot ui                       the runs below runs/, at http://127.0.0.1:6060
-  surefoot ui --runs ~/study --open another folder, and open a browser
-  surefoot ui --host 0.0.0.0        for other machines, too: prints a link with a token
+  surefoot ui --open                the runs below runs/, and a browser
+  surefoot ui --runs ~/study        those of another folder
+  surefoot ui --host 0.0.0.0        for other machines: a link with a token
 """
 
 

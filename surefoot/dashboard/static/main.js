@@ -5,7 +5,7 @@ import { $, el, fill } from "./dom.js";
 import { drawInspector, watch } from "./inspector.js";
 import { drawList, focus, groupsOf, select, visible } from "./list.js";
 import { AXES, TABS, change, chosen, isDark, onChange, recall, state } from "./state.js";
-import { drawView, redraw, refreshCharts } from "./views.js";
+import { drawView, hasCharts, redraw, refreshCharts } from "./views.js";
 
 const SHORTCUTS = [
   ["/", "find runs"], ["j  k", "next, previous run"], ["space", "show or hide the run in focus"], ["a", "only the run in focus, with its seeds"],
@@ -52,8 +52,21 @@ function news({ changed, gone, latest }) {
   if (latest !== before && (!state.selected.size || (!chosen().length))) start();
   drawList();
   const touched = new Set([...changed.map((run) => run.id), ...gone]);
-  if (chosen().some((id) => touched.has(id)) || gone.some((id) => state.selected.has(id)) || !chosen().length) drawView();
+  if (gone.some((id) => state.selected.has(id)) || !chosen().length) drawView();
+  else if (chosen().some((id) => touched.has(id))) follow();
   if (touched.has(state.focus)) drawInspector();
+}
+
+// New rows of chosen runs: charts ask for them every other second, and now and then whether there are new metrics. The
+// cores belong to the training.
+let waiting = null, last = 0, whole = 0;
+function follow() {
+  if (waiting !== null) return;
+  waiting = setTimeout(() => {
+    waiting = null;
+    last = Date.now();
+    if (last - whole > 10000 || !hasCharts()) { whole = last; drawView(); } else refreshCharts();
+  }, Math.max(0, last + 2000 - Date.now()));
 }
 
 // Where nothing is chosen, the latest run with its seeds is.

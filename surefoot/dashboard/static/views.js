@@ -17,6 +17,8 @@ export function refreshCharts() {
   for (const chart of charts) chart.refresh();
 }
 
+export const hasCharts = () => charts.length > 0;
+
 export function redraw() {
   shown = "";
   drawView();

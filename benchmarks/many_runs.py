@@ -31,7 +31,7 @@ def write_run(path: Path, *, number: int = 0, rows: int = 100, state: str = "don
     created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
     named = {"env": env, "algo": algo, "seed": seed}
     manifest = {"schema": 1, "created": created.isoformat(), "name": None, "tags": [], **named, **facts}
-    config = {**named, "total_steps": rows * 512, "learning_rate": 0.0003, "gamma": 0.99}
+    config = {**named, "total_steps": rows * 512, "learning_rate": 0.0003 * (1 + number // 240), "gamma": 0.99}
     (path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     (path / "config.toml").write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in config.items()), encoding="utf-8")
     (path / "status.json").write_text(json.dumps({"state": state, "step": rows * 512, "eval_return": None}))

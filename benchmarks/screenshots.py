@@ -91,8 +91,8 @@ def main() -> None:
         runs = arguments.runs or Path(folder) / "runs"
         if not any(runs.rglob("manifest.json")):
             train(runs)
-        words = [sys.executable, "-m", "surefoot", "ui", "--runs", str(runs), "--port", "0"]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, encoding="utf-8") as server:
+        words = [sys.executable, "-m", "surefoot", "ui", "--runs", runs.name, "--port", "0"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, encoding="utf-8", cwd=runs.parent) as server:
             assert server.stdout is not None
             found = re.search(r"http://\S+", server.stdout.readline())
             assert found is not None

@@ -62,7 +62,12 @@ class Page:
 async def runs(page: Page, request: Request) -> Response:
     await page.live.look()
     listed = [as_json(entry) for entry in page.catalog.entries.values()]
-    facts = {"root": str(page.catalog.root.absolute()), "version": __version__, "latest": page.catalog.latest()}
+    facts = {
+        "root": str(page.catalog.root),
+        "path": str(page.catalog.root.absolute()),
+        "version": __version__,
+        "latest": page.catalog.latest(),
+    }
     return JSONResponse({**facts, "runs": listed})
 
 

@@ -20,7 +20,8 @@ RESAMPLES = 2000
 
 def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Curve]]) -> dict[str, object]:
     """Per group mean and IQM with 95 % intervals; per pair of groups on the same env the chance that the first wins."""
-    scores = [np.array([tail_mean(curve, curve.x[-1]) for curve in group if len(curve.x)]) for group in curves]
+    counted = [_once(group, found) for group, found in zip(groups.values(), curves, strict=True)]
+    scores = [np.array([tail_mean(curve, curve.x[-1]) for curve in found if len(curve.x)]) for found in counted]
     called = labels(groups, seeds=False)
     rows = [
         {
@@ -41,6 +42,16 @@ def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Cu
         if envs[a] == envs[b] and len(scores[a]) and len(scores[b])
     ]
     return {"groups": rows, "pairs": pairs}
+
+
+def _once(group: Sequence[Entry], curves: Sequence[Curve]) -> list[Curve]:
+    """Two runs with the same seed are one experiment done twice: the newer one counts."""
+    newest: dict[object, tuple[float, Curve]] = {}
+    for entry, curve in zip(group, curves, strict=True):
+        key = entry.id if entry.seed is None else entry.seed
+        if key not in newest or entry.created > newest[key][0]:
+            newest[key] = (entry.created, curve)
+    return [curve for _, curve in newest.values()]
 
 
 def _estimate(scores: Array, middle: str) -> Estimate:

@@ -42,7 +42,8 @@ class LogFile:
         return 0
 
     def _read(self, start: int, stop: int) -> bytes:
-        return os.pread(self._handle, max(0, stop - start), start)
+        os.lseek(self._handle, start, os.SEEK_SET)  # Windows has no pread
+        return os.read(self._handle, max(0, stop - start))
 
     def begins_line(self, position: int) -> bool:
         """Whether a line begins there: if not, the log was cut back since the position was noted."""

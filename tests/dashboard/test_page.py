@@ -55,7 +55,7 @@ class TestAnswers:
         found = ask(client, "/api/runs")
         assert found["latest"] == "r10"
         assert [run["id"] for run in found["runs"]] == ["r10", "r1", "r0"]
-        assert found["root"] == str(root)
+        assert found["path"] == str(root)
 
     def test_no_runs(self, tmp_path):
         with TestClient(make_app(tmp_path / "nothing"), base_url=HERE) as client:
@@ -164,6 +164,12 @@ class TestAnswers:
         assert second["mean"][1:] == [None, None]  # one seed has no interval
         (pair,) = found["pairs"]
         assert not pair["settled"]
+
+    def test_a_seed_that_was_run_twice_counts_once(self, client, root):
+        shutil.copytree(root / "r0", root / "again")
+        ask(client, "/api/runs")
+        (group,) = ask(client, "/api/compare", run=["r0", "r1", "again"], metric="episode_return")["groups"]
+        assert group["runs"] == 2
 
     def test_a_run_and_its_files(self, client, root):
         (root / "r0" / "videos").mkdir()

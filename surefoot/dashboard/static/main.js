@@ -83,6 +83,7 @@ async function load() {
   state.runs = new Map(answer.runs.map((run) => [run.id, run]));
   state.latest = answer.latest;
   $("root").textContent = answer.root;
+  $("root").title = answer.path;
   if (!chosen().length) start();
   if (!state.runs.has(state.focus)) state.focus = chosen()[0] ?? null;
   react("selection");

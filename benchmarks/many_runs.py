@@ -2,7 +2,7 @@
 
     python benchmarks/many_runs.py [--runs 1000] [--rows 1000000]
 
-Prints one JSON object of seconds. The runs are synthetic: what `surefoot train` writes, without the training.
+Prints seconds, and keeps them in benchmarks/results/many_runs.json. The runs are synthetic: what `surefoot train` writes, without the training.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from surefoot.runs import Catalog
-from surefoot.runs.index import describe, list_runs
+from surefoot.runs import Catalog, index
 
 ALGOS = ("a2c", "npg", "ppo", "reinforce", "trpo", "vpg")
 ENVS = ("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "HalfCheetah-v5")
@@ -79,7 +78,7 @@ def measure(root: Path, runs: int, rows: int) -> dict[str, object]:
         "runs": runs,
         "first look": seconds(catalog.look),
         "second look": seconds(catalog.look),
-        "surefoot list runs": seconds(lambda: [describe(run) for run in list_runs(root / "many")]),
+        "surefoot list runs": seconds(lambda: [index.describe(run) for run in index.list_runs(root / "many")]),
     }
     with TestClient(make_app(root / "many"), base_url="http://127.0.0.1") as client:
         found["the page: list"] = seconds(lambda: client.get("/api/runs"))
@@ -98,8 +97,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
+    from machine import RESULTS, describe
+
+    machine = describe()
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), arguments.runs, arguments.rows), indent=2))
+        found = measure(Path(folder), arguments.runs, arguments.rows)
+    text = json.dumps({"machine": machine, **found}, indent=2) + "\n"
+    (RESULTS / "many_runs.json").write_text(text, encoding="utf-8")
+    print(text, end="")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -149,7 +150,9 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str | None = None) -
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        first = asyncio.create_task(page.live.look())  # while the browser starts
         yield
+        first.cancel()
         page.films.close()
 
     def asked(method: Callable[[list[Entry], Request], Response]) -> Handler:

@@ -6,6 +6,12 @@ import { AXES, chosen, isDark, state, style } from "./state.js";
 
 const TIMES = [["hours", 3600, 7200], ["minutes", 60, 600], ["seconds", 1, 0]];
 
+// Plotly's script is large: the list of runs does not wait for it.
+const plotly = new Promise((resolve) => {
+  if (window.Plotly) resolve();
+  else document.getElementById("plotly").addEventListener("load", resolve);
+});
+
 export class Chart {
   constructor({ name: metric, healthy = null, meaning = "", range = "" }, { small = false, onClose = null } = {}) {
     this.metric = metric;
@@ -56,6 +62,7 @@ export class Chart {
         metric: this.metric, run: runs, x: state.x, smooth: state.smooth, group: state.group, middle: state.middle,
         from: this.zoom?.[0], to: this.zoom?.[1],
       });
+      await plotly;
       this.draw(answer.curves);
     } catch (error) {
       this.note.textContent = error.message;

@@ -274,7 +274,7 @@ def video(
         max_steps=max_steps or config.run.eval_max_steps,
     )
     assert found is not None
-    return found
+    return replace(found, step=int(folder.name) if folder.name.isdigit() else None)
 
 
 def _maker(env: str | Factory, config: Outline, render_mode: str) -> Callable[[], GymEnv]:

@@ -54,11 +54,13 @@ def examples_here():
 @pytest.mark.usefixtures("examples_here")
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("words", list(commands()))
-def test_every_command_in_the_docs_works(words, capsys):
+def test_every_command_in_the_docs_works(words, capsys, monkeypatch):
     if words == ["sweep", "my-sweep"]:
         pytest.skip("tests/sweep/test_docs.py runs it, after the command that makes it")
     if words[0] in ("train", "sweep") or words[:2] == ["compare", "--env"]:
         words = [*words, "--dry-run"]
+    if words[0] == "ui":  # would serve until Ctrl-C
+        monkeypatch.setattr("surefoot.dashboard.server.serve", lambda *_, **__: None)
     if words[0] == "bench":
         words = [*("2k" if word == "100k" else word for word in words), "--rounds=1", "--seconds=0.1"]
     if words[0] in ("plot", "compare"):

@@ -14,15 +14,11 @@ from itertools import chain, count
 
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import Run
+from surefoot.runs.catalog import RUNNING
 from surefoot.text import one_line
 
 SCHEMA = 1  # of manifest.json
-# Settings that do not change what is learned.
-RUNNING = {
-    "seed", "name", "tags", "device", "threads", "log_every", "checkpoint_every", "keep_checkpoints", "max_time",
-    "log_info", "callbacks", "trackers", "eval_every", "selection_episodes", "eval_episodes", "video_every", "workers",
-    "env_timeout", "restart_workers", "preset", "env", "algo",
-}  # fmt: skip
+APART = RUNNING | {"env", "algo"}  # settings that set no group apart, or have a place of their own in its name
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ def _member(run: Run) -> Member:
     env, algo, seed = (manifest.get(name, config.get(name)) for name in ("env", "algo", "seed"))
     if not isinstance(env, str) or not isinstance(algo, str):
         raise UsageError("its manifest does not name an env and an algorithm")
-    settings = {name: as_text(value) for name, value in config.items() if name not in RUNNING}
+    settings = {name: as_text(value) for name, value in config.items() if name not in APART}
     return Member(run, one_line(env), one_line(algo), seed if isinstance(seed, int) else None, settings)
 
 

@@ -1,7 +1,8 @@
 """The run directory: layout, atomic files, logs, manifest, and the run as it is read. Imports no torch."""
 
+from surefoot.runs.catalog import Catalog
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.index import find_run, list_runs
 from surefoot.runs.run import Run
 
-__all__ = ["Run", "RunDirectory", "find_run", "list_runs"]
+__all__ = ["Catalog", "Run", "RunDirectory", "find_run", "list_runs"]

@@ -145,7 +145,11 @@ class RunDirectory:
         self.hold = None
 
     def is_locked(self) -> bool:
-        """Whether a living process holds the run."""
+        """Whether a living process holds the run, or may hold it."""
+        return self.lock_state() is not False
+
+    def lock_state(self) -> bool | None:
+        """Whether a living process holds the run; None where the lock cannot be looked at."""
         try:
             # Not blocking: what lies there may be anything, such as a pipe that nobody writes to.
             with open(os.open(self.path / LOCK, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), encoding="utf-8") as file:
@@ -153,7 +157,7 @@ class RunDirectory:
         except FileNotFoundError:
             return False
         except OSError:
-            return True
+            return None
 
     def refuse_links(self) -> None:
         """A run writes to its own files; one of a stranger may have links there to somebody else's."""

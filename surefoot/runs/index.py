@@ -10,6 +10,7 @@ from time import time
 from typing import Any
 
 from surefoot.errors import CheckpointError, SurefootError, UsageError
+from surefoot.runs.columns import numbers_of, open_log
 from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines
 from surefoot.schema import Items, Misfit, Number, Optional, Record, Text, Whole
@@ -54,20 +55,28 @@ def _in_order(runs: Iterable[Path]) -> list[Path]:
 
 
 def _started(manifest: Path) -> tuple[float, float] | None:
-    """(when a run was started, when its manifest was written) in seconds since 1970; None: it is gone.
-
-    The manifest says it: a file's own time changes when a run is copied or touched. Where it does not, or speaks of the
-    future, the file's time has to serve.
-    """
+    """(when a run was started, when its manifest was written) in seconds since 1970; None: it is gone."""
     try:
         written = os.stat(manifest).st_mtime
     except OSError as error:
         return None if _is_gone(error) else (0.0, 0.0)
     try:
-        created = datetime.fromisoformat(read_json(manifest)["created"]).timestamp()
-    except (CheckpointError, KeyError, TypeError, ValueError, OverflowError, OSError):
+        return started(read_json(manifest).get("created"), written), written
+    except CheckpointError:
         return written, written
-    return (created if created <= time() else written), written
+
+
+def started(said: object, written: float) -> float:
+    """When a run was started, in seconds since 1970. `said`: by its manifest, which was `written` then.
+
+    A file's own time changes when a run is copied or touched. Where the manifest does not say it, or speaks of the
+    future, the file's time has to serve.
+    """
+    try:
+        created = datetime.fromisoformat(str(said)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return written
+    return created if created <= time() else written
 
 
 def find_run(name: str | Path, root: Path = ROOT) -> RunDirectory:
@@ -125,13 +134,9 @@ def describe(run: RunDirectory) -> dict[str, Any] | None:
 
 
 def _description(run: RunDirectory, manifest: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-    last, evaluated, trained = 0, [status.get("eval_return")], []
-    for row in read_json_lines(run.metrics):
-        ROW.check(row, "metrics.jsonl")
-        last = row["step"]
-        evaluated.append(row.get("eval_return"))
-        trained.append(row.get("episode_return"))
-    known = [x for x in evaluated if x is not None] or [x for x in trained if x is not None]
+    steps, evaluated, trained = _numbers(run)
+    final = status.get("eval_return")
+    known = [*evaluated, *([] if final is None else [final])] or trained
     return {
         "run": str(run.path),
         "name": manifest.get("name"),
@@ -139,8 +144,22 @@ def _description(run: RunDirectory, manifest: dict[str, Any], status: dict[str, 
         "env": manifest.get("env"),
         "algo": manifest.get("algo"),
         "seed": manifest.get("seed"),
-        "steps": max(status.get("step") or 0, last),
+        "steps": max(status.get("step") or 0, int(steps[-1]) if steps else 0),
         "return": status.get("eval_return"),
         "best": max(known, default=None),
         "state": status["state"],
     }
+
+
+def _numbers(run: RunDirectory) -> tuple[list[float], list[float], list[float]]:
+    """All steps, returns of evaluations and returns of training that its metrics have."""
+    with open_log(run.metrics) as log:
+        lines = b"".join(log.chunks(0, log.size)) if log is not None else b""
+    quick = numbers_of(lines, ["step", "eval_return", "episode_return"]) if lines else None
+    if quick is not None and len(quick["step"]) == lines.count(b"\n"):
+        return quick["step"], quick["eval_return"], quick["episode_return"]
+    rows = list(read_json_lines(run.metrics))
+    for row in rows:
+        ROW.check(row, "metrics.jsonl")
+    evaluated, trained = ([row[n] for row in rows if row.get(n) is not None] for n in ("eval_return", "episode_return"))
+    return [row["step"] for row in rows], evaluated, trained

@@ -27,6 +27,7 @@ from surefoot.runs.files import (
     write_atomic,
 )
 from surefoot.runs.index import find_run
+from surefoot.runs.life import Life, read_life
 from surefoot.text import one_line
 
 if TYPE_CHECKING:
@@ -107,8 +108,23 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """`state` (running, degraded, done, interrupted or failed), `alive` (a process has the run), `step`, …"""
-        return {**self.directory.read_status(), "alive": self.directory.is_locked()}
+        """`state` (running, degraded, done, interrupted or failed), `step`, …, and whether it is still going on.
+
+        `life` is running, finished, stopped, crashed (also: killed) or unknown, `alive` whether it is running, and
+        `heartbeat` when it last wrote anything, in seconds since 1970 (`surefoot.runs.life`).
+        """
+        life = self.life
+        return {
+            **self.directory.read_status(),
+            "alive": life.alive,
+            "life": life.state,
+            "heartbeat": life.heartbeat,
+        }
+
+    @property
+    def life(self) -> Life:
+        """Whether it is still going on, and when it last wrote anything."""
+        return read_life(self.directory)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -176,18 +192,22 @@ class Run:
 
     def to_csv(self, path: str | Path, log: Logs = "metrics") -> Path:
         """Write the metrics (or the timings, or the episodes) to a CSV file; what a row lacks is an empty cell."""
+        target, text = Path(path), self.csv(log)
+        try:
+            write_atomic(target, text)
+        except OSError as error:
+            raise UsageError(f"cannot write {target}: {error.strerror}") from None
+        return target
+
+    def csv(self, log: Logs = "metrics") -> str:
+        """The text that `to_csv` writes."""
         rows = self._rows(log)
         names = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        target = Path(path)
-        try:
-            write_atomic(target, text.getvalue())
-        except OSError as error:
-            raise UsageError(f"cannot write {target}: {error.strerror}") from None
-        return target
+        return text.getvalue()
 
     def _rows(self, log: Logs) -> list[dict[str, Any]]:
         if log not in ("metrics", "timings", "episodes"):

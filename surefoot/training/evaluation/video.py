@@ -42,6 +42,7 @@ class Recording:
     height: int
     fps: float
     returns: dict[str, list[float]]  # label -> return of each episode
+    step: int | None = None  # of the checkpoint that plays, where it is one
 
     def _repr_html_(self) -> str:
         """For notebooks: the video itself."""

@@ -1,0 +1,223 @@
+"""Answers about chosen runs: their metrics, curves, settings, files, advice and a comparison."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from surefoot.analysis.curves import Curve, decimate
+from surefoot.analysis.statistics import Array
+from surefoot.dashboard.compare import compared
+from surefoot.dashboard.curves import AXES, Columns, read_curve
+from surefoot.dashboard.groups import MIDDLES, grouped, labels, merged, smoothed
+from surefoot.dashboard.instruments import described
+from surefoot.errors import SurefootError, did_you_mean
+from surefoot.runs import Run, RunDirectory
+from surefoot.runs.catalog import Entry
+from surefoot.runs.files import read_regular
+
+POINTS = 800  # of a curve: about one per pixel
+Json = dict[str, object]
+
+
+class Answers:
+    def __init__(self) -> None:
+        self._columns = Columns()
+
+    def paths(self) -> dict[str, Callable[[list[Entry], Request], Response]]:
+        return {
+            "/api/metrics": self.metrics,
+            "/api/curves": self.curves,
+            "/api/compare": self.compare,
+            "/api/run": self.run,
+            "/api/config": self.config,
+            "/download/metrics.csv": self.metrics_csv,
+            "/download/config.toml": self.config_toml,
+            "/download/manifest.json": self.manifest_json,
+        }
+
+    def metrics(self, entries: list[Entry], request: Request) -> Response:
+        """The metrics that any of the runs has, and what the groups are called, each run of its own if not `group`."""
+        called = labels(_groups(entries, request))
+        legend = [{"key": key, "label": label} for key, label in called.items()]
+        return JSONResponse({"metrics": described(self._names(entries)), "groups": legend})
+
+    def _names(self, entries: Sequence[Entry]) -> list[str]:
+        found = (name for entry in entries for name in self._columns.names(entry.directory))
+        return list(dict.fromkeys(found))
+
+    def curves(self, entries: list[Entry], request: Request) -> Response:
+        """A metric of the runs, those of one experiment together where `group` is seeds."""
+        asked = request.query_params
+        metric, axis = asked.get("metric", ""), asked.get("x", "step")
+        middle, share = asked.get("middle", "iqm"), _number(asked.get("smooth"), 0.0)
+        if axis not in AXES or middle not in MIDDLES or share is None or not 0 <= share <= 1:
+            raise HTTPException(
+                400, f"x is one of {', '.join(AXES)}, middle one of {', '.join(MIDDLES)}, smooth 0 to 1"
+            )
+        low, high = _number(asked.get("from")), _number(asked.get("to"))
+        span = None if low is None or high is None else (low, high)
+        groups = _groups(entries, request)
+        read = {entry.id: read_curve(self._columns, entry.directory, metric, axis, span) for entry in entries}
+        if not any(len(curve.x) for curve, _ in read.values()) and span is None:
+            self._require_metric(metric, entries)
+        called, curves = labels(groups), []
+        for key, group in groups.items():
+            found = [read[entry.id] for entry in group]
+            facts: Json = {"key": key, "label": called[key], "runs": [entry.id for entry in group]}
+            facts |= {"sampled": any(sampled for _, sampled in found)}
+            curves.append(facts | _drawn([curve for curve, _ in found], middle, share))
+        return JSONResponse({"metric": metric, "x": axis, "curves": curves})
+
+    def _require_metric(self, metric: str, entries: Sequence[Entry]) -> None:
+        names = self._names(entries)
+        if names and metric not in names:
+            raise HTTPException(404, f"no chosen run has a metric '{metric}'{did_you_mean(metric, names)}")
+
+    def compare(self, entries: list[Entry], request: Request) -> Response:
+        """The end of training of every group, with 95 % intervals, and who beats whom."""
+        metric = request.query_params.get("metric", "episode_return")
+        self._require_metric(metric, entries)
+        groups = grouped(entries)
+        curves = [
+            [read_curve(self._columns, e.directory, metric, "step", None)[0] for e in of] for of in groups.values()
+        ]
+        return JSONResponse(compared(groups, curves))
+
+    def run(self, entries: list[Entry], request: Request) -> Response:
+        """What one run's page shows: manifest, checkpoints, videos, what was said to go wrong."""
+        entry = entries[0]
+        run = Run(_checked(entry))
+        checkpoints = run.checkpoints
+        facts: Json = {
+            "path": str(entry.directory.path),
+            "manifest": run.manifest,
+            "checkpoints": {"steps": checkpoints.steps, "latest": checkpoints.latest, "best": checkpoints.best},
+            "videos": _videos(entry),
+            "warnings": [{"step": said.get("step"), "message": str(said.get("message"))} for said in run.warnings],
+            "result": _result(run),
+        }
+        return JSONResponse(facts)
+
+    def config(self, entries: list[Entry], request: Request) -> Response:
+        """All settings, a column per group of runs; `different`: those in which any two runs differ."""
+        columns: list[dict[str, list[str]]] = []
+        groups = grouped(entries)
+        for group in groups.values():
+            columns.append({})
+            for entry in group:
+                for name, value in Run(_checked(entry)).config.items():
+                    said = columns[-1].setdefault(name, [])
+                    said += [shown] if (shown := str(value)) not in said else []
+        names = list(dict.fromkeys(name for column in columns for name in column))
+        table = {name: [", ".join(column.get(name, ["–"])) for column in columns] for name in names}
+        many = [name for name in names if any(len(column.get(name, [])) > 1 for column in columns)]
+        different = [name for name, values in table.items() if len(set(values)) > 1 or name in many]
+        heads = [{"key": key, "label": label} for key, label in labels(groups).items()]
+        return JSONResponse({"groups": heads, "settings": table, "different": different})
+
+    def metrics_csv(self, entries: list[Entry], request: Request) -> Response:
+        text = Run(_checked(entries[0])).csv()
+        return _download(text, entries[0], "metrics.csv", "text/csv")
+
+    def config_toml(self, entries: list[Entry], request: Request) -> Response:
+        text = read_regular(_checked(entries[0]).config, 2**20).decode(errors="replace")
+        return _download(text, entries[0], "config.toml", "text/plain")
+
+    def manifest_json(self, entries: list[Entry], request: Request) -> Response:
+        text = read_regular(_checked(entries[0]).manifest, 2**24).decode(errors="replace")
+        return _download(text, entries[0], "manifest.json", "application/json")
+
+
+def _groups(entries: Sequence[Entry], request: Request) -> Mapping[str, Sequence[Entry]]:
+    if request.query_params.get("group", "seeds") == "seeds":
+        return grouped(entries)
+    return {entry.id: [entry] for entry in entries}
+
+
+def _drawn(curves: Sequence[Curve], middle: str, share: float) -> Json:
+    """One line of a chart. A run alone has its raw points (`y`) and, if asked for, a smooth line."""
+    if len(curves) > 1:
+        x, y, low, high = merged(curves, middle, share, POINTS // 2)
+        return {"x": _list(x), "y": _list(y), "low": _list(low), "high": _list(high)}
+    (curve,) = curves
+    kept = decimate(curve, POINTS // 4)
+    facts: Json = {"x": _list(curve.x[kept]), "y": _list(curve.y[kept])}
+    if share > 0:
+        calm = smoothed(curve, share)
+        kept = decimate(calm, POINTS // 4)
+        facts |= {"smooth_x": _list(calm.x[kept]), "smooth_y": _list(calm.y[kept])}
+    return facts
+
+
+def _list(values: Array) -> list[float]:
+    """Seven digits are more than a screen shows."""
+    found: list[float] = np.char.mod("%.7g", values).astype(np.float64).tolist() if len(values) else []
+    return found
+
+
+def _number(text: str | None, otherwise: float | None = None) -> float | None:
+    if text is None:
+        return otherwise
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise HTTPException(400, f"'{text[:40]}' is not a number")
+    return number
+
+
+def _checked(entry: Entry) -> RunDirectory:
+    """The directory of a run none of whose files is a link to somewhere else."""
+    entry.directory.refuse_links()
+    return entry.directory
+
+
+def plain_file(entry: Entry, *parts: str) -> Path:
+    """A file of a run; HTTPException unless it and its folders lie there themselves and are no links."""
+    path = entry.directory.path
+    for part in parts:
+        path = path / part
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            raise HTTPException(404, f"{'/'.join(parts)} is not there (any more)") from None
+        if not (stat.S_ISREG(mode) if part == parts[-1] else stat.S_ISDIR(mode)):
+            raise HTTPException(403, f"{'/'.join(parts)} is not a plain file of the run")
+    return path
+
+
+def _videos(entry: Entry) -> list[Json]:
+    found: list[Json] = []
+    for file in Run(entry.directory).videos:
+        try:
+            status = os.lstat(file)
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            found.append({"file": file.name, "bytes": status.st_size, "time": status.st_mtime})
+    return found
+
+
+def _result(run: Run) -> Json | None:
+    try:
+        return run.result
+    except SurefootError:
+        return None
+
+
+def _download(text: str, entry: Entry, name: str, kind: str) -> Response:
+    called = quote(f"{entry.id.replace('/', '_')}-{name}", safe="")
+    return PlainTextResponse(
+        text, media_type=kind, headers={"content-disposition": f"attachment; filename*=UTF-8''{called}"}
+    )

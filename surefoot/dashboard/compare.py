@@ -1,0 +1,72 @@
+"""Groups of runs side by side: how good each was at the end of training, and which beats which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from surefoot.analysis.curves import Curve
+from surefoot.analysis.intervals import Estimate, improvement_interval, interval, is_settled, seeds_needed
+from surefoot.analysis.scores import tail_mean
+from surefoot.analysis.statistics import Array, iqm, mean
+from surefoot.dashboard.groups import labels
+from surefoot.runs.catalog import Entry
+
+RESAMPLES = 2000
+
+
+def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Curve]]) -> dict[str, object]:
+    """Per group mean and IQM with 95 % intervals; per pair of groups on the same env the chance that the first wins."""
+    counted = [_once(group, found) for group, found in zip(groups.values(), curves, strict=True)]
+    scores = [np.array([tail_mean(curve, curve.x[-1]) for curve in found if len(curve.x)]) for found in counted]
+    called = labels(groups, seeds=False)
+    rows = [
+        {
+            "label": called[key],
+            "key": key,
+            "env": group[0].env,
+            "runs": len(found),
+            "scores": found.tolist(),
+            "mean": _json(_estimate(found, "mean")),
+            "iqm": _json(_estimate(found, "iqm")),
+        }
+        for (key, group), found in zip(groups.items(), scores, strict=True)
+    ]
+    envs = [group[0].env for group in groups.values()]
+    pairs = [
+        _pair(a, b, scores[a], scores[b])
+        for a, b in combinations(range(len(groups)), 2)
+        if envs[a] == envs[b] and len(scores[a]) and len(scores[b])
+    ]
+    return {"groups": rows, "pairs": pairs}
+
+
+def _once(group: Sequence[Entry], curves: Sequence[Curve]) -> list[Curve]:
+    """Two runs with the same seed are one experiment done twice: the newer one counts."""
+    newest: dict[object, tuple[float, Curve]] = {}
+    for entry, curve in zip(group, curves, strict=True):
+        key = entry.id if entry.seed is None else entry.seed
+        if key not in newest or entry.created > newest[key][0]:
+            newest[key] = (entry.created, curve)
+    return [curve for _, curve in newest.values()]
+
+
+def _estimate(scores: Array, middle: str) -> Estimate:
+    if not len(scores):
+        return Estimate(math.nan)
+    return interval([scores], iqm if middle == "iqm" else mean, resamples=RESAMPLES)
+
+
+def _pair(a: int, b: int, first: Array, second: Array) -> dict[str, object]:
+    found = improvement_interval([first], [second])
+    settled = is_settled(found)
+    needed = None if settled else seeds_needed(found.value)
+    return {"first": a, "second": b, "improvement": _json(found), "settled": settled, "seeds_needed": needed}
+
+
+def _json(estimate: Estimate) -> list[float | None]:
+    """[value, low, high]; None for what is not known."""
+    return [x if math.isfinite(x) else None for x in (estimate.value, estimate.low, estimate.high)]

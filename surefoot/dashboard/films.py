@@ -1,0 +1,119 @@
+"""The newest policy of a run, playing: a short film made by `surefoot video` in a process of its own.
+
+That process asks nobody and is given no `--trust`. So code that a run names is executed only if this user made the run
+(`surefoot.training.life.trust`). Films lie in a folder of the server: the page writes nothing to a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from surefoot.runs import Run
+from surefoot.runs.catalog import Entry
+
+LONGEST = 600  # steps of a film
+PATIENCE = 600.0  # seconds that making one may take
+KEPT = 20
+
+
+@dataclass
+class Film:
+    """`step`: of the checkpoint that was the newest when the film was asked for; `shown`: of the one that plays."""
+
+    run: str
+    step: int
+    file: Path
+    shown: int | None = None
+    state: Literal["filming", "ready", "failed"] = "filming"
+    why: str | None = None
+
+
+class Films:
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="surefoot-ui-"))
+        self._films: dict[tuple[str, int], Film] = {}
+        self._turn = asyncio.Semaphore(1)  # the cores belong to the training
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._number = 0
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def get(self, run: str, step: int) -> Film | None:
+        return self._films.get((run, step))
+
+    def newest(self, entry: Entry) -> Film | None:
+        """The film of the newest checkpoint, which is begun if there is none yet; None without a checkpoint."""
+        step = Run(entry.directory).checkpoints.latest
+        if step is None:
+            return None
+        film = self._films.get((entry.id, step))
+        if film is None:
+            self._number += 1
+            film = self._films[entry.id, step] = Film(entry.id, step, self._folder / f"{self._number}.mp4")
+            task = asyncio.create_task(self._make(entry, film))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            self._drop_old()
+        return film
+
+    def forget(self, film: Film) -> None:
+        """Try again the next time that it is asked for."""
+        self._films.pop((film.run, film.step), None)
+
+    def _drop_old(self) -> None:
+        done = [key for key, film in self._films.items() if film.state != "filming"]
+        for key in done[: max(0, len(self._films) - KEPT)]:
+            self._films.pop(key).file.unlink(missing_ok=True)
+
+    async def _make(self, entry: Entry, film: Film) -> None:
+        words = [sys.executable, "-m", "surefoot", "video", str(entry.directory.path.absolute())]
+        # The newest one by then: a quick run may have removed the one that was the newest when this was asked for.
+        words += ["--out", str(film.file), "--max-steps", str(LONGEST), "--json"]
+        async with self._turn:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            with suppress(OSError, AttributeError):  # a system without priorities
+                os.setpriority(os.PRIO_PROCESS, process.pid, 10)
+            try:
+                told, said = await asyncio.wait_for(process.communicate(), PATIENCE)
+            except TimeoutError:
+                told, said = b"", f"surefoot: the film was not finished after {PATIENCE:g} seconds".encode()
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        ready = process.returncode == 0 and film.file.is_file()
+        film.shown = _step(told) if ready else None
+        film.state = "ready" if ready else "failed"
+        film.why = None if ready else _reason(said.decode(errors="replace"))
+
+
+def _step(told: bytes) -> int | None:
+    """Of the policy that plays, from the last line, which is JSON."""
+    try:
+        step = json.loads(told.decode().strip().splitlines()[-1])["step"]
+    except (ValueError, IndexError, KeyError):
+        return None
+    return step if isinstance(step, int) else None
+
+
+def _reason(said: str) -> str:
+    """What the command had to say, from its own line on."""
+    _, found, rest = said.rpartition("surefoot: ")
+    return (rest if found else said).strip()[:2000] or "the film could not be made"

@@ -1,0 +1,95 @@
+"""Runs that differ in their seed alone, as one curve: its middle and a band."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.analysis.curves import Curve, at, smooth
+from surefoot.analysis.groups import read_members, varied_settings
+from surefoot.analysis.statistics import Array, iqm, mean
+from surefoot.runs import Run, RunDirectory
+from surefoot.runs.catalog import Entry
+
+MIDDLES = ("iqm", "mean")
+
+
+def grouped(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Runs of the same settings together, in the order of the first of each. The page knows them by the same keys."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.group or entry.id, []).append(entry)
+    return found
+
+
+def labels(groups: Mapping[str, Sequence[Entry]], *, seeds: bool = True) -> dict[str, str]:
+    """What each group is called: by its env, its algorithm and the settings that set it apart from the others."""
+    firsts = {key: group[0] for key, group in groups.items()}
+    apart = _apart(list(firsts.values())) if len(firsts) > 1 else {}
+    return {key: _label(group, apart.get(firsts[key].id, ""), seeds) for key, group in groups.items()}
+
+
+def _label(group: Sequence[Entry], apart: str, seeds: bool) -> str:
+    first, names = group[0], {entry.name for entry in group if entry.name}
+    count = f"{len(group)} seeds" if len(group) > 1 else "" if first.seed is None else f"seed {first.seed}"
+    words = [names.pop() if len(names) == 1 else "", first.env or "?", first.algo or "?", apart, count if seeds else ""]
+    return " · ".join(word for word in words if word)
+
+
+def _apart(entries: Sequence[Entry]) -> dict[str, str]:
+    """By run: its values of the settings that differ between runs of the same env and algorithm."""
+    read = tuple((entry.directory.path, _stamp(entry.directory.config)) for entry in entries)
+    found = _values_apart(read)
+    return {entry.id: found.get(entry.directory.path, "") for entry in entries}
+
+
+@lru_cache(64)
+def _values_apart(read: tuple[tuple[Path, int], ...]) -> dict[Path, str]:
+    """The time stamps of the settings' files are there for the cache: charts ask for labels with every new row."""
+    members, _ = read_members(Run(RunDirectory(path)) for path, _ in read)
+    varied = varied_settings(members)
+    found = {}
+    for member in members:
+        values = [(name, member.settings[name]) for name in varied[member.algo] if name in member.settings]
+        found[member.run.path] = ", ".join(f"{name}={value}" for name, value in values)
+    return found
+
+
+def _stamp(file: Path) -> int:
+    try:
+        return os.stat(file).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def smoothed(curve: Curve, share: float) -> Curve:
+    """The moving average over so large a share of the curve."""
+    return smooth(curve, round(share * len(curve.x)))
+
+
+def merged(curves: Sequence[Curve], middle: str, share: float, points: int) -> tuple[Array, Array, Array, Array]:
+    """(x, middle, low, high) on a common grid, where at least half of the runs have got to.
+
+    The band spans the middle half of the runs, and all of them if they are fewer than five.
+    """
+    known = [smoothed(curve, share) for curve in curves if len(curve.x)]
+    if not known:
+        return (np.empty(0),) * 4
+    ends = sorted(float(curve.x[-1]) for curve in known)
+    start, end = min(float(curve.x[0]) for curve in known), ends[(len(ends) - 1) // 2]
+    longest = max(len(curve.x) for curve in known)
+    grid = np.linspace(start, end, max(2, min(points, longest)))
+    table = np.array([at(curve, grid) for curve in known])
+    there = np.isfinite(table).sum(0)
+    kept = 2 * there >= len(known)
+    grid, table, there = grid[kept], table[:, kept], there[kept]
+    of, centre = (iqm if middle == "iqm" else mean), np.empty(len(grid))
+    for count in np.unique(there):  # runs that start later or end earlier leave gaps
+        columns = table[:, there == count].T
+        centre[there == count] = of([columns[np.isfinite(columns)].reshape(-1, count)])
+    low, high = np.nanpercentile(table, (0.0, 100.0) if len(known) < 5 else (25.0, 75.0), axis=0)
+    return grid, centre, low, high

@@ -1,0 +1,137 @@
+"""Who may ask: this machine's own browser, and with `--host` whoever has the token. Every answer has strict headers.
+
+A page on the internet can make a browser send requests to 127.0.0.1, under its own name by DNS rebinding. So a request
+must name a host of ours, must not come from another origin, and nothing is done for a plain link.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from hmac import compare_digest
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+EMPTY = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="  # Plotly adds one empty <style> and fills it by script
+POLICY = "; ".join((
+    "default-src 'none'",
+    "script-src 'self'",
+    f"style-src 'self' '{EMPTY}'",
+    "img-src 'self' data: blob:",  # Plotly makes pictures of charts that way
+    "media-src 'self'",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+))  # fmt: skip
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that is bound to `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Guard:
+    """ASGI middleware. `token`: None where only this machine can reach the server."""
+
+    def __init__(self, app: ASGIApp, *, host: str = "127.0.0.1", token: str | None = None) -> None:
+        self._app, self._token = app, token
+        self._open = not is_loopback(host)
+        self._names = {*LOOPBACK, host.lower()}
+        if self._open:
+            self._names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        refused = self._refusal(Request(scope))
+        await (refused or self._app)(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        headers = request.headers
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return _refuse("this address does not belong to surefoot ui")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return _refuse("requests from other pages are refused")
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+            return _refuse("requests from other pages are refused")
+        if request.method not in ("GET", "HEAD") and origin is None:
+            return _refuse("a request that does something must come from the page")
+        return self._without_token(request)
+
+    def _is_ours(self, host: str) -> bool:
+        """By name; the port may be that of a tunnel. An address is no name that somebody else could redirect."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        if name in self._names:
+            return True
+        if not self._open:
+            return False
+        try:
+            return bool(ip_address(name))
+        except ValueError:
+            return False
+
+    def _without_token(self, request: Request) -> Response | None:
+        """None for a request that has it. The link that was printed is exchanged for a cookie."""
+        if self._token is None:
+            return None
+        cookie = f"surefoot-{request.url.port or 80}"
+        if self._fits(request.cookies.get(cookie)) or self._fits(_bearer(request)):
+            return None
+        if request.method == "GET" and request.url.path == "/" and self._fits(request.query_params.get("token")):
+            answer = RedirectResponse("/", status_code=303)
+            answer.set_cookie(cookie, self._token, httponly=True, samesite="strict", max_age=30 * 86400)
+            return answer
+        return _refuse("open the link with ?token=… that `surefoot ui` has printed", 401)
+
+    def _fits(self, offered: str | None) -> bool:
+        return offered is not None and compare_digest(offered.encode(errors="replace"), (self._token or "").encode())
+
+
+def _bearer(request: Request) -> str | None:
+    kind, _, value = request.headers.get("authorization", "").partition(" ")
+    return value if kind.lower() == "bearer" else None
+
+
+def _refuse(why: str, status: int = 403) -> Response:
+    return PlainTextResponse(f"{why}\n", status)
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def problem(why: str, status: int = 404) -> JSONResponse:
+    """An answer that the page shows as it is."""
+    return JSONResponse({"error": why}, status)

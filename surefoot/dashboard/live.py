@@ -1,0 +1,76 @@
+"""What changes, told to every open page: one look a second for all of them, and none while no page is open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+from surefoot.runs import Catalog
+from surefoot.runs.catalog import Entry
+
+EVERY = 1.0  # seconds between two looks
+SHARE = 50  # a look that takes t seconds is followed by at least SHARE·t of rest: training beside it needs the cores
+ALIVE = 15.0  # seconds after which a page that heard nothing hears that the server is there
+
+
+class Live:
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._turn = asyncio.Lock()
+        self._listeners: set[asyncio.Queue[str]] = set()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def look(self) -> float:
+        """Bring the catalog up to date and tell every page what changed; returns the seconds that it took."""
+        async with self._turn:
+            begin = perf_counter()
+            changed = await asyncio.to_thread(self.catalog.look)
+            took = perf_counter() - begin
+        if changed:
+            entries = self.catalog.entries
+            news = {
+                "changed": [as_json(entries[id]) for id in entries if id in changed],
+                "gone": sorted(changed - entries.keys()),
+                "latest": self.catalog.latest(),
+            }
+            for listener in self._listeners:
+                listener.put_nowait(event("runs", news))
+        return took
+
+    async def stream(self) -> AsyncIterator[str]:
+        """Server-sent events for one page."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._listeners.add(queue)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            yield "retry: 1000\n\n"
+            while True:
+                try:
+                    yield await asyncio.wait_for(queue.get(), ALIVE)
+                except TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self._listeners.discard(queue)
+            if not self._listeners and self._watching is not None:
+                self._watching.cancel()
+                self._watching = None
+
+    async def _watch(self) -> None:
+        while True:
+            took = EVERY
+            with suppress(OSError):  # the disk does not answer right now
+                took = await self.look()
+            await asyncio.sleep(max(EVERY, SHARE * took))
+
+
+def event(name: str, data: object) -> str:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+
+
+def as_json(entry: Entry) -> dict[str, Any]:
+    return {name: value for name, value in vars(entry).items() if name != "directory"}

@@ -1,0 +1,67 @@
+"""Serve the page until Ctrl-C."""
+
+from __future__ import annotations
+
+import socket
+import webbrowser
+from pathlib import Path
+from threading import Timer
+
+import uvicorn
+
+from surefoot.dashboard.app import make_app
+from surefoot.dashboard.guard import is_loopback, new_token
+from surefoot.errors import UsageError
+from surefoot.text import print
+
+
+def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
+    """Print the address and serve. UsageError if the port is taken or the host is not one of this machine's."""
+    listening = _listen(host, port)
+    token = None if is_loopback(host) else new_token()
+    address = address_of(host, listening.getsockname()[1], token)
+    print(f"surefoot ui: {address}", flush=True)
+    print(f"runs: {root.absolute()}   (Ctrl-C ends the page; runs go on)", flush=True)
+    if token is not None:
+        print("note: other machines can reach this page; whoever has this link sees your runs", flush=True)
+    if open_browser:
+        Timer(0.5, webbrowser.open, [address]).start()
+    config = uvicorn.Config(
+        make_app(root, host=host, token=token),
+        log_level="error",
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=1,  # open pages listen for ever
+        ws="none",
+    )
+    with listening:
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def address_of(host: str, port: int, token: str | None) -> str:
+    shown = socket.gethostname() if host in ("0.0.0.0", "::", "") else host
+    if ":" in shown:
+        shown = f"[{shown}]"
+    return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound before anything else is done, so that a taken port is an answer and not a traceback."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise UsageError(f"--host {host} is no address of this machine: {error.strerror}") from None
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(place)
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        if isinstance(error, PermissionError):
+            raise UsageError(f"port {port} needs administrator rights; choose one from 1024 on: --port 6007") from None
+        raise UsageError(
+            f"port {port} on {host} is not available ({error.strerror}); another surefoot ui may be running there: "
+            f"open http://{host}:{port}/, or choose another port: surefoot ui --port {port + 1 if port < 65535 else 0}"
+        ) from None
+    return listening

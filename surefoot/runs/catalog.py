@@ -1,0 +1,250 @@
+"""The runs below a directory, kept up to date at a cost that follows what is new.
+
+A look costs one `stat` per run that is over and a few per run that is going on. Of a log that grew, only the new lines
+are read; of a long one that is seen for the first time, only the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
+from time import time
+
+from surefoot.errors import CheckpointError, SurefootError
+from surefoot.runs.columns import columns_of, numbers_of, open_log
+from surefoot.runs.directory import RunDirectory
+from surefoot.runs.files import read_json, read_regular
+from surefoot.runs.index import MANIFEST, OWN, STATUS, started
+from surefoot.runs.life import Life, State, read_life
+from surefoot.schema import Misfit
+
+SETTLED = 2.0  # seconds after which a folder's time stamp tells whether anything was added since
+TAIL = 2**14  # bytes at the end of a log that is new to us
+SCHEMA = 1
+READ = ("manifest.json", "config.toml", "status.json", "metrics.jsonl", "timings.jsonl", "videos", "checkpoints")
+# Settings that do not change what is learned.
+RUNNING = {
+    "seed", "name", "tags", "device", "threads", "log_every", "checkpoint_every", "keep_checkpoints", "max_time",
+    "log_info", "callbacks", "trackers", "eval_every", "selection_episodes", "eval_episodes", "video_every", "workers",
+    "env_timeout", "restart_workers", "preset",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a list shows of a run. `why`: it cannot be read, or not all of it."""
+
+    id: str  # its path below the root
+    directory: RunDirectory = field(repr=False, compare=False)
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+    env: str | None = None
+    algo: str | None = None
+    seed: int | None = None
+    created: float = 0.0
+    group: str = ""  # the same for runs with the same settings, the seed apart
+    total_steps: int | None = None
+    state: State = "unknown"
+    heartbeat: float | None = None
+    step: int = 0
+    episode_return: float | None = None  # the newest
+    eval_return: float | None = None  # the newest
+    size: int = 0  # bytes of whole lines of metrics
+    why: str | None = None
+
+
+@dataclass
+class _Known:
+    """What was read of a run, and the time stamps that tell whether it still holds."""
+
+    entry: Entry
+    stamp: int  # of the folder: files that are written beside and renamed change it
+    looked: float
+
+
+class Catalog:
+    """`look()` brings `entries` up to date and returns the ids that changed or are gone."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.entries: dict[str, Entry] = {}
+        self._known: dict[Path, _Known] = {}
+        self._folders: dict[Path, tuple[int, list[Path], bool]] = {}  # (time stamp, folders in it, it is a run)
+
+    def look(self) -> set[str]:
+        before, found = self.entries, {}
+        for path in self._runs():
+            with suppress(FileNotFoundError, NotADirectoryError):
+                entry = self._examined(path)
+                found[entry.id] = entry
+        self._known = {path: known for path, known in self._known.items() if known.entry.id in found}
+        self.entries = dict(sorted(found.items(), key=lambda item: (-item[1].created, item[0])))
+        return {id for id in before.keys() | found.keys() if before.get(id) != found.get(id)}
+
+    def latest(self) -> str | None:
+        """The run that was started last."""
+        return next(iter(self.entries), None)
+
+    def _runs(self) -> Iterator[Path]:
+        """A folder is listed again only where its time stamp changed; links are not followed."""
+        waiting, seen = [self.root], {}
+        while waiting:
+            folder = waiting.pop()
+            try:
+                stamp = os.stat(folder).st_mtime_ns
+                known = self._folders.get(folder)
+                if known is None or known[0] != stamp:
+                    with os.scandir(folder) as entries:
+                        inside = [(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
+                    is_run = ("manifest.json", False) in inside
+                    below = [folder / name for name, is_dir in inside if is_dir and not (is_run and name in OWN)]
+                    # A change within the clock's resolution leaves the same stamp: do not rely on a fresh one.
+                    known = (stamp if time() - stamp / 1e9 > SETTLED else 0, below, is_run)
+            except OSError:  # it is being removed, or may not be read
+                continue
+            seen[folder] = known
+            waiting += known[1]
+            if known[2]:
+                yield folder
+        self._folders = seen
+
+    def _examined(self, path: Path) -> Entry:
+        known, now = self._known.get(path), time()
+        stamp = os.stat(path).st_mtime_ns
+        settled = known is not None and known.stamp == stamp and known.looked - stamp / 1e9 > SETTLED
+        if known is None or not settled:
+            entry = _read(path, self.root, known.entry if known else None)
+        elif known.entry.state in ("running", "unknown") or known.entry.why is not None:
+            entry = _grown(known.entry)
+        else:
+            return known.entry
+        self._known[path] = _Known(entry, stamp, now)
+        return entry
+
+
+def _read(path: Path, root: Path, before: Entry | None) -> Entry:
+    """Everything of a run; only the log goes on from where it was read before."""
+    run = RunDirectory(path)
+    id = path.relative_to(root).as_posix()
+    blank = Entry(id, run, size=before.size if before else 0)
+    try:
+        _refuse_links(path)
+        manifest = read_json(run.manifest)
+        MANIFEST.check(manifest, "manifest.json")
+        group, total_steps = _settings(run)
+    except (SurefootError, Misfit, OSError) as error:
+        os.stat(run.manifest)  # FileNotFoundError: it is gone
+        return replace(blank, id=id, why=str(error), created=_written(run.manifest))
+    schema = manifest.get("schema")
+    newer = f"written by a newer surefoot (schema {schema}); update yours" if schema != SCHEMA else None
+    entry = replace(
+        blank,
+        name=manifest.get("name"),
+        tags=tuple(manifest.get("tags") or ()),
+        env=manifest.get("env"),
+        algo=manifest.get("algo"),
+        seed=manifest.get("seed"),
+        created=started(manifest.get("created"), _written(run.manifest)),
+        group=group,
+        total_steps=total_steps,
+        episode_return=before.episode_return if before else None,
+        eval_return=before.eval_return if before else None,
+        step=before.step if before else 0,
+        why=newer,
+    )
+    return _grown(entry)
+
+
+def _refuse_links(path: Path) -> None:
+    """As `RunDirectory.refuse_links`, for the files that are read here: one look at the folder tells all of them."""
+    with os.scandir(path) as entries:
+        link = next((entry.name for entry in entries if entry.is_symlink() and entry.name in READ), None)
+    if link is not None:
+        raise CheckpointError(f"{path / link} is a link; only files of the run itself are read")
+
+
+def _grown(entry: Entry) -> Entry:
+    """The entry with what its status and the new lines of its log say."""
+    run, why = entry.directory, entry.why
+    status: dict[str, object] = {}
+    try:
+        status = read_json(run.status) if os.path.lexists(run.status) else {}
+        if status:
+            STATUS.check(status, "status.json")
+    except (SurefootError, Misfit) as error:
+        status, why = {}, str(error)
+    life = read_life(run, status.get("state", "unknown"))
+    entry = _with_rows(entry)
+    said, evaluated = status.get("step"), status.get("eval_return")
+    return replace(
+        entry,
+        state=life.state,
+        heartbeat=_coarse(life),
+        step=max(said if isinstance(said, int) else 0, entry.step),
+        eval_return=_finite(evaluated) if entry.eval_return is None else entry.eval_return,
+        why=why,
+    )
+
+
+def _coarse(life: Life) -> float | None:
+    """The heartbeat of a run that goes on, to ten seconds: a list need not change with every write."""
+    if life.heartbeat is None or not life.alive:
+        return life.heartbeat
+    return life.heartbeat // 10 * 10
+
+
+def _with_rows(entry: Entry) -> Entry:
+    with open_log(entry.directory.metrics) as log:
+        if log is None or (log.size == entry.size and log.begins_line(entry.size)):
+            return entry if log is not None else replace(entry, size=0)
+        if not log.begins_line(entry.size):  # cut back by a resume
+            entry = replace(entry, size=0, step=0)
+        start = max(entry.size, log.size - TAIL)
+        first = log.line_at(start)
+        lines = b"" if first is None else b"".join(log.chunks(first[0], log.size))
+    newest = _newest(lines)
+    return replace(
+        entry,
+        size=log.size,
+        step=int(newest.get("step", entry.step)),
+        episode_return=newest.get("episode_return", entry.episode_return),
+        eval_return=newest.get("eval_return", entry.eval_return),
+    )
+
+
+def _newest(lines: bytes) -> dict[str, float]:
+    """The last value of each column that a list shows."""
+    names = ("step", "episode_return", "eval_return")
+    columns = numbers_of(lines, names) or columns_of(lines, names)
+    found = {name: next((x for x in reversed(values) if isfinite(x)), None) for name, values in columns.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _finite(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and isfinite(value) else None
+
+
+def _settings(run: RunDirectory) -> tuple[str, int | None]:
+    """(what runs of the same settings have in common, total_steps), from the text: a thousand files must be quick."""
+    digest, total, skipping = hashlib.sha256(), None, False
+    for line in read_regular(run.config, 2**20).decode(errors="replace").splitlines():
+        name, assigns, value = line.partition(" = ")
+        if assigns and not line.startswith(" "):
+            skipping = name in RUNNING
+            if name == "total_steps" and value.isdigit():
+                total = int(value)
+        if not skipping:
+            digest.update(f"{line}\n".encode())
+    return digest.hexdigest()[:16], total
+
+
+def _written(manifest: Path) -> float:
+    try:
+        return os.stat(manifest).st_mtime
+    except PermissionError:
+        return 0.0

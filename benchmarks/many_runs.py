@@ -2,7 +2,8 @@
 
     python benchmarks/many_runs.py [--runs 1000] [--rows 1000000]
 
-Prints seconds, and keeps them in benchmarks/results/many_runs.json. The runs are synthetic: what `surefoot train` writes, without the training.
+Prints seconds, and keeps them in benchmarks/results/many_runs.json. The runs are synthetic: what `surefoot train`
+writes, without the training.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
 
 from surefoot.runs import Catalog
 from surefoot.runs.catalog import Entry
@@ -72,5 +71,5 @@ def event(name: str, data: object) -> str:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
-def as_json(entry: Entry) -> dict[str, Any]:
+def as_json(entry: Entry) -> dict[str, object]:
     return {name: value for name, value in vars(entry).items() if name != "directory"}

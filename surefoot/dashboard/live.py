@@ -22,6 +22,13 @@ class Live:
         self._turn = asyncio.Lock()
         self._listeners: set[asyncio.Queue[str]] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._over = False
+
+    def end(self) -> None:
+        """Let go of every page: a server that is to stop waits for them."""
+        self._over = True
+        for listener in self._listeners:
+            listener.put_nowait("")
 
     async def look(self) -> float:
         """Bring the catalog up to date and tell every page what changed; returns the seconds that it took."""
@@ -48,7 +55,7 @@ class Live:
             self._watching = asyncio.create_task(self._watch())
         try:
             yield "retry: 1000\n\n"
-            while True:
+            while not self._over:
                 try:
                     yield await asyncio.wait_for(queue.get(), ALIVE)
                 except TimeoutError:

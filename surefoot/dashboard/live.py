@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
 
 from surefoot.runs import Catalog
 from surefoot.runs.catalog import Entry
@@ -23,6 +22,13 @@ class Live:
         self._turn = asyncio.Lock()
         self._listeners: set[asyncio.Queue[str]] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._over = False
+
+    def end(self) -> None:
+        """Let go of every page: a server that is to stop waits for them."""
+        self._over = True
+        for listener in self._listeners:
+            listener.put_nowait("")
 
     async def look(self) -> float:
         """Bring the catalog up to date and tell every page what changed; returns the seconds that it took."""
@@ -49,7 +55,7 @@ class Live:
             self._watching = asyncio.create_task(self._watch())
         try:
             yield "retry: 1000\n\n"
-            while True:
+            while not self._over:
                 try:
                     yield await asyncio.wait_for(queue.get(), ALIVE)
                 except TimeoutError:
@@ -72,5 +78,5 @@ def event(name: str, data: object) -> str:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
-def as_json(entry: Entry) -> dict[str, Any]:
+def as_json(entry: Entry) -> dict[str, object]:
     return {name: value for name, value in vars(entry).items() if name != "directory"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
@@ -26,16 +28,29 @@ def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
         print("note: other machines can reach this page; whoever has this link sees your runs", flush=True)
     if open_browser:
         Timer(0.5, webbrowser.open, [address]).start()
+    app = make_app(root, host=host, token=token)
     config = uvicorn.Config(
-        make_app(root, host=host, token=token),
+        app,
         log_level="error",
         lifespan="on",
         server_header=False,
-        timeout_graceful_shutdown=1,  # open pages listen for ever
+        timeout_graceful_shutdown=5,
         ws="none",
     )
-    with listening:
-        uvicorn.Server(config).run(sockets=[listening])
+    with listening, suppress(KeyboardInterrupt):  # Ctrl-C is how this command ends
+        _Server(config, app.state.page.live.end).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """`before_end`: called before it waits for open connections, of which a page always has one."""
+
+    def __init__(self, config: uvicorn.Config, before_end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._before_end = before_end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._before_end()
+        await super().shutdown(sockets)
 
 
 def address_of(host: str, port: int, token: str | None) -> str:

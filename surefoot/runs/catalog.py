@@ -140,8 +140,10 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
     except (SurefootError, Misfit, OSError) as error:
         os.stat(run.manifest)  # FileNotFoundError: it is gone
         return replace(blank, id=id, why=str(error), created=_written(run.manifest))
-    schema = manifest.get("schema")
-    newer = f"written by a newer surefoot (schema {schema}); update yours" if schema != SCHEMA else None
+    schema = manifest.get("schema", SCHEMA)
+    newer = isinstance(schema, int) and schema > SCHEMA
+    other = "a newer surefoot" if newer else "another version of surefoot"
+    why = f"written by {other} (schema {schema}){'; update yours' if newer else ''}" if schema != SCHEMA else None
     entry = replace(
         blank,
         name=manifest.get("name"),
@@ -155,7 +157,7 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
         episode_return=before.episode_return if before else None,
         eval_return=before.eval_return if before else None,
         step=before.step if before else 0,
-        why=newer,
+        why=why,
     )
     return _grown(entry)
 

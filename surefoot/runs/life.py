@@ -7,7 +7,7 @@ import re
 import socket
 from dataclasses import dataclass
 from time import time
-from typing import Any, Literal
+from typing import Literal
 
 from surefoot.errors import CheckpointError
 from surefoot.runs.directory import RunDirectory
@@ -53,7 +53,7 @@ def read_life(run: RunDirectory, said: object = None) -> Life:
     return Life("running" if fresh else "unknown", heartbeat)
 
 
-def _said(run: RunDirectory) -> Any:
+def _said(run: RunDirectory) -> object:
     try:
         return read_json(run.status).get("state")
     except CheckpointError:

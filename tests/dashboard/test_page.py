@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tomllib
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -383,6 +385,17 @@ class TestCommand:
         Path("file").touch()
         assert main(["ui", *words]) == 2
         assert said in capsys.readouterr().err
+
+    @pytest.mark.slow
+    def test_ctrl_c_ends_it_quietly_though_a_page_is_open(self, root):
+        words = [sys.executable, "-m", "surefoot", "ui", "--runs", str(root), "--port", "0"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+            address = re.search(r"http://\S+", server.stdout.readline())[0]
+            with urllib.request.urlopen(f"{address}api/events") as page:
+                assert page.readline() == b"retry: 1000\n"
+                server.send_signal(signal.SIGINT)
+                _, said = server.communicate(timeout=60)
+        assert (server.returncode, said) == (0, "")
 
     def test_without_the_extra_it_says_which_to_install(self, capsys, monkeypatch):
         monkeypatch.setattr("surefoot.cli.ui.find_spec", lambda name: None if name == "uvicorn" else name)

@@ -59,7 +59,7 @@ struct Clip {
   }
 };
 
-// SPO: r·Â − |Â|·(r − 1)² / (2ε), whose slope leads back to |r − 1| = ε from beyond it.
+// SPO: r·Â − |Â|·(r − 1)² / (2ε). Beyond |r − 1| = ε the gradient points back.
 struct Spo {
   static constexpr const char* name = "spo";
   static constexpr int parameters = 1;  // ε

@@ -119,7 +119,7 @@ def render_modes(env: GymEnv) -> tuple[str, ...]:
 
 
 class GymEnvs:
-    """The envs, with their observations in one array. Resets happen within the step, so every step is a transition."""
+    """The envs and their observations in one array. Resets happen within the step, so every step is a transition."""
 
     exact_seeds, batched_actions = True, False
     notes: tuple[str, ...] = ()
@@ -150,9 +150,7 @@ class GymEnvs:
         self.time_limit = time_limit(first)
         self.render_modes = render_modes(first)
         self._checked, self._open = False, OpenEpisodes(self.action_space)
-        self._begun: tuple[object, Info] | None = (
-            None  # the first env's first reset, if it was needed to look for masks
-        )
+        self._begun: tuple[object, Info] | None = None  # the first env's first reset, if needed to look for masks
         self.masks = MaskReader.find(
             self.observation_space,
             self.action_space,

@@ -1,4 +1,4 @@
-"""Layers of float32 on the CPU whose first weights come from a generator that is handed in.
+"""float32 layers on the CPU whose initial weights come from a given generator.
 
 PyTorch's constructors draw from its global generator, which other threads and the user's code share. These draw the
 same numbers, in the same order, from `generator`; None is the global one. No default device or dtype changes them.
@@ -52,12 +52,12 @@ def recurrent(
 
 
 def _undrawn(module: Module) -> Module:
-    """On the CPU, with memory as it is found: nothing is drawn for a module that is made on `meta`."""
+    """Move a module from `meta` to the CPU with uninitialised memory, so that nothing is drawn for it."""
     return module.to_empty(device="cpu")
 
 
 def _draw_product(layer: nn.Linear | nn.Conv2d, generator: torch.Generator | None) -> None:
-    """Weights and biases from U(−1/√n, 1/√n), n inputs of each output."""
+    """Weights and biases from U(−1/√n, 1/√n), where n is the number of inputs per output."""
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5.0), generator=generator)
     assert layer.bias is not None
     inputs = layer.weight[0].numel()

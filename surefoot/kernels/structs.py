@@ -1,4 +1,4 @@
-"""The structures that Python and C++ share (`src/specs.hpp`, `src/rollout.hpp`), as ctypes sees them."""
+"""The structures that Python and C++ share (`src/specs.hpp`, `src/rollout.hpp`), for ctypes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Batch(Structure):
         ("sequences", c_int64),
         *((n, c_void_p) for n in ("start", "memory")),
     )
-    arrays: tuple[object, ...]  # that it points to
+    arrays: tuple[object, ...]  # the arrays that it points to
 
 
 class Sums(Structure):
-    """What a loss and its metrics add up to; Python takes it as an array."""
+    """Sums of a loss and its metrics; Python reads it as an array."""
 
     _fields_ = tuple(
         (name, c_double)
@@ -71,14 +71,14 @@ SHARED: tuple[type[Structure], ...] = (LossSpec, OptimizerSpec, Batch, Sums, Exc
 
 
 def layout(kind: type[Structure]) -> str:
-    """Where each field begins, how long it is, and the size of the whole: `Finished{env:0+8 length:8+8 ret:16+8}24`."""
+    """The offset and size of each field, and the total size: `Finished{env:0+8 length:8+8 ret:16+8}24`."""
     fields = ((field[0], getattr(kind, field[0])) for field in kind._fields_)
     listed = " ".join(f"{name}:{found.offset}+{found.size}" for name, found in fields)
     return f"{kind.__name__}{{{listed}}}{sizeof(kind)}"
 
 
 def disagreement(library: CDLL) -> str | None:
-    """The first structure that the library lays out otherwise than Python does, in words."""
+    """A description of the first structure whose layout differs between the library and Python."""
     if not hasattr(library, "sf_layout"):
         return "it does not say how its structures are laid out"
     library.sf_layout.restype, library.sf_layout.argtypes = c_char_p, []

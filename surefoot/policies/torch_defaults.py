@@ -68,7 +68,7 @@ def no_global_draws() -> Iterator[None]:
 
 @contextmanager
 def global_draws(generator: torch.Generator | None) -> Iterator[None]:
-    """Inside, PyTorch's global CPU generator continues `generator`, which is then advanced as well. One thread at a time.
+    """Inside, PyTorch's global CPU generator continues `generator`, which advances with it. One thread at a time.
 
     None: the global generator as it is.
     """

@@ -1,4 +1,4 @@
-"""SPO, simple policy optimization: a parabola holds the ratio where PPO cuts it (Xie et al. 2024).
+"""SPO, simple policy optimization: a parabola holds the ratio where PPO clips it (Xie et al. 2024).
 
     L(θ) = E[ r_t(θ)·Â_t − |Â_t|·(r_t(θ) − 1)² / (2ε) ]
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of SPO."""
 
-    clip_ratio: float = setting(0.2, "ε: the distance of the ratio from 1 that each sample aims at.", above=0.0)
+    clip_ratio: float = setting(0.2, "ε: how far from 1 the ratio of each sample is pulled.", above=0.0)
     normalize_advantage: Normalize = "minibatch"
 
 
@@ -55,7 +55,7 @@ class SPO(Base[Config]):
         return estimate(rollout, self.config.at(rollout.remaining), operations)
 
     def terms(self, remaining: float) -> Loss:
-        config = self.config.at(remaining)  # plain numbers, also where a setting changes over the run
+        config = self.config.at(remaining)  # resolves schedules to plain numbers
         return joint_loss(HELD, config, config.clip_ratio, metrics=("approx_kl", "clip_fraction"))
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:

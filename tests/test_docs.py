@@ -128,10 +128,18 @@ def test_what_the_lecture_page_says_of_a_preset_is_in_it():
     assert load_preset("homework/ppo-gae")["reward_scale"] == 0.01
 
 
-def test_links_point_at_files_that_exist():
+def anchors(page):
+    """The anchors that GitHub gives the page's headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_point_at_files_and_headings_that_exist():
     for page in PAGES:
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", page.read_text()):
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors(file), f"{page.name}: {target}#{anchor}"
 
 
 def test_the_algorithms_table_of_the_readme_is_the_registry():

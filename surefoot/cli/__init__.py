@@ -1,1 +1,1 @@
-"""The command line: one file per command. Starting up imports neither torch nor NumPy's users."""
+"""The command line: one file per command. Starting up imports neither torch nor anything that needs NumPy."""

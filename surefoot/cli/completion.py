@@ -118,7 +118,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def answer(shell: str, words: Sequence[str]) -> list[str]:
-    """Lines for a shell's script. bash hands over its word breaks and the line up to the cursor, others the words."""
+    """Lines for a shell's script. bash passes its word breaks and the line up to the cursor, other shells the words."""
     from surefoot.cli.candidates import propose, typed_words
 
     breaks, current = "", ""
@@ -138,6 +138,6 @@ def answer(shell: str, words: Sequence[str]) -> list[str]:
     if shell == "bash":
         return [files, *lines]
     between = "\t" if shell == "fish" else ":"
-    if shell == "zsh":  # where a colon ends the word
+    if shell == "zsh":  # a colon ends the word there
         lines = {word.replace("\\", "\\\\").replace(":", "\\:"): help for word, help in lines.items()}
     return [files, *(f"{word}{between}{help}" if help else word for word, help in lines.items())]

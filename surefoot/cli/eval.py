@@ -55,7 +55,7 @@ def add_playing(parser: Parser, episodes: int) -> None:
 
 
 class Playing(TypedDict):
-    """What `evaluate_run` and `video` are asked for."""
+    """The arguments for `evaluate_run` and `video`."""
 
     checkpoint: str
     episodes: int

@@ -13,7 +13,7 @@ from surefoot.text import one_line, print
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import table
 
-Row = Mapping[str, object]  # of a table, by column
+Row = Mapping[str, object]  # a table row, by column
 
 
 def run(words: Sequence[str]) -> int:
@@ -52,7 +52,7 @@ def _algos() -> list[Row]:
     for name in dict.fromkeys([*ALGORITHMS, *installed_algorithms()]):
         try:
             rows.append({"algo": name, "what": described(get_algorithm(name)).splitlines()[0]})
-        except SurefootError as error:  # of somebody's package; the others are still worth listing
+        except SurefootError as error:  # from another package; still list the others
             print(f"{name} cannot be listed: {error}", file=sys.stderr)
     return rows
 

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with standing_streams() as out:
         try:
             code = _run(words)
-        except SystemExit as done:  # of argparse, after --help
+        except SystemExit as done:  # raised by argparse after --help
             if _lost(words, out):
                 return 1
             raise done

@@ -1,4 +1,4 @@
-"""The flags of an algorithm of the user's own that a shell may offer: its file is read, not executed."""
+"""The flags of a user's own algorithm for shell completion. Its file is read, not executed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class OwnSettings:
 
 
 def flags_of(algo: str) -> dict[str, Option]:
-    """Every setting of a run of this algorithm; where a shell only asks what may follow, no code is executed for it."""
+    """Every setting of a run of this algorithm. For shell completion, no code is executed."""
     return _read(algo) if Parser.describing and names_code(algo) else all_options(algo)
 
 
 def _read(algo: str) -> dict[str, Option]:
-    """Those of the algorithm whose presets it uses, or else of our default one, and whatever its file declares."""
+    """The settings of the algorithm whose presets it uses (or of the default one), and those that its file declares."""
     source, _, name = algo.rpartition(":")
     try:
         tree = ast.parse(Path(source).read_bytes())

@@ -151,7 +151,7 @@ def _parser(algo: str) -> Parser:
 
 
 def add_algo(parser: Parser) -> None:
-    """What `train` and `bench` have in common."""
+    """The `--algo` flag of `train` and `bench`."""
     names = "{" + ",".join(ALGORITHMS) + "}|FILE.py:CLASS"
     parser.add_argument("--algo", metavar=names, help=f"the algorithm, or your own [{DEFAULT_ALGO}]")
     parser.add_argument(

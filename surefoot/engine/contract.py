@@ -1,6 +1,6 @@
 """The engine interface: an engine runs a policy in envs, trains it, and provides the operations over a rollout.
 
-The trainer asks engines in order whether they serve (`registry.py`) and never names one.
+The trainer asks engines in order whether they support the run (`registry.py`) and never names one.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Actor(Protocol):
     """Runs a policy: actions and state values from the envs' observations."""
 
     policy: ActorCritic
-    independent_rows: bool  # what is drawn for an env does not depend, to the bit, on those beside it
-    fills_log_prob: bool  # `act` does; otherwise `log_prob` is asked once for the whole rollout
+    independent_rows: bool  # each row is computed independently, bit for bit, so slices may act separately
+    fills_log_prob: bool  # whether `act` computes it; otherwise `log_prob` is called once per rollout
 
     def act(
         self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: tuple[Tensor, Tensor, Tensor]
     ) -> None:
         """One step of n envs with raw observations `[n, ...]`.
 
-        `out`: parameters of π, actions and perhaps log π are written there. `memory` `[n, M]` moves on in place.
+        `out`: receives parameters of π, actions and perhaps log π. `memory` `[n, M]` is updated in place.
         """
         ...
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Of the actions of a whole rollout, `[T, N]`."""
+        """log π of the actions of a whole rollout, `[T, N]`."""
         ...
 
     def value(self, inputs: Tensor, context: Context | None = None) -> Tensor:
@@ -87,15 +87,15 @@ class LearnerOptions:
 
     generator: torch.Generator  # shuffles
     threads: int | Literal["auto"] = 1
-    samples: int = 256  # of one gradient step, about: for measuring which number of threads is fastest
-    group: Group = ALONE  # with whom gradients are shared
+    samples: int = 256  # approximate size of a gradient step, for measuring the best number of threads
+    group: Group = ALONE  # the processes that share gradients
 
 
 @dataclass(frozen=True)
 class CollectorOptions:
     """Options of a collector, in addition to envs and actor."""
 
-    rollout_length: int  # steps, or the longest of whole episodes
+    rollout_length: int  # steps; for whole episodes, the longest possible one
     generator: torch.Generator  # draws actions
     episodes_per_env: int | None = None
     reset_each_rollout: bool = False
@@ -114,19 +114,19 @@ class Engine(ABC):
 
     name: ClassVar[str]
     acts_with: ClassVar[str]  # torch or native: what computes the actions
-    may_use_kernels: ClassVar[bool] = False  # so that envs which kernels step are welcome, too
+    may_use_kernels: ClassVar[bool] = False  # whether envs may be stepped by the compiled kernels
     operations: Operations = OPERATIONS
 
     @abstractmethod
     def serves(self, policy: ActorCritic, algorithm: Learns, envs: Envs) -> str | None:
-        """None where it does; otherwise the reason why not."""
+        """None if the engine supports this run; otherwise the reason why not."""
 
     def brings(self, policy: ActorCritic) -> str:
-        """What is good about it for a policy that it serves, in a few words; "": nothing to mention."""
+        """The advantage of this engine for a supported policy, in a few words; "" if there is none to mention."""
         return ""
 
     def learns(self, loss: LossFunction) -> bool:
-        """Whether its learner computes this loss by itself; otherwise PyTorch does."""
+        """Whether its learner computes this loss itself; otherwise PyTorch does."""
         return True
 
     @abstractmethod

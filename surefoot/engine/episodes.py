@@ -46,7 +46,7 @@ class TrackerState(TypedDict):
 
 
 class EpisodeTracker:
-    """Adds up the episodes of N envs; `info_keys` names numbers to keep from each episode's last info."""
+    """Tracks the episodes of N envs; `info_keys` names numbers to keep from each episode's last info."""
 
     def __init__(self, num_envs: int, info_keys: Sequence[str] = ()) -> None:
         self.ret = np.zeros(num_envs)
@@ -55,7 +55,7 @@ class EpisodeTracker:
         self.finished: list[Episode] = []
 
     def add(self, step: Step, first: int = 0) -> None:
-        """A step of the envs from `first` on."""
+        """Add a step of the envs from `first` on."""
         own = slice(first, first + len(step.valid))
         self.ret[own] += np.where(step.valid, step.reward, 0.0)
         self.length[own] += step.valid
@@ -79,13 +79,13 @@ class EpisodeTracker:
         self.ret[index], self.length[index] = 0.0, 0
 
     def cut(self, whole: Array) -> None:
-        """Every env is about to be reset. Open episodes that are `whole` count, the others are dropped."""
+        """Every env is about to be reset. Open episodes that are `whole` are counted, the others dropped."""
         for index in np.flatnonzero(whole & (self.length > 0)):
             self.finish(int(index))
         self.ret[:], self.length[:] = 0.0, 0
 
     def forget(self, index: int) -> None:
-        """The open episode of one env is gone."""
+        """Drop the open episode of one env."""
         self.ret[index], self.length[index] = 0.0, 0
 
     def state_dict(self) -> TrackerState:

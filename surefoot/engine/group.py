@@ -14,11 +14,11 @@ class Group(Protocol):
     size: int
 
     def sum_(self, numbers: Tensor) -> Tensor:
-        """The sum over all processes, in a fixed order, in the place of each one's own numbers."""
+        """Replace the numbers by their sum over all processes, added in a fixed order."""
         ...
 
     def agree(self, value: float) -> float:
-        """One value for all, so that every process decides alike: that of the first."""
+        """The first process's value, so that all processes decide alike."""
         ...
 
 

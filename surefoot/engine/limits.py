@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from threading import Event, Thread
 
-SPARE = 2  # threads that a run starts for itself: the one that watches for signals, and perhaps a tracker's
+SPARE = 2  # threads that a run needs itself: one that watches for signals, and perhaps a tracker's
 
 
 def startable(wanted: int) -> int:
-    """How many threads, from 1 to `wanted`, work could be shared by and still leave some to spare."""
+    """How many threads, from 1 to `wanted`, can be used while leaving some to spare."""
     done, started = Event(), list[Thread]()
     try:
         while len(started) < wanted - 1 + SPARE and wanted > 1:

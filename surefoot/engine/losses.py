@@ -45,10 +45,10 @@ RATIO = Surrogate(lambda outputs, batch: ratio_of(outputs, batch) * batch.advant
 class Loss:
     """Terms and weights of a loss. Calling it computes the loss in PyTorch; an engine may use its kernel instead."""
 
-    surrogate: Surrogate | None  # None: of the critic alone
-    parameters: tuple[float, ...] = ()  # of the surrogate (such as ε)
-    kl_coef: float = 0.0  # β, of the exact KL(old‖new)
-    value_coef: float | None = None  # c_v; None: the critic has no part in it
+    surrogate: Surrogate | None  # None: the critic's loss alone
+    parameters: tuple[float, ...] = ()  # the surrogate's (such as ε)
+    kl_coef: float = 0.0  # β, the weight of the exact KL(old‖new)
+    value_coef: float | None = None  # c_v; None: without the critic's loss
     value_loss: str = "mse"
     value_clip: float | None = None
     entropy_coef: float = 0.0  # c_e
@@ -73,13 +73,13 @@ class Loss:
         return loss, metrics | self._more(outputs, batch)
 
     def objective(self, outputs: Outputs, batch: Batch) -> Tensor:
-        """E[surrogate] + c_e·H: what a natural step climbs."""
+        """E[surrogate] + c_e·H, which a natural step maximises."""
         assert self.surrogate is not None
         gain = batch.mean(self.surrogate.formula(outputs, batch, *self.parameters))
         return gain + self.entropy_coef * batch.mean(outputs.distribution.entropy()) if self.entropy_coef else gain
 
     def of_value(self, value: Tensor, batch: Batch) -> Tensor:
-        """E[(V(s) − target)²], or Huber's, optionally the larger of the clipped and the unclipped one."""
+        """E[(V(s) − target)²] or the Huber loss, optionally the maximum of the clipped and the unclipped loss."""
 
         def distance(v: Tensor) -> Tensor:
             error = v - batch.value_target

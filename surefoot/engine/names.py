@@ -7,7 +7,7 @@ from surefoot.user_code import installed, is_from_python, name_of, names_code
 
 AUTO = "auto"
 GROUP = "surefoot.engines"  # entry points of installed packages
-BUILT_IN = {  # in the order in which they are asked whether they serve
+BUILT_IN = {  # in the order in which `auto` tries them
     "native": "surefoot.engine.native.engine:NativeEngine",
     "hybrid": "surefoot.engine.native.engine:HybridEngine",
     "torch": "surefoot.engine.torch.engine:TorchEngine",
@@ -15,7 +15,7 @@ BUILT_IN = {  # in the order in which they are asked whether they serve
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be an engine. Code that it names is not executed here."""
+    """Refuse names that cannot be an engine. Executes no code."""
     if name in (AUTO, *BUILT_IN) or names_code(name) or is_from_python(name):
         return
     known = [AUTO, *BUILT_IN, *installed(GROUP)]
@@ -27,6 +27,6 @@ def check_name(name: str) -> None:
 
 
 def engine_name(engine: type) -> str:
-    """What the settings call an engine that was handed over as a class."""
+    """The name that the settings record for an engine passed as a class."""
     name = name_of(engine)
     return next((ours for ours, path in BUILT_IN.items() if path == name), name)

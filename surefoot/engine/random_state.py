@@ -1,4 +1,4 @@
-"""Continuing a stored generator, also where it was stored on another kind of device."""
+"""Continues a stored generator, even if it was stored on another kind of device."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ STATE_SHAPE: Shape = ArrayOf((None,), "uint8")  # CPU and CUDA generators have s
 
 
 def continued(generator: torch.Generator, state: Tensor) -> torch.Generator:
-    """A generator that goes on from `state`: this one, or one on the CPU where the state came from there.
+    """A generator that continues from `state`: this one, or one on the CPU if the state comes from a CPU.
 
-    The state of a GPU's generator means nothing on the CPU. There the run goes on with numbers that follow from it;
-    a resume on another device is not exact anyway.
+    The state of a GPU's generator means nothing on the CPU. There, the run continues with a seed derived from it; a
+    resume on another device is not exact anyway.
     """
     if len(state) == len(generator.get_state()):
         generator.set_state(state)
         return generator
     on_host = torch.Generator("cpu")
-    if len(state) == len(on_host.get_state()):  # the run began on the CPU, or before noise was drawn on the GPU
+    if len(state) == len(on_host.get_state()):  # the run started on the CPU, or in a version that drew noise there
         on_host.set_state(state)
         return on_host
     return generator.manual_seed(int.from_bytes(bytes(state.tolist()), "little") % 2**63)

@@ -1,4 +1,4 @@
-"""Chooses the engine of a run: the first in order that serves it, or the one that was named."""
+"""Chooses the engine of a run: the first that supports it, or the one that was named."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Wanted = str | type[Engine]  # a name, or the user's own class
 
 
 class NotAvailable(UsageError):
-    """The engine that was asked for cannot serve this run."""
+    """The requested engine does not support this run."""
 
 
 def engine_class(wanted: Wanted) -> type[Engine]:
-    """Ours, an installed package's (entry point `surefoot.engines`), or the user's own. Executes the user's code."""
+    """A built-in engine, a package's (entry point `surefoot.engines`), or the user's own. Executes their code."""
     if not isinstance(wanted, str):
         return _checked(wanted, wanted.__name__)
     check_name(wanted)
@@ -53,9 +53,9 @@ def get_engine(wanted: Wanted) -> Engine:
 def choose_engine(
     wanted: Wanted, policy: ActorCritic, algorithm: Learns, envs: Envs, before: Sequence[str] = ()
 ) -> tuple[Engine, str]:
-    """(the engine, why). One that was named and cannot serve is an error.
+    """(the engine, why). If a named engine does not support the run, that is an error.
 
-    `before`: engines that a resumed run began with, which are asked before the others, so that its bytes stay the same.
+    `before`: engines that a resumed run started with. They are tried first, so that its bytes stay the same.
     """
     if wanted != AUTO:
         engine = get_engine(wanted)
@@ -81,7 +81,7 @@ def choose_engine(
 
 
 def uses_kernels(wanted: Wanted) -> bool:
-    """Whether compiled kernels may have a part in it, before there is a policy to ask about."""
-    if isinstance(wanted, str) and is_from_python(wanted):  # of a run that is only evaluated
+    """Whether compiled kernels may be used, as far as can be told before there is a policy."""
+    if isinstance(wanted, str) and is_from_python(wanted):  # a run that is only evaluated
         return False
     return wanted == AUTO or engine_class(wanted).may_use_kernels

@@ -27,7 +27,7 @@ def scale_rewards(
     normalizer: RewardNormalizer | None,
     operations: Operations = OPERATIONS,
 ) -> Array:
-    """The rewards of a rollout as they are learned from; `ends`: terminated and truncated. All `[T, N]`."""
+    """The scaled rewards of a rollout; `ends`: terminated and truncated. All `[T, N]`."""
     scaled = (np.sign(raw) if sign else raw) * factor
     if normalizer is not None:
         normalizer.observe(scaled, ends[0] | ends[1], valid, operations)
@@ -36,7 +36,7 @@ def scale_rewards(
 
 
 def normalize_on_device(reward: Tensor, done: Tensor, valid: Tensor, normalizer: RewardNormalizer) -> Tensor:
-    """As the normaliser's `observe` and `scale`, where the rewards are; the host reads three numbers. All `[T, N]`."""
+    """The normaliser's `observe` and `scale` on the rewards' device; the host reads three numbers. All `[T, N]`."""
     running = torch.from_numpy(normalizer.running).to(reward.device, reward.dtype)
     seen = torch.empty_like(reward)
     for t in range(len(reward)):
@@ -54,7 +54,7 @@ def normalize_on_device(reward: Tensor, done: Tensor, valid: Tensor, normalizer:
 
 
 def fill_values(rollout: Rollout, actor: Actor) -> Rollout:
-    """Evaluate V of every state of the rollout, the final observations included, in one batched pass."""
+    """Evaluate V for every state of the rollout, including final observations, in one batched pass."""
     value, inputs = actor.value, rollout.inputs
     steps, num_envs = inputs.shape[0] - 1, inputs.shape[1]
     with torch.no_grad():
@@ -66,7 +66,7 @@ def fill_values(rollout: Rollout, actor: Actor) -> Rollout:
         else:
             values, after = value(inputs.flatten(0, 1), rollout.context), rollout.final_memory
             assert after is not None
-            if len(after):  # each the first of a sequence that goes on from what was remembered there
+            if len(after):  # each starts a sequence with the memory at that point
                 begun = torch.zeros(1, len(after), dtype=torch.bool, device=after.device)
                 values = torch.cat([values, value(rollout.final_inputs, Context(begun, after))])
     table = values[: (steps + 1) * num_envs].view(steps + 1, num_envs)

@@ -1,4 +1,4 @@
-"""Where the time goes: seconds per phase, on the monotonic clock."""
+"""Measures where the time goes: seconds per phase, on the monotonic clock."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class PhaseTimer:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def shares(self) -> dict[str, float]:
-        """Each phase's share of the time measured so far."""
+        """Each phase's fraction of the time measured so far."""
         total = sum(self.seconds.values()) or 1.0
         return {name: seconds / total for name, seconds in self.seconds.items()}
 
 
 class Deadline:
-    """A wall-clock deadline: `near` once two more turns as long as the longest so far would not fit."""
+    """A wall-clock deadline: `near` once there is no room for two more turns as long as the longest so far."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._turn_start = perf_counter()
@@ -44,7 +44,7 @@ class Deadline:
         self.longest, self._turn_start = max(self.longest, now - self._turn_start), now
 
     def expect(self, seconds: float) -> None:
-        """Something else that takes so long is to be done before the end."""
+        """Reserve this much time for something else to do before the end."""
         self.longest = max(self.longest, seconds)
 
     @property

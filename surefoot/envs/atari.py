@@ -19,7 +19,7 @@ from surefoot.errors import UsageError
 if TYPE_CHECKING:
     from surefoot.types import Array, GymEnv, GymStep, Info
 
-LIFE_LOST = "life_lost"  # in info: learn as if the episode had ended here, though it goes on
+LIFE_LOST = "life_lost"  # in info: learn as if the episode had ended here, although the game continues
 
 
 def is_atari(env_id: str) -> bool:
@@ -27,7 +27,7 @@ def is_atari(env_id: str) -> bool:
 
 
 def make_kwargs(env_id: str, kwargs: dict[str, object]) -> dict[str, object]:
-    """The four frames are taken by the preprocessing, which also needs to see each of them, and looks for itself."""
+    """Frame skip off: the preprocessing skips frames itself, because it needs to see each of them."""
     wants_pixels = is_atari(env_id) and kwargs.get("obs_type", "rgb") == "rgb"
     return {**kwargs, "frameskip": 1, "obs_type": "grayscale"} if wants_pixels and "frameskip" not in kwargs else kwargs
 
@@ -68,7 +68,7 @@ class QuickSeeds(gym.Wrapper["Array", object, "Array", object]):
     def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
         self._first: tuple[Array, Info] | None = None  # what the first seeded reset returned
-        self._state = b""  # and where it left the game
+        self._state = b""  # and the state of the game after it
         self._trusted: bool | None = None  # not known yet
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Array, Info]:
@@ -85,7 +85,7 @@ class QuickSeeds(gym.Wrapper["Array", object, "Array", object]):
         return obs.copy(), {**info, "seeds": seeds}
 
     def _compare(self, obs: Array, info: dict[str, Any]) -> None:
-        """What a reset has given with what it would have given."""
+        """Compare the result of a real reset with what the shortcut would have returned."""
         state = self.unwrapped.ale.cloneState(include_rng=True).serialize()  # type: ignore[attr-defined]
         generator = info["seeds"][1]
         if self._first is None:
@@ -103,7 +103,7 @@ _HEAD, _TAIL = 24, 8  # bytes before the length of a state's main part, and afte
 
 
 def with_generator(state: bytes, seed: int) -> bytes | None:
-    """A serialised state of ALE whose last generator is freshly seeded; None if it is not built as we know it."""
+    """A serialised ALE state with its last generator newly seeded; None if the state's format is unknown."""
     found = list(_GENERATOR.finditer(state))
     if not found:
         return None

@@ -40,16 +40,16 @@ class Backend(ABC):
     no_film: str = ""  # why its envs cannot be drawn; follows the id in a sentence
     fresh_episodes: str = ""  # why a resumed run begins fresh episodes instead of replaying the open ones
     own_time_limit: bool = False  # `make_one` applies max_episode_steps itself
-    one_row_each: bool = True  # the policy sees one row per env; else their number is known once they are made
+    one_row_each: bool = True  # the policy sees one row per env; otherwise the number is known once they are made
 
     @abstractmethod
     def make_one(self, config: EnvConfig, render_mode: str | None = None) -> GymEnv:
         """One env; `config.env` is the whole id. Wrappers, frame_stack and the time limit are put around it."""
 
     def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> Envs | None:
-        """All envs of a run, stepped together. None: made one by one, and stepped in turn or by workers.
+        """All envs of a run, stepped together. None: they are made one by one, and stepped in turn or by workers.
 
-        `native`: compiled twins, which change no bit, may take the envs' place. Settings that cannot be applied are
+        `native`: compiled versions, which give the same bits, may be used instead. Settings that cannot be applied are
         refused here.
         """
         return None
@@ -78,7 +78,7 @@ class Backend(ABC):
         return (env_id,)
 
     def ids(self) -> Iterable[str]:
-        """What `surefoot list envs` shows; nothing where there is no such list."""
+        """What `surefoot list envs` shows; empty if there is no such list."""
         return ()
 
     def candidates(self, typed: str) -> Iterable[str]:
@@ -98,7 +98,7 @@ BUILT_IN = {
     "envpool": BuiltIn("surefoot.envs.envpool_envs:EnvPool", "ID"),
     "pettingzoo": BuiltIn("surefoot.envs.pettingzoo_envs:PettingZoo", "MODULE"),
 }
-SEVERAL_AGENTS = "pettingzoo:file.py:factory"  # how to name an env of several agents
+SEVERAL_AGENTS = "pettingzoo:file.py:factory"  # how to name a multi-agent env
 FORMS = tuple(f"{name}:{found.form}" for name, found in BUILT_IN.items())  # for help texts
 _registered: dict[str, Backend] = {}
 
@@ -113,7 +113,7 @@ def register(backend: Backend) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget what `register` added."""
+    """Remove a backend that `register` added."""
     _registered.pop(name, None)
 
 
@@ -125,7 +125,7 @@ def backend_of(env_id: str) -> Backend:
 
 
 def no_workers(env_id: str) -> str:
-    """Why worker processes cannot step envs of this id; empty: they can."""
+    """Why worker processes cannot step envs of this id; empty if they can."""
     backend = backend_of(env_id)
     if not backend.no_workers and backend in _registered.values():
         return f"the backend {backend.name} was registered in this process only; install it as a package"
@@ -133,7 +133,7 @@ def no_workers(env_id: str) -> str:
 
 
 def known_names() -> list[str]:
-    """What an id may begin with, before its colon: ours, those registered here and those of installed packages."""
+    """All prefixes of ids: the built-in ones, those registered here and those of installed packages."""
     return list(dict.fromkeys([*BUILT_IN, *_registered, *installed(GROUP)]))
 
 

@@ -24,7 +24,7 @@ FIVE = "(observation, reward, terminated, truncated, info)"
 
 @contextmanager
 def blamed(call: str, env: object) -> Iterator[None]:
-    """An error that comes out of the user's env is an EnvError naming the call and the env; ours go through."""
+    """Turn errors from the user's env into EnvErrors that name the call and the env; our own pass through."""
     try:
         yield
     except SurefootError:
@@ -36,13 +36,13 @@ def blamed(call: str, env: object) -> Iterator[None]:
 def blame(call: str, env: object, error: BaseException) -> EnvError:
     """The EnvError for what a method of the env raised."""
     hint = ""
-    if isinstance(error, ValueError) and "values to unpack" in str(error):  # by a wrapper around it
+    if isinstance(error, ValueError) and "values to unpack" in str(error):  # raised by a wrapper
         hint = f" (step must return five values, {FIVE}, and reset two, (observation, info))"
     return EnvError(f"{call} of {env} raised {type(error).__name__}: {error}{hint}")
 
 
 def reset_result(found: object, env: object) -> tuple[Any, dict[str, Any]]:
-    """What a reset returned, if it is (observation, info)."""
+    """Check that a reset returned (observation, info), and return it."""
     if isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], dict):
         return found[0], found[1]
     wanted = "it must return two values, (observation, info)"
@@ -52,7 +52,7 @@ def reset_result(found: object, env: object) -> tuple[Any, dict[str, Any]]:
 
 
 def step_result(found: object, env: object) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """What a step returned, if it is (observation, reward, terminated, truncated, info)."""
+    """Check that a step returned (observation, reward, terminated, truncated, info), and return it."""
     if isinstance(found, (tuple, list)) and len(found) == 5 and isinstance(found[4], dict):
         return found[0], found[1], found[2], found[3], found[4]
     wanted = f"it must return five values, {FIVE}"
@@ -88,7 +88,7 @@ def as_flag(value: object, what: str, env: object) -> bool:
 
 def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:
     """NonFiniteError naming the first env whose row of `values` holds a NaN or an infinity."""
-    # Σx² is finite only where every x is, and costs a third of looking at each; it may overflow, so then each is.
+    # Σx² is finite only if every x is, and costs a third of checking each. It may overflow; then we check each.
     if values.dtype.char in "fd" and math.isfinite(np.vdot(values, values)):
         return
     if values.dtype.kind != "f" or np.isfinite(values).all():
@@ -99,7 +99,7 @@ def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:
 
 
 def require_sound(rows: Array, layout: Layout, what: str, envs: Sequence[object]) -> None:
-    """Finite numbers, and choices within their range: an error naming the first env whose row has others."""
+    """Require finite numbers and choices in range; the error names the first env whose row has others."""
     require_finite(rows, what, envs)
     if layout.limits is None or not np.count_nonzero(outside := rows.view(np.uint32) >= layout.limits):
         return
@@ -115,7 +115,7 @@ def require_sound(rows: Array, layout: Layout, what: str, envs: Sequence[object]
 
 
 def pack_row(env: object, obs: object, layout: Layout, mask: Array | None = None) -> Array:
-    """An observation as a row of the layout; EnvError naming the env where it does not fit."""
+    """An observation as a row of the layout; an EnvError names the env if it does not fit."""
     try:
         row = layout.pack(obs, mask)
     except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -131,7 +131,7 @@ def _castable(found: DType, declared: DType) -> bool:
 
 
 def as_number(value: object, what: str, env: object) -> float:
-    """One number from whatever an env returned as such; EnvError naming it otherwise."""
+    """Convert a value from an env to one number; an EnvError names the env if that is not possible."""
     array = np.asarray(value)
     if array.ndim or array.dtype.kind not in "fiub":
         raise EnvError(f"{env} returned the {what} {value!r}; it must be one number")
@@ -155,9 +155,9 @@ def check_first_observation(env: object, space: GymSpace, obs: Any) -> None:
 
 
 def supported_spaces(env: object, prefix: str = "") -> tuple[GymSpace, GymSpace]:
-    """(observation space, action space) of an env that has not been reset yet; UsageError where one cannot serve.
+    """(observation space, action space) of an env that has not been reset yet; UsageError if one is not supported.
 
-    `prefix`: of the attributes' names.
+    `prefix`: prepended to the attribute names.
     """
     found = [getattr(env, f"{prefix}{name}_space", None) for name in ("observation", "action")]
     require_supported(found[0], "observation")

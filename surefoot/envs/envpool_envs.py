@@ -37,7 +37,7 @@ PREFIX = "envpool:"
 ENDLESS = 2**31 - 1  # how a pool says that its episodes have no time limit
 THREADS = "EnvPool has threads of its own"
 FRESH = "EnvPool seeds its episodes itself; a resumed run begins fresh ones"
-OURS = {  # arguments of `envpool.make` that are not the user's to set, and what to do instead
+OURS = {  # arguments of `envpool.make` that users cannot set, and what to do instead
     "num_envs": "set --num-envs",
     "batch_size": "all envs are stepped together",
     "seed": "set --seed",
@@ -77,7 +77,7 @@ def make_pool(config: EnvConfig, num_envs: int, seed: int, **more: object) -> Po
         more["max_episode_steps"] = config.max_episode_steps
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the rounding of its spaces' bounds
+            warnings.simplefilter("ignore")  # about the rounding of its spaces' bounds
             made = package.make(task, env_type="gymnasium", num_envs=num_envs, seed=seed, **(config.env_kwargs | more))
             return Pool(made, task)
     except ImportError as error:
@@ -92,7 +92,7 @@ def make_pool(config: EnvConfig, num_envs: int, seed: int, **more: object) -> Po
 
 
 def _check_settings(config: EnvConfig) -> None:
-    """What would have to be done inside of the pool is refused, not ignored."""
+    """Refuse settings that would have to be applied inside the pool, instead of ignoring them."""
     for name, instead in OURS.items():
         if name in config.env_kwargs:
             raise UsageError(f"env_kwargs: {name} cannot be given to EnvPool here: {instead}")
@@ -130,7 +130,7 @@ class Pool(VectorEnv[object, object, "Array"]):
         return f"{PREFIX}{self.spec.id}" if self.spec else PREFIX
 
     def reset(self, *, seed: object = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
-        """The seed was given when the pool was made."""
+        """Ignores `seed`: a pool is seeded when it is made."""
         obs, info = self.pool.reset()
         if "lives" in info:
             self._lives = np.array(info["lives"])
@@ -155,10 +155,10 @@ class Pool(VectorEnv[object, object, "Array"]):
 
 
 def told_apart(terminated: Array, truncated: Array, info: Info, limit: int | None) -> tuple[Array, Array]:
-    """(terminated, truncated), each `[N]`, from what a pool says of its episodes' ends.
+    """(terminated, truncated), each `[N]`, from how a pool reports the ends of its episodes.
 
-    A pool calls every end at or beyond the time limit a truncation. Beyond it the clock cannot have been the cause (a
-    few tasks do not keep to the limit that they are given), and Atari says of itself whether the game is over.
+    A pool reports every end at or beyond the time limit as a truncation. Beyond the limit, time cannot have been the
+    cause (a few tasks ignore their limit). Atari reports separately whether the game is over.
     """
     done = terminated | truncated
     cut = truncated | np.asarray(info.get("TimeLimit.truncated", False), np.bool_)
@@ -203,9 +203,9 @@ class PoolEnvs(VectorEnvs):
         return Record(starts=Whole())
 
     def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
-        """A pool of another seed, or the run would see its first episodes once more. All envs are lost."""
+        """Make a pool with another seed, or the run would repeat its first episodes. All open episodes are lost."""
         starts = state["starts"]
-        assert isinstance(starts, int)  # as `state_shape` says
+        assert isinstance(starts, int)  # checked by `state_shape`
         self._starts = starts + 1
         self.envs.close()
         self.envs, self._begun = self._pool(self.num_envs), None
@@ -221,7 +221,7 @@ class PoolEnv(gym.Env[object, object]):
         self._pool = self._make(0)
         self.observation_space = self._pool.single_observation_space
         self.action_space = self._pool.single_action_space
-        # With a way to make it once more, for Gymnasium's checker.
+        # Gymnasium's checker needs a spec from which it can make the env again.
         self.spec = EnvSpec(
             id=config.env.removeprefix(PREFIX),
             entry_point=partial(PoolEnv, config),

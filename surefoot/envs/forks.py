@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 
-_forks = 0  # between the first process and this one
+_forks = 0  # how many forks separate this process from the first one
 
 
 def _count() -> None:
@@ -21,7 +21,7 @@ if hasattr(os, "register_at_fork"):
 class Original:
     """Remembers the process it was created in, and ends forked copies that return to our code.
 
-    `with Original(): …` around a user's code, or `end_copies` after it.
+    Use `with Original(): …` around user code, or call `end_copies` after it.
     """
 
     def __init__(self) -> None:

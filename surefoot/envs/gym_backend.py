@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
     from surefoot.types import Envs, GymEnv
 
-FILE = re.compile(r"\.py:")  # of an id
+FILE = re.compile(r"\.py:")  # in an id
 
 
 class Gymnasium(Backend):
@@ -29,7 +29,7 @@ class Gymnasium(Backend):
         return registered_env(config, render_mode)
 
     def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> Envs | None:
-        """Classic control in C++, where it equals Gymnasium's to the last bit."""
+        """Classic control in C++, if it equals Gymnasium's to the last bit."""
         from surefoot.envs.native_envs import NativeEnvs, serves_natively
         from surefoot.kernels.classic import classic_library
 
@@ -38,7 +38,7 @@ class Gymnasium(Backend):
         return None
 
     def code(self, env_id: str) -> str:
-        # Those of Gym's old API make any env that their env_kwargs name.
+        # The adapters for Gym's old API can make any env that their env_kwargs name.
         return env_id if ":" in env_id or env_id.startswith(HIDDEN_ADAPTERS) else ""
 
     def takes_render_mode(self, env_id: str) -> bool:
@@ -49,7 +49,7 @@ class Gymnasium(Backend):
             return False
         try:
             parameters = inspect.signature(creator).parameters.values()
-        except (TypeError, ValueError):  # of C code, say
+        except (TypeError, ValueError):  # for example, of C code
             return True
         return any(one.name == "render_mode" or one.kind is one.VAR_KEYWORD for one in parameters)
 
@@ -59,7 +59,7 @@ class Gymnasium(Backend):
         return known_envs()
 
     def candidates(self, typed: str) -> Iterable[str]:
-        """Names are read from Gymnasium's files, and objects from the user's, which is not executed."""
+        """Reads names from Gymnasium's files, and objects from the user's file without executing it."""
         source, colon, _ = typed.partition(":")
         if colon:
             return objects_in(source)

@@ -49,7 +49,7 @@ class SeededEpisodes(gym.Wrapper[object, object, object, object]):
     def __init__(self, env: GymEnv, run_seed: int, env_index: int) -> None:
         super().__init__(env)
         self.run_seed, self.env_index, self.episode, self.steps = run_seed, env_index, -1, 0
-        self.actions: list[object] = []  # of the open episode: with its seed, they are its whole state
+        self.actions: list[object] = []  # of the open episode; with its seed, they determine its state
         self._original = Original()
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
@@ -63,7 +63,7 @@ class SeededEpisodes(gym.Wrapper[object, object, object, object]):
         if self.steps <= LONGEST_REPLAY:
             self.actions.append(kept(action))
         found = self._call(self.env.step, action)
-        # The hot path: a call of its own costs a hundredth of a cheap env's step.
+        # Inlined, because this is the hot path: a function call costs 1 % of a cheap env's step.
         if type(found) is tuple and len(found) == 5 and type(found[4]) is dict:
             return found
         return step_result(found, self)
@@ -75,14 +75,14 @@ class SeededEpisodes(gym.Wrapper[object, object, object, object]):
         self._call(self.env.close)
 
     def _call(self, method: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Of the user's env. A copy of this process that it may have made gets no further."""
+        """Call a method of the user's env. If the env forks this process, the copy is ended here."""
         with self._original:
             return method(*arguments, **named)
 
     def replay(self, episode: int, actions: Sequence[object]) -> tuple[object, Info] | None:
-        """Bring the env to where `episode` stood after `actions`; the observation and info there.
+        """Bring the env to the state of `episode` after `actions`. Returns the observation and info there.
 
-        None if the episode ends on the way: this time it is another one.
+        None if the episode ends before that, which means that the env is not deterministic.
         """
         self.episode = episode - 1
         obs, info = self.reset()
@@ -103,7 +103,7 @@ class SeededEpisodes(gym.Wrapper[object, object, object, object]):
 
 
 def time_limit(env: GymEnv) -> int | None:
-    """The longest episode: of the env's spec, or of a TimeLimit wrapped around an env that has none."""
+    """The longest episode: from the env's spec, or from a TimeLimit around an env without one."""
     if env.spec is not None:
         return env.spec.max_episode_steps
     while isinstance(env, gym.Wrapper):
@@ -114,12 +114,12 @@ def time_limit(env: GymEnv) -> int | None:
 
 
 def render_modes(env: GymEnv) -> tuple[str, ...]:
-    """Those that it declares."""
+    """The render modes that the env declares."""
     return tuple(map(str, (env.metadata or {}).get("render_modes") or ()))
 
 
 class GymEnvs:
-    """The envs, their observations in one array, resets within the step (so every step is a transition)."""
+    """The envs and their observations in one array. Resets happen within the step, so every step is a transition."""
 
     exact_seeds, batched_actions = True, False
     notes: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class GymEnvs:
         self.time_limit = time_limit(first)
         self.render_modes = render_modes(first)
         self._checked, self._open = False, OpenEpisodes(self.action_space)
-        self._begun: tuple[object, Info] | None = None  # the first env's first reset, if it had to be asked
+        self._begun: tuple[object, Info] | None = None  # the first env's first reset, if needed to look for masks
         self.masks = MaskReader.find(
             self.observation_space,
             self.action_space,
@@ -199,7 +199,7 @@ class GymEnvs:
                 terminated[index], truncated[index] = ended, cut
                 final_obs[index] = self._final_row(env, obs)
                 final_info[index] = info
-                # Before the reset: afterwards the env's name would be that of its next episode.
+                # Before the reset, because errors name the env's current episode.
                 require_finite(reward[index : index + 1], "reward", [env])
                 require_finite(final_obs[index][None], "final observation", [env])
                 obs, info = self._reset(env)
@@ -244,7 +244,7 @@ class GymEnvs:
         return self._open.state_shape(len(self.envs))
 
     def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
-        """Replay the open episodes; returns the envs that did not come back as `last_obs` says.
+        """Replay the open episodes; returns the envs whose replay does not match `last_obs`.
 
         Those have been reset to a fresh episode: their first observation is in `observations`.
         """
@@ -263,7 +263,7 @@ class GymEnvs:
         return lost
 
     def episode_numbers(self) -> list[int]:
-        if self._begun is not None:  # only looked at so far
+        if self._begun is not None:  # the reset so far was only to look for masks
             return [-1] * self.num_envs
         return [env.episode for env in self.envs]
 

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from surefoot.envs.shipped_ids import SHIPPED
 
-HIDDEN_ADAPTERS = "GymV"  # around envs of Gym's old API
+HIDDEN_ADAPTERS = "GymV"  # adapters for Gym's old API
 HIDDEN = ("phys2d/", "tabular/", HIDDEN_ADAPTERS)  # Gymnasium's internal variants
-ATARI = "ALE/"  # what the ids of its games begin with
-SEVERAL_PLAYERS = ("combat", "joust", "maze_craze", "warlords")  # games that need more than one: not registered
+ATARI = "ALE/"  # prefix of the games' ids
+SEVERAL_PLAYERS = ("combat", "joust", "maze_craze", "warlords")  # multiplayer games, which are not registered
 
 
 def registered_ids() -> list[str]:
-    """Gymnasium's and ours, unsorted; those of other packages exist only once these are imported."""
+    """Gymnasium's ids and ours, unsorted. Other packages register theirs only when imported."""
     found = re.findall(r"register\(\s*id=\"([^\"]+)\"", _read("gymnasium", "envs/__init__.py"))
     return [*(name for name in found if not name.startswith(HIDDEN)), *SHIPPED]
 
 
 def atari_ids() -> list[str]:
-    """The games of ale_py, where that is installed."""
+    """The games of ale_py, if it is installed."""
     folder = _folder("ale_py")
     if folder is None:
         return []
@@ -42,7 +42,7 @@ def objects_in(source: str) -> list[str]:
 
 
 def wrapper_names() -> list[str]:
-    """What `--wrappers` takes by name."""
+    """The wrappers that `--wrappers` accepts by name."""
     for node in ast.parse(_read("gymnasium", "wrappers/__init__.py")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             with suppress(ValueError):

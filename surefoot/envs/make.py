@@ -1,4 +1,4 @@
-"""One Gymnasium environment from its name, with errors that say what to do."""
+"""Makes one Gymnasium environment from its name, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def spaces_of(config: EnvConfig) -> tuple[GymSpace, GymSpace]:
 
 @contextmanager
 def made(config: EnvConfig) -> Iterator[None]:
-    """What making an env raises, as an error that says whether the user or the env is to be changed."""
+    """Turn what making an env raises into an error that says whether the settings or the env are wrong."""
     try:
         yield
     except CodeError as error:
         raise error if isinstance(error, EnvError) else EnvError(str(error)) from error.__cause__
-    except (SurefootError, MemoryError):  # the latter is the machine's, and the command line has advice for it
+    except (SurefootError, MemoryError):  # the command line has its own advice for MemoryError
         raise
     except ImportError as error:
         raise UsageError(f"{config.env} could not be made: {error}") from None
@@ -76,7 +76,7 @@ def made(config: EnvConfig) -> Iterator[None]:
 
 
 def _wrapped(env: GymEnv, config: EnvConfig, *, limited: bool = False) -> GymEnv:
-    """With what the settings put around it. `limited`: to max_episode_steps already."""
+    """Apply the wrappers from the settings. `limited`: max_episode_steps is already applied."""
     if config.frame_stack > 1:
         env = gym.wrappers.FrameStackObservation(env, config.frame_stack)
     for wrapper in config.wrappers:
@@ -87,7 +87,7 @@ def _wrapped(env: GymEnv, config: EnvConfig, *, limited: bool = False) -> GymEnv
 
 
 def _has_limit(env: GymEnv, steps: int) -> bool:
-    """Whether this very limit is around it already, as `gym.make` puts it."""
+    """Whether `gym.make` has already applied this very limit."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit) and env._max_episode_steps == steps:
             return True
@@ -96,14 +96,14 @@ def _has_limit(env: GymEnv, steps: int) -> bool:
 
 
 def creator_of(env_id: str) -> Callable[..., object] | None:
-    """What makes envs of a registered id, if there is such an id."""
+    """The factory of a registered id; None if there is no such id."""
     spec = gym.envs.registration.registry.get(env_id.split(":")[-1])
     creator = None if spec is None else spec.entry_point
     return gym.envs.registration.load_env_creator(creator) if isinstance(creator, str) else creator
 
 
 def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -> GymEnv:
-    """What a function of the user's makes."""
+    """The env that the user's function makes."""
     try:
         env = factory(**_kwargs(config, render_mode))
     except USER_ERRORS as error:
@@ -124,17 +124,17 @@ def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -
 
 
 def registered_env(config: EnvConfig, render_mode: str | None) -> GymEnv:
-    """The env of an id that Gymnasium knows, or learns from the module before the colon."""
+    """The env of an id that Gymnasium knows, or will know after importing the module before the colon."""
     if config.env.count(":") > 1:
         raise UsageError(f"'{config.env}' is not an environment; write an id, module:Id or file.py:Factory")
     if not config.env:
         raise UsageError("no environment given; name one, before the flags: surefoot train CartPole-v1 --seed 0")
     _import_plugins(config.env)
-    if _versions(config.env):  # Gymnasium would take the newest, which is another one some day, and has other presets
+    if _versions(config.env):  # Gymnasium would silently take the newest version, which changes over time
         raise UsageError(_unknown_env(config.env))
     kwargs = make_kwargs(config.env, _kwargs(config, render_mode))
     try:
-        # The checker wrapper costs more than a CartPole step; what it checks is checked once at the first reset.
+        # The checker wrapper costs more than a CartPole step; we do its checks once, at the first reset.
         env = gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
     except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv):
         raise UsageError(_unknown_env(config.env)) from None
@@ -167,7 +167,7 @@ def _install_hint(env_id: str, error: Exception) -> str:
 
 
 def _versions(env_id: str) -> list[str]:
-    """What an id that is not registered may have meant: the versions of its name, the newest last."""
+    """For an unregistered id: the registered versions of the same name, newest last."""
     if ":" in env_id or env_id in gym.envs.registration.registry:
         return []
     name = env_id.rsplit("-v", 1)[0].lower()
@@ -175,7 +175,7 @@ def _versions(env_id: str) -> list[str]:
 
 
 def _unknown_env(env_id: str) -> str:
-    """Newest version of the same name, else the nearest name, else where to look."""
+    """Suggests the newest version of the same name, else the nearest name, else where to look."""
     versions = _versions(env_id)
     hint = f"; did you mean '{versions[-1]}'?" if versions else did_you_mean(env_id, known_envs())
     where = (

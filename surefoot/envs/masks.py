@@ -20,7 +20,7 @@ Method: TypeAlias = Callable[[], object]  # an `action_masks()`
 
 
 def mask_source(space: GymSpace, *, method: Callable[[], bool], in_info: Callable[[], bool]) -> Source | None:
-    """A Dict observation has masks, else there is a `method`, else the first info has one; asked in this order."""
+    """Where the masks are: in a Dict observation, else in a `method`, else in the first info; checked in this order."""
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return "observation"
     if method():
@@ -37,9 +37,9 @@ def method_of(env: GymEnv) -> Method:
 
 
 def vector_method(envs: GymVectorEnv) -> Method | None:
-    """The `action_masks()` of a vector env, or of the envs that one in this process is made of.
+    """The `action_masks()` of a vector env, or of its envs if they live in this process.
 
-    Envs in processes of their own (AsyncVectorEnv) are not asked: one that has no such method would die of it.
+    Envs in separate processes (AsyncVectorEnv) are not asked: an env without such a method would crash.
     """
     inner = envs.unwrapped
     if callable(own := getattr(inner, "action_masks", None)):
@@ -50,13 +50,13 @@ def vector_method(envs: GymVectorEnv) -> Method | None:
 
 
 class MaskReader:
-    """Reads the masks of envs of one action space from one source; None: there are none."""
+    """Reads the masks of envs with one action space from one source; None if there are none."""
 
     def __init__(self, action_space: GymSpace, source: Source | None) -> None:
         self._masks = ActionMasks(action_space)
         self.source = source if self._masks.size else None
-        self.size = self._masks.size if self.source else 0  # booleans of a row
-        self.sizes = self._masks.sizes  # of the components that can be masked
+        self.size = self._masks.size if self.source else 0  # booleans per row
+        self.sizes = self._masks.sizes  # sizes of the components that can be masked
 
     @classmethod
     def find(
@@ -67,12 +67,12 @@ class MaskReader:
         method: Callable[[], bool] = lambda: False,
         in_info: Callable[[], bool],
     ) -> MaskReader:
-        """The reader of envs with these spaces. An env without anything to mask is asked nothing."""
+        """The reader for envs with these spaces. Envs whose actions cannot be masked are not asked."""
         maskable = ActionMasks(action_space).size
         return cls(action_space, mask_source(observation_space, method=method, in_info=in_info) if maskable else None)
 
     def given(self, obs: Any, info: Info, method: Method | None = None, *, always: bool = True) -> Any:
-        """A mask as the env hands it out. Not `always`: an info without one means that everything is legal."""
+        """A mask as the env provides it. Without `always`, an info without a mask means that everything is legal."""
         if self.source == "observation":
             return obs[MASK]
         if self.source == "method":
@@ -83,11 +83,11 @@ class MaskReader:
         return info.get(MASK)
 
     def row(self, obs: object, info: Info, method: Method | None = None) -> Array:
-        """`[size]` booleans of one env; ValueError where the mask does not fit, or leaves no legal action."""
+        """`[size]` booleans of one env; ValueError if the mask does not fit or leaves no legal action."""
         return self.flat(self.given(obs, info, method))
 
     def flat(self, mask: object) -> Array:
-        """`[size]` booleans of what one env handed out; None: everything is legal."""
+        """One env's mask as `[size]` booleans; `mask` None means that everything is legal."""
         return self._masks.flat(mask)
 
     @property

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from surefoot.schema import Shape
     from surefoot.types import Actions, Array, Info
 
-# Gymnasium's class -> the kind, and those keyword arguments of the constructor that it knows.
+# Gymnasium's class -> the kind, and the constructor arguments that it supports.
 CLASSES = {
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": ("CartPole", ("sutton_barto_reward",)),
     "gymnasium.envs.classic_control.pendulum:PendulumEnv": ("Pendulum", ("g",)),
@@ -44,17 +44,17 @@ CLASSES = {
         ("goal_velocity",),
     ),
 }
-# Which functions NumPy computes in their steps. (The cars take theirs from Python's math, which is libm.)
+# The functions that NumPy computes in their steps. (The cars use Python's math, which is libm.)
 FUNCTIONS = {
     "CartPole": ("sin", "cos"),
     "Pendulum": ("sin", "cos", "square", "remainder", "square32"),
     "Acrobot": ("sin", "cos", "square", "sin32", "cos32"),
 }
-LARGEST_PARAM = 1e6  # far from where a float32 of it would overflow
+LARGEST_PARAM = 1e6  # small enough that no float32 overflows
 
 
 def native_kind(config: EnvConfig, factory: object = None) -> tuple[Kind | None, str]:
-    """(the native env that serves a config, why) or (None, why there is none)."""
+    """(the native env for a config, why) or (None, why there is none)."""
     if factory is not None:
         return None, "the env is made by a function"
     spec = gym.registry.get(config.env)
@@ -90,7 +90,7 @@ class NativeEnvs:
         kind, reason = native_kind(config)
         if kind is None:
             raise ValueError(reason)
-        with closing(make_env(config)) as one:  # for its spaces and its limit
+        with closing(make_env(config)) as one:  # for its spaces and its time limit
             self.observation_space, self.action_space = one.observation_space, one.action_space
             self.time_limit, self.render_modes = time_limit(one), render_modes(one)
             self.name = one.spec.id if one.spec else kind.name
@@ -101,7 +101,7 @@ class NativeEnvs:
             kind,
             num_envs,
             run_seed,
-            params=Params(**cast(dict[str, Any], config.env_kwargs)),  # which `native_kind` has checked
+            params=Params(**cast(dict[str, Any], config.env_kwargs)),  # `native_kind` has checked them
             time_limit=self.time_limit,
             longest_replay=LONGEST_REPLAY,
         )
@@ -117,7 +117,7 @@ class NativeEnvs:
         if not self._begun:
             raise EnvError(f"step of {self.name} before its first reset")
         given = np.asarray(action)
-        # Numbers of another type would be computed in that type by Gymnasium.
+        # Gymnasium would compute in the type of the given numbers, so another type is not supported.
         fitting = given.dtype.kind in "iu" if self.kind.num_actions else given.dtype == np.float32
         if given.shape != envs.action.shape or not fitting:
             raise ValueError(
@@ -149,7 +149,7 @@ class NativeEnvs:
         self._raise(index)
 
     def _raise(self, index: int) -> None:
-        """The error of a step at fault."""
+        """Raise the error of a faulty step."""
         envs = self.envs
         if self.kind.num_actions and not 0 <= envs.action[index] < self.kind.num_actions:
             raise EnvError(
@@ -170,7 +170,7 @@ class NativeEnvs:
         return episode_seed(self.run_seed, index, episode)
 
     def state_dict(self) -> EpisodesState:
-        """That of `GymEnvs`: each can resume what the other began."""
+        """The same state as that of `GymEnvs`: each can resume runs of the other."""
         episode, steps = self.envs.where()
         actions = [self.envs.remembered(index) for index in range(self.num_envs)]
         return {"episode": episode, "steps": steps, "actions": [own if len(own) else None for own in actions]}
@@ -179,7 +179,7 @@ class NativeEnvs:
         return episodes_shape(self.num_envs, self.action_space.shape)
 
     def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
-        """As that of `GymEnvs`."""
+        """See `GymEnvs.load_state_dict`."""
         lost, opened = [], as_episodes(state)
         for index in range(self.num_envs):
             episode, steps, actions = opened["episode"][index], opened["steps"][index], opened["actions"][index]
@@ -217,7 +217,7 @@ class NativeEpisodes(NativeEnvs):
         return derive_seed(self.run_seed, "eval", episode)
 
     def begin(self, place: int, episode: int) -> None:
-        """An env to the start of an episode."""
+        """Reset an env to the start of an episode."""
         self.envs.begin(place, episode, self.seed(place, episode))
         self._begun = self.acting[place] = True
 
@@ -227,11 +227,11 @@ class NativeEpisodes(NativeEnvs):
         return found
 
 
-_AGREED: dict[str, bool] = {}  # what was compared in this process already
+_AGREED: dict[str, bool] = {}  # results of earlier comparisons in this process
 
 
 def serves_natively(config: EnvConfig, factory: object = None) -> bool:
-    """Whether `NativeEnvs` may take the place of `GymEnvs` for a config, on this machine."""
+    """Whether `NativeEnvs` may replace `GymEnvs` for a config, on this machine."""
     if native_kind(config, factory)[0] is None:
         return False
     compared = repr((config, gym.registry[config.env]))
@@ -244,10 +244,10 @@ def serves_natively(config: EnvConfig, factory: object = None) -> bool:
 
 
 def disagreement(config: EnvConfig, library: Library, *, num_envs: int = 4, steps: int = 150) -> str | None:
-    """What Gymnasium's envs and the native ones differ in on this machine; None: nothing that was found.
+    """How Gymnasium's envs and the native ones differ on this machine; None if no difference was found.
 
-    First the functions that the dynamics are made of, for NumPy may compute them in another way here, and differ in one
-    number of a thousand; then whole steps of both.
+    Compares first the functions used by the dynamics, because NumPy may compute them differently here, with a different
+    result for one number in a thousand; then whole steps of both.
     """
     kind, reason = native_kind(config)
     if kind is None:
@@ -256,9 +256,9 @@ def disagreement(config: EnvConfig, library: Library, *, num_envs: int = 4, step
 
 
 def functions_differ(kind: Kind, library: Library) -> str | None:
-    """Of NumPy scalars, as the envs have them: arrays may go through other code.
+    """Compare functions on NumPy scalars, as the envs use them: arrays may take another code path.
 
-    Where there is a plainer way to compute a function, numbers that tell the two apart are among those tried.
+    If a function can be computed in a simpler way, the inputs include numbers for which the two ways differ.
     """
     rng = np.random.default_rng(0)
     wide = rng.uniform(-40.0, 40.0, 20_000)
@@ -303,7 +303,7 @@ def _plays_differ(config: EnvConfig, library: Library, num_envs: int, steps: int
 
 
 def steps_differ(a: Step, b: Step) -> str | None:
-    """The first field of two steps that is not the same to the last bit."""
+    """The first field in which two steps differ in any bit."""
     for name in ("obs", "reward", "terminated", "truncated", "valid"):
         if not same_bits(getattr(a, name), getattr(b, name)):
             return name
@@ -316,7 +316,7 @@ def steps_differ(a: Step, b: Step) -> str | None:
 
 
 def states_differ(theirs: GymEnvs, ours: NativeEnvs) -> str | None:
-    """ "state" where one of the inner states is not the same to the last bit."""
+    """ "state" if one of the inner states differs in any bit."""
     for index, env in enumerate(theirs.envs):
         state = np.asarray(env.unwrapped.state, np.float64)  # type: ignore[attr-defined]
         if not same_bits(state, ours.envs.get_state(index)):
@@ -330,8 +330,8 @@ def same_bits(a: Array, b: Array) -> bool:
 
 
 def exploring_actions(kind: Kind, obs: Array, rng: np.random.Generator) -> Array:
-    """Actions `[N, ...]` that reach much of an env: random ones, extreme ones, and for every other env such as pump
-    energy in (or, for CartPole, live long)."""
+    """Actions `[N, ...]` that reach much of an env: random ones, extreme ones, and for every other env actions that
+    pump energy in (or, for CartPole, survive long)."""
     size = len(obs)
     column = {"CartPole": 3, "Pendulum": 2, "Acrobot": 5}.get(kind.name, 1)
     sign = np.sign(obs[:, column] + (2.0 * obs[:, 2] if kind.name == "CartPole" else 0.0))

@@ -16,7 +16,7 @@ from surefoot.spaces.layout import Layout
 if TYPE_CHECKING:
     from surefoot.types import Array, GymSpace
 
-LONGEST_REPLAY = 200_000  # steps of an open episode that are remembered for a resume
+LONGEST_REPLAY = 200_000  # at most this many actions of an open episode are kept for a resume
 
 
 class EpisodesState(TypedDict):
@@ -28,12 +28,12 @@ class EpisodesState(TypedDict):
 
 
 def as_episodes(state: Mapping[str, object]) -> EpisodesState:
-    """The state of some envs, once it has been found to have `episodes_shape`."""
+    """Cast a state that was checked to have `episodes_shape`."""
     return cast(EpisodesState, state)
 
 
 class Episodic(Protocol):
-    """Plays one episode after the other and remembers the actions of the open one."""
+    """Plays one episode after another and remembers the actions of the open one."""
 
     episode: int
     steps: int
@@ -45,12 +45,12 @@ class Episodic(Protocol):
 
 
 def kept(action: object) -> object:
-    """A copy, as the env may change what it was given."""
+    """A copy, because the env may modify the action it gets."""
     return action.copy() if isinstance(action, (np.ndarray, np.generic)) else deepcopy(action)
 
 
 class OpenEpisodes:
-    """Writes and reads them. `agents`: a step's action is a list with one for every agent."""
+    """Saves and loads open episodes. `agents`: a step's action is a list with one action per agent."""
 
     def __init__(self, space: GymSpace, *, agents: bool = False) -> None:
         self._layout = Layout(space) if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
@@ -65,11 +65,11 @@ class OpenEpisodes:
         }
 
     def state_shape(self, count: int) -> Shape:
-        """Of the open episodes of `count` envs."""
+        """The shape of the state of `count` envs."""
         return episodes_shape(count, None if self._agents else self._space.shape)
 
     def read(self, state: Mapping[str, object], index: int) -> tuple[int, list[Any] | None]:
-        """(number, actions) of an env's open episode; None: they are not all known."""
+        """(number, actions) of an env's open episode; actions are None if not all are known."""
         known, rows = as_episodes(state), as_episodes(state)["actions"][index]
         actions = [] if rows is None else [self._unpack(row) for row in np.asarray(rows)]
         return known["episode"][index], actions if len(actions) == known["steps"][index] else None
@@ -88,13 +88,13 @@ class OpenEpisodes:
 
 
 def episodes_shape(count: int, action: tuple[int, ...] | None) -> Shape:
-    """Of the open episodes of `count` envs. `action`: the shape of one, if it is a single array."""
+    """The shape of the state of `count` envs. `action`: the shape of an action, if it is a single array."""
     numbers, rows = Items(Whole(), count), ArrayOf(None if action is None else (None, *action))
     return Record(episode=numbers, steps=numbers, actions=Items(Optional(rows), count))
 
 
 def close_all(envs: Iterable[Episodic]) -> None:
-    """Every env, also after one that raises; its error comes when all are closed."""
+    """Close every env, even if one raises; the error is raised when all are closed."""
     broken: EnvError | None = None
     for env in envs:
         try:

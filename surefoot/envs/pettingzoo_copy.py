@@ -27,7 +27,7 @@ NEEDED = ("reset", "step", "observation_space", "action_space", "possible_agents
 
 
 class ParallelEnv(Protocol):
-    """A parallel env of PettingZoo. What it returns is checked when it has returned it."""
+    """A parallel env of PettingZoo. What it returns is checked by the caller."""
 
     possible_agents: Sequence[str]
     agents: Sequence[str]
@@ -127,7 +127,7 @@ class Copy:
             for kind in ("observation_space", "action_space")
         )
         self.episode, self.steps = -1, 0
-        self.actions: list[list[object]] = []  # all agents' actions in the open episode; with the seed, its whole state
+        self.actions: list[list[object]] = []  # of the open episode; with the seed, they determine its state
         self.alive = [False] * len(self.agents)
         self._gone: set[str] = set()  # agents that have left this episode
         self.incomplete = False  # an agent was missing when the episode began
@@ -156,7 +156,7 @@ class Copy:
 
     @property
     def numbers(self) -> list[int]:
-        """Of the episode that each agent is in, or of the next one if it has left this one."""
+        """The number of each agent's episode, or of the next one if the agent has left this one."""
         return [self.episode + (agent in self._gone) for agent in self.agents]
 
     def __str__(self) -> str:
@@ -178,7 +178,7 @@ class Copy:
         self._require(self.observations, "observation", [a for a in self.agents if a in present])
 
     def step(self, actions: Sequence[object]) -> list[str]:
-        """One action per agent of `agents`; those of the dead are not used. Returns the agents that came in."""
+        """Step with one action per agent; those of dead agents are ignored. Returns the agents that joined."""
         acting = [agent for agent, alive in zip(self.agents, self.alive, strict=True) if alive]
         chosen = dict(zip(self.agents, actions, strict=True))
         self.steps += 1
@@ -213,7 +213,7 @@ class Copy:
         return came
 
     def replay(self, episode: int, actions: Sequence[Sequence[object]]) -> bool:
-        """Bring the env to where `episode` stood after `actions`; whether it went as far as they do."""
+        """Bring the env to the state of `episode` after `actions`. Returns whether the episode lasted that long."""
         self.episode = episode - 1
         self.reset()
         for each in actions:
@@ -240,7 +240,7 @@ class Copy:
 
 
 def common_agents(copies: Sequence[Copy]) -> list[str]:
-    """The agents that all copies have; UsageError where one has others."""
+    """The agents that all copies have; UsageError if one has others."""
     agents = copies[0].agents
     for copy in copies:
         if copy.agents != agents:

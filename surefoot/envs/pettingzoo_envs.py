@@ -1,6 +1,6 @@
 """PettingZoo's parallel envs with one policy for all agents: every agent of every copy of the env is one row.
 
-Rows are copy-major: agent a of copy c stands at c·A + a. An agent that is gone leaves its row invalid until its whole
+Rows are copy-major: agent a of copy c has row c·A + a. An agent that is gone leaves its row invalid until its whole
 copy has ended and is reset. Only the `ParallelEnv` interface is used; the package itself is not needed here.
 """
 
@@ -66,7 +66,7 @@ class ParallelEnvs:
         self.observation_space, self.action_space = supported_spaces(first)
         self._names = [AgentOfCopy(copy, agent) for copy in self.copies for agent in self.agents]
         self._checked, self._open = False, OpenEpisodes(self.action_space, agents=True)
-        self._begun = False  # the first copy has been reset already, to be asked for masks
+        self._begun = False  # the first copy has already been reset, to look for masks
         self.masks = MaskReader.find(self.observation_space, self.action_space, in_info=lambda: self._asked(first))
         self.layout = Layout(self.observation_space, self.masks.size)
         kind = self.observation_space.dtype if self.layout.plain else self.layout.dtype
@@ -114,7 +114,7 @@ class ParallelEnvs:
                 if terminated[row] or truncated[row]:
                     final_obs[row] = self._final_row(row, copy.observations[agent])
                     final_info[row] = copy.infos.get(agent, {})
-                    # Before the reset: afterwards the copy's name would be that of its next episode.
+                    # Before the reset, because errors name the copy's current episode.
                     require_finite(final_obs[row][None], "final observation", [self._names[row]])
             if not all(np.isfinite(reward[row]) for row in rows):
                 require_finite(reward[rows.start : rows.stop], "reward", self._names[rows.start : rows.stop])
@@ -137,7 +137,7 @@ class ParallelEnvs:
             )
 
     def _see(self, index: int) -> None:
-        """Store what the live agents of a copy see. The row of one that is gone keeps what it saw last."""
+        """Store what the live agents of a copy see. The row of an agent that is gone keeps its last observation."""
         copy = self.copies[index]
         for row, agent, alive in zip(
             range(index * self.num_agents, (index + 1) * self.num_agents), self.agents, copy.alive, strict=True
@@ -159,7 +159,7 @@ class ParallelEnvs:
         return self._open.state_shape(len(self.copies))
 
     def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
-        """Replay the open episodes; returns the rows of the copies that did not come back as `last_obs` says.
+        """Replay the open episodes; returns the rows of the copies whose replay does not match `last_obs`.
 
         Those have been reset to a fresh episode: their first observations are in `observations`.
         """
@@ -168,7 +168,7 @@ class ParallelEnvs:
             episode, actions = self._open.read(state, index)
             rows = slice(index * self.num_agents, (index + 1) * self.num_agents)
             came_back = actions is not None and copy.replay(episode, actions)
-            self._obs[rows] = last_obs[rows]  # also of those that are gone, whom no replay shows
+            self._obs[rows] = last_obs[rows]  # including agents that are gone, which a replay does not show
             if came_back:
                 self._see(index)
             if not came_back or not np.array_equal(np.asarray(self._obs[rows], last_obs.dtype), last_obs[rows]):
@@ -180,7 +180,7 @@ class ParallelEnvs:
         return lost
 
     def episode_numbers(self) -> list[int]:
-        if self._begun:  # only looked at so far
+        if self._begun:  # the reset so far was only to look for masks
             return [-1] * self.num_envs
         return [number for copy in self.copies for number in copy.numbers]
 
@@ -197,7 +197,7 @@ class ParallelEnvs:
 
 
 def agent_row(name: AgentOfCopy, obs: object, infos: dict[str, Info], layout: Layout, masks: MaskReader) -> Array:
-    """What an agent sees as a row of the layout, with its mask where there is one."""
+    """What an agent sees as a row of the layout, with its mask if there is one."""
     mask = None
     if masks.source:
         try:

@@ -1,4 +1,4 @@
-"""Whole episodes, played to their end: the one loop behind evaluation, selection, the target, videos and the doctor.
+"""Plays whole episodes to their end: the one loop behind evaluation, selection, the target, videos and the doctor.
 
 The caller supplies the envs (Gymnasium's, native, multi-agent or the doctor's) and the actor (a policy, random actions,
 a list of actions), and iterates over the turns to collect what it needs (returns, frames, findings).
@@ -24,7 +24,7 @@ class Actor(Protocol[E_contra]):
     """Chooses actions."""
 
     def act(self, envs: E_contra, rows: Array, begins: Array) -> Actions:
-        """The actions of these rows of the envs; `begins` says for which of them an episode begins."""
+        """The actions for these rows of the envs; `begins` marks the rows whose episode begins."""
         ...
 
 
@@ -38,7 +38,7 @@ class Played(NamedTuple):
     number: int
     total: float
     length: int
-    cut: bool  # by the limit on its steps; the env itself would have gone on
+    cut: bool  # ended by our step limit, not by the env
 
 
 class Turn(NamedTuple):
@@ -61,8 +61,8 @@ def play(
     """Play the episodes with these numbers. Env k of n plays `episodes` k, k + n, k + 2n, …, so short ones get no
     preference. An episode that reaches `limit` steps is cut.
 
-    A turn is yielded before the next one begins: an ended episode can still be looked at. `abandon` is asked before
-    every step; once it says yes, `Abandoned` is raised.
+    A turn is yielded before the next one begins, so an ended episode can still be inspected. `abandon` is called before
+    every step; once it returns True, `Abandoned` is raised.
     """
     book = _Book(envs, episodes, limit)
     begin = [place for place in range(book.places) if book.has(place)]
@@ -96,16 +96,16 @@ class _Book:
         self.envs, self.episodes, self.limit = envs, episodes, limit
         self.width = envs.num_agents
         self.places = envs.num_envs // self.width
-        self.turn = list(range(self.places))  # by env, which of the episodes it plays
+        self.turn = list(range(self.places))  # per env: index of the episode that it plays
         self.open = np.zeros(self.places, np.bool_)
         self.late = np.zeros(self.places, np.bool_)
         self.lengths = np.zeros(self.places, np.int64)
         self.returns = np.zeros(envs.num_envs)
         self.joined = np.zeros(envs.num_envs, np.bool_)  # rows that have been part of the open episode
-        self.begins = np.zeros(envs.num_envs, np.bool_)  # rows that have not acted in it
+        self.begins = np.zeros(envs.num_envs, np.bool_)  # rows that have not acted in it yet
 
     def _by_row(self, places: Array) -> Array:
-        """[E] of envs as [N] of their rows."""
+        """Expand [E], per env, to [N], per row."""
         return places if self.width == 1 else np.repeat(places, self.width)
 
     def has(self, place: int) -> bool:
@@ -122,7 +122,7 @@ class _Book:
         self.joined[rows] = self.begins[rows] = self.envs.acting[rows]
 
     def follow(self, place: int) -> bool:
-        """On to the env's next episode, if there is one."""
+        """Move on to the env's next episode; False if there is none."""
         self.turn[place] += self.places
         self.open[place] = False
         return self.has(place)
@@ -132,11 +132,11 @@ class _Book:
         return self.envs.acting & self._by_row(self.open)
 
     def add(self, step: Step, active: Array, rows: Array) -> list[int]:
-        """What a step brought; the envs whose episodes are over with it."""
+        """Add a step; returns the envs whose episodes ended with it."""
         acting = self.envs.acting
         self.returns[rows] += step.reward[rows]
         self.lengths[self.open] += 1
-        self.begins = acting & ~active  # agents may come in later than their env begins
+        self.begins = acting & ~active  # agents may join after the start of the episode
         self.joined |= acting
         goes_on = acting if self.width == 1 else acting.reshape(self.places, self.width).any(1)
         self.late = goes_on & (self.lengths >= self.limit)

@@ -34,7 +34,7 @@ def _draw(space: GymSpace, masks: Iterator[Array], rng: np.random.Generator) -> 
 
 
 class Player:
-    """Plays envs at random, from their first reset on."""
+    """Plays envs with random actions, starting with a reset."""
 
     def __init__(self, envs: Envs, seed: int) -> None:
         self.envs, self._rng = envs, np.random.default_rng(seed)
@@ -46,14 +46,14 @@ class Player:
         return space.sample() if layout.mask is None else legal_action(space, row[layout.mask] > 0, self._rng)
 
     def rate(self, seconds: float) -> float:
-        """Env steps per second. One step warms up; where that took longer, it is all."""
+        """Env steps per second, after one warm-up step. If that takes longer than `seconds`, only it is measured."""
         steps, spent = self._play(0.0)
         if spent < seconds:
             steps, spent = self._play(seconds)
         return steps / spent
 
     def _play(self, seconds: float) -> tuple[int, float]:
-        """(env steps, seconds inside `envs.step`) of so many seconds, or of the first step if that takes longer."""
+        """(env steps, seconds inside `envs.step`) in this many seconds; at least one step."""
         steps, spent, until = 0, 0.0, perf_counter() + seconds
         while not steps or perf_counter() < until:
             actions = [self._action(row) for row in self._rows]

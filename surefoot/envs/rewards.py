@@ -19,7 +19,7 @@ CLIP = 10.0
 
 
 class RewardState(MomentsState):
-    running: Array  # the discounted sum of each env
+    running: Array  # discounted return so far, per env
 
 
 class RewardNormalizer:
@@ -34,7 +34,7 @@ class RewardNormalizer:
         self.running = np.zeros(num_envs)  # G of each open episode
 
     def observe(self, reward: Array, done: Array, valid: Array, operations: Operations = OPERATIONS) -> None:
-        """Take in a rollout, all `[T, N]`, in time order."""
+        """Update the statistics from a rollout, all `[T, N]`, in time order."""
         seen, self.running = operations.running_returns(reward, done, valid, self.gamma, self.running)
         self.moments.merge(seen[valid])
 

@@ -10,7 +10,7 @@ from struct import unpack
 def derive_seed(run_seed: int, *purpose: int | str) -> int:
     """A 31-bit seed from the run's seed and a purpose, equal on every machine and Python version.
 
-    31 bits because some environments hand it to C code that takes a signed 32-bit integer.
+    31 bits because some environments pass it to C code that takes a signed 32-bit integer.
     """
     text = "/".join(map(str, (run_seed, *purpose)))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") & 0x7FFF_FFFF
@@ -22,13 +22,13 @@ def episode_seed(run_seed: int, env_index: int, episode: int) -> int:
 
 
 class EpisodeSeeds:
-    """`episode_seed` of many episodes of one run: the part of the hash that those of an env have in common is kept."""
+    """`episode_seed` for many episodes of one run; caches the part of the hash that depends only on the env."""
 
     def __init__(self, run_seed: int) -> None:
         self._run_seed, self._begun = run_seed, dict[int, blake2b]()
 
     def of(self, envs: Sequence[int], numbers: Sequence[int]) -> list[int]:
-        """Each episode by its env and its number."""
+        """The seeds of episodes, given their envs and numbers."""
         begun, digests = self._begun, []
         for env in set(envs) - begun.keys():
             begun[env] = blake2b(f"{self._run_seed}/episode/{env}/".encode(), digest_size=8)

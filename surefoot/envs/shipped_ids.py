@@ -11,7 +11,7 @@ SHIPPED = {  # id -> (where its factory is, time limit)
 
 
 def register_shipped() -> None:
-    """Make them known to `gymnasium.make`; once or often."""
+    """Register them with Gymnasium; may be called more than once."""
     import gymnasium as gym  # not above: the command line reads the ids without it
 
     for name, (entry_point, limit) in SHIPPED.items():

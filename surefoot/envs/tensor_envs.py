@@ -23,7 +23,7 @@ from surefoot.types import TensorStep
 if TYPE_CHECKING:
     from surefoot.types import GymVectorEnv, Info
 
-FINAL = ("final_obs", "final_observation")  # Gymnasium's name since 1.0, and before
+FINAL = ("final_obs", "final_observation")  # the key in Gymnasium since 1.0, and before
 
 
 def holds_tensors(obs: object) -> bool:
@@ -68,7 +68,7 @@ class TensorEnvs:
         ]
         self._none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self._ended = self._none
-        self._odd: dict[str, Tensor] = {}  # [N]: whose flags were neither 0 nor 1
+        self._odd: dict[str, Tensor] = {}  # [N]: envs whose flags were neither 0 nor 1
         self.notes: tuple[str, ...] = (
             "note: a ready-made vector env has one seed for all its episodes",
             f"note: the envs' tensors stay on {self.device}; faults of theirs are looked for once per rollout",
@@ -79,7 +79,7 @@ class TensorEnvs:
 
     @property
     def separate_final(self) -> bool:
-        """Final observations stand apart; else they are among the observations (NEXT_STEP)."""
+        """Whether final observations are separate; otherwise they are among the observations (NEXT_STEP)."""
         return self.mode is not AutoresetMode.NEXT_STEP
 
     def _device(self, obs: object) -> torch.device:
@@ -105,11 +105,11 @@ class TensorEnvs:
         return obs, info
 
     def step(self, action: object, active: Any = None) -> Any:
-        """A vector env steps all or none: inactive envs (a mask on the device) are stepped, their step is invalid."""
+        """A vector env steps all or none: inactive envs (a mask on the device) are stepped too, and marked invalid."""
         self._steps += 1
         with blamed("step", self):
             raw, reward, terminated, truncated, info = step_result(self.envs.step(action), self)
-        # Copies: a simulator may write into its own buffers at the reset that follows here.
+        # Copies, because the reset below may overwrite the simulator's buffers.
         reward = self._column(reward, "rewards").clone()
         terminated, truncated = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
         done = terminated | truncated
@@ -140,7 +140,7 @@ class TensorEnvs:
         )
 
     def _rows(self, obs: object, info: Info, ended: Tensor | None = None) -> Tensor:
-        """`[N, ...]` rows; where an episode `ended` no action is taken, so any is legal."""
+        """`[N, ...]` rows. Where an episode `ended`, no action is taken, so every action counts as legal."""
         layout = self.layout
         if layout.plain:
             return self._shaped(obs, layout.shape, "observations")
@@ -171,15 +171,15 @@ class TensorEnvs:
         return self._shaped(value, (), what)
 
     def _flags(self, value: object, what: str) -> Tensor:
-        """`[N]` bool, a copy. Whether numbers are all 0 or 1 is looked at later (`odd_flags`): reading them here would
-        be a wait for the device."""
+        """`[N]` bool, a copy. Whether all numbers are 0 or 1 is checked later (`odd_flags`), because reading them here
+        would wait for the device."""
         column = self._column(value, what)
         if column.dtype != torch.bool:
             self._odd[what] = self._odd.get(what, self._none) | ~((column == 0) | (column == 1))
         return column.bool().clone()
 
     def odd_flags(self) -> None:
-        """EnvError where a flag since the last call was neither 0 nor 1."""
+        """Raise an EnvError if a flag since the last call was neither 0 nor 1."""
         odd, self._odd = self._odd, {}
         for what, wrong in odd.items():
             if bool(wrong.any()):
@@ -199,7 +199,7 @@ class TensorEnvs:
 
 
 def _beside(mask: Tensor, rows: Tensor) -> Tensor:
-    """`[N]` with as many axes as the rows have."""
+    """Reshape `[N]` to as many axes as the rows have, for broadcasting."""
     return mask.reshape(-1, *(1,) * (rows.dim() - 1))
 
 

@@ -38,7 +38,7 @@ def declared_mode(envs: GymVectorEnv) -> AutoresetMode:
 
 
 def vector_seed(run_seed: int) -> int:
-    """Of a vector env's first reset."""
+    """The seed of a vector env's first reset."""
     return derive_seed(run_seed, "vector")
 
 
@@ -58,7 +58,7 @@ class VectorEnvs:
     notes: tuple[str, ...] = ("note: a ready-made vector env has one seed for all its episodes",)
 
     def __init__(self, envs: GymVectorEnv, run_seed: int, begun: tuple[object, Info] | None = None) -> None:
-        """`begun` is what the first reset returned, if it has been asked already."""
+        """`begun`: what the first reset returned, if it has already happened."""
         self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
         self.observation_space, self.action_space = supported_spaces(envs, "single_")
         self.time_limit = envs.spec.max_episode_steps if envs.spec else None
@@ -83,7 +83,7 @@ class VectorEnvs:
     def _reset(self, **how: Any) -> tuple[object, Info]:
         with blamed("reset", self):
             obs, info = reset_result(self.envs.reset(seed=None if self._fresh else self._seed, **how), self)
-        self._fresh = True  # later resets go on with the env's own generator
+        self._fresh = True  # later resets continue the env's own generator
         return obs, info
 
     def reset(self) -> Array:
@@ -95,7 +95,7 @@ class VectorEnvs:
         return rows
 
     def _rows(self, obs: object, info: Info, ended: Array) -> Array:
-        """`[N, ...]`; where an episode `ended` the mask does not matter."""
+        """`[N, ...]` rows. Where an episode `ended`, the mask does not matter."""
         mask = None
         if self.masks.source is not None:
             with blamed("action_masks", self) if self.masks.source == "method" else nullcontext():
@@ -162,7 +162,7 @@ class VectorEnvs:
             return column
         if column.shape == (self.num_envs,):
             return np.array([as_flag(flag, what, name) for flag, name in zip(column, self._names, strict=True)])
-        return self._column(values, what)  # which says what is wrong
+        return self._column(values, what)  # raises with a message about what is wrong
 
     def _final_obs(self, obs: Array, info: dict[str, Any], index: int) -> Array:
         if self.mode is not AutoresetMode.SAME_STEP:
@@ -172,7 +172,7 @@ class VectorEnvs:
         return np.array(self.layout.pack(info["final_obs"][index], self.masks.free))
 
     def _final_info(self, info: dict[str, Any], index: int) -> Info:
-        """The last step's info of one env, out of Gymnasium's column layout."""
+        """One env's info of the last step, extracted from Gymnasium's column layout."""
         columns = info.get("final_info", info) if self.mode is AutoresetMode.SAME_STEP else info
         return {
             name: column[index]

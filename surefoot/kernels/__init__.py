@@ -1,5 +1,5 @@
-"""Compiled twins of hot functions. Each has a readable oracle with the same meaning, and tests that compare.
+"""Compiled versions of hot functions. Each has a readable reference implementation, and tests that compare the two.
 
-`library.py` finds and loads what was built; `network.py` is the actor-critic made of linear layers, `recurrent.py` its
-memory, `classic.py` Gymnasium's classic control, `rollout.py` policy and envs stepped together.
+`library.py` finds and loads the compiled libraries. `network.py` is the actor-critic made of linear layers,
+`recurrent.py` its memory, `classic.py` Gymnasium's classic control, and `rollout.py` steps policy and envs together.
 """

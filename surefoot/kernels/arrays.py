@@ -1,4 +1,4 @@
-"""Arrays and tensors as the kernels take them: by address, contiguous, of the right type."""
+"""Passes arrays and tensors to the kernels: by address, contiguous, with the right dtype."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TORCH_TYPES: dict[type[np.generic], torch.dtype] = {
 
 
 def address(array: Numbers | None, dtype: type[np.generic] = np.float32) -> int | None:
-    """Of the first number; None for None."""
+    """The address of the first number; None for None."""
     if array is None:
         return None
     if isinstance(array, Tensor):

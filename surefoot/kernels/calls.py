@@ -1,4 +1,4 @@
-"""The only way into the compiled libraries: every function returns whether it worked, and here that is an exception."""
+"""The only way to call the compiled libraries. Their functions return a status, which becomes an exception here."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from ctypes import _CData
 
-Signatures: TypeAlias = "Mapping[str, Sequence[type[_CData]]]"  # what each function takes
+Signatures: TypeAlias = "Mapping[str, Sequence[type[_CData]]]"  # argument types of each function
 OK, NO_MEMORY, FAILED = range(3)  # `Status` in src/entry.hpp
 
 
 class Library:
-    """The functions that `signatures` name (without `prefix`) with what they take. Nothing else can be called."""
+    """The functions in `signatures` (named without `prefix`), with their argument types. No others can be called."""
 
     def __init__(self, library: CDLL, prefix: str, signatures: Signatures) -> None:
-        self._library = library  # which must stay loaded
+        self._library = library  # keeps it loaded
         self._error = library["surefoot_error"]
         self._error.restype = c_char_p
         for name, arguments in signatures.items():

@@ -1,4 +1,4 @@
-"""The native classic-control environments (`src/classic.hpp`) as Python sees them; Gymnasium's are their oracles."""
+"""The Python side of the native classic-control environments (`src/classic.hpp`); Gymnasium's are the reference."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from surefoot.kernels.library import load
 if TYPE_CHECKING:
     from surefoot.types import Array
 
-FUNCTIONS = ("sin", "cos", "square", "remainder", "sin32", "cos32", "square32")  # in the order of classic.cpp
+FUNCTIONS = ("sin", "cos", "square", "remainder", "sin32", "cos32", "square32")  # in the same order as in classic.cpp
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the environments, by the number that it has in C++."""
+    """One of the environments, with its number in C++."""
 
     name: str
     number: int
@@ -35,7 +35,7 @@ class Kind:
 
     @property
     def action_shape(self) -> tuple[int, ...]:
-        """Of one action."""
+        """The shape of one action."""
         return () if self.num_actions else (1,)
 
 
@@ -53,7 +53,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Params:
-    """The constructors' keyword arguments, each of the env that has it."""
+    """The keyword arguments of all constructors; each env uses its own."""
 
     g: float = 10.0
     goal_velocity: float = 0.0
@@ -61,7 +61,7 @@ class Params:
 
 
 _pointer, _int64, _int, _double, _text = c_void_p, c_int64, c_int, c_double, c_char_p
-SIGNATURES: Signatures = {  # of classic.cpp; pointers are given as addresses
+SIGNATURES: Signatures = {  # of classic.cpp; pointers are passed as addresses
     "create": [_int, _int64, _text, _double, _double, _int, _int64, _int64, _pointer],
     "destroy": [_pointer],
     "sizes": [_int, _pointer],
@@ -82,7 +82,7 @@ SIGNATURES: Signatures = {  # of classic.cpp; pointers are given as addresses
 
 @cache
 def classic_library() -> Library:
-    """What was built with the package; NotBuilt where nothing was."""
+    """The library that was built with the package; NotBuilt if there is none."""
     return declare(load("classic"))
 
 
@@ -91,7 +91,7 @@ def declare(library: CDLL) -> Library:
 
 
 def apply(library: Library, function: str, x: Array) -> Array:
-    """One of `FUNCTIONS` as the environments compute it, of float64 numbers (rounded to float32 for the last three)."""
+    """Apply one of `FUNCTIONS` as the environments compute it, to float64 (rounded to float32 for the last three)."""
     x = np.ascontiguousarray(x, np.float64)
     y = np.empty_like(x)
     library.function(FUNCTIONS.index(function), x.ctypes.data, y.ctypes.data, x.size)
@@ -127,7 +127,7 @@ class ClassicEnvs:
             byref(created),
         )
         assert created.value is not None
-        self.handle = created.value  # what C functions that step these envs themselves take
+        self.handle = created.value  # passed to C functions that step these envs themselves
         self._destroy = weakref.finalize(self, library.destroy, self.handle)
         self.action = np.zeros((num_envs, *kind.action_shape), kind.action_dtype)
         self.active = np.ones(num_envs, np.bool_)
@@ -142,20 +142,20 @@ class ClassicEnvs:
         self._results += (addressof(self._ended),)
 
     def reset(self) -> None:
-        """Every env to the start of its next episode, into `obs`."""
+        """Reset every env to the start of its next episode; fills `obs`."""
         self._require_open()
         self.library.reset(self.handle, self._results[0])
 
     def begin(self, env: int, episode: int, seed: int) -> None:
-        """One env to the start of an episode with this seed, into `obs`. Its next episode has its own seed again."""
+        """Reset one env to an episode with this seed; fills `obs`. Its next episode uses its own seed again."""
         self._require(env)
         self.library.begin(self.handle, env, episode, seed, self.obs[env].ctypes.data)
 
     def step(self, *, masked: bool = False) -> int:
-        """Step with `action`, only those envs that are `active` if `masked`; results into the arrays.
+        """Step with `action`, only the `active` envs if `masked`; fills the arrays.
 
-        Returns how many episodes ended; −1 − i where the step of env i is at fault: not a legal action, or a reward or
-        an observation that is not finite. Envs after it have not been stepped.
+        Returns how many episodes ended, or −1 − i if the step of env i failed: an illegal action, or a reward or an
+        observation that is not finite. Envs after it have not been stepped.
         """
         self._require_open()
         self._step(self.handle, self._action, self._active if masked else None, *self._results)
@@ -169,7 +169,7 @@ class ClassicEnvs:
         return episode.tolist(), steps.tolist()
 
     def remembered(self, env: int) -> Array:
-        """The actions of an env's open episode, `[steps, ...]`; fewer where it is longer than `longest_replay`."""
+        """The actions of an env's open episode, `[steps, ...]`; fewer if it is longer than `longest_replay`."""
         self._require(env)
         count = c_int64()
         self.library.num_remembered(self.handle, env, byref(count))
@@ -178,7 +178,7 @@ class ClassicEnvs:
         return actions
 
     def replay(self, env: int, episode: int, actions: Array) -> bool:
-        """Bring an env to where `episode` stood after these actions; False where they do not lead there."""
+        """Bring an env to the state of `episode` after these actions; False if the episode ends before."""
         self._require(env)
         if actions.dtype != self.kind.action_dtype or actions.shape != (len(actions), *self.kind.action_shape):
             return False
@@ -196,7 +196,7 @@ class ClassicEnvs:
         return state
 
     def set_state(self, env: int, episode: int, steps: int, state: Array) -> None:
-        """Put an env where `episode` stands after `steps`. It has no remembered actions then."""
+        """Put an env into a state, `steps` steps into `episode`. Its actions so far are then unknown."""
         self._require(env)
         if np.shape(state) != (self.kind.num_state,):
             raise ValueError(f"a state of {self.kind.name} is {self.kind.num_state} numbers, not {np.shape(state)}")

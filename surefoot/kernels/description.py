@@ -1,4 +1,4 @@
-"""How the kernels are told what a network looks like: its layers, its head, and where they stand in the parameters."""
+"""Describes a network to the kernels: its layers, its head, and their offsets in the parameter vector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVATIONS = {"tanh": 0, "relu": 1, "elu": 2, "silu": 3}
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A layer: its sizes, and where weight `[outputs, inputs]` and bias stand in the parameter vector."""
+    """A layer: its sizes, and the offsets of weight `[outputs, inputs]` and bias in the parameter vector."""
 
     inputs: int
     outputs: int
@@ -38,14 +38,14 @@ class HeadPart:
     action: int
     noise: int
     mask: int = -1
-    log_std: int = -1  # in the parameter vector; −1: the network gives it
+    log_std: int = -1  # offset in the parameter vector; −1: it is a network output
     mean_range: tuple[Array, Array] | None = None
-    log_scale: float = 0.0  # Σ log of what stretches an action into its bounds
+    log_scale: float = 0.0  # Σ log of the factors that scale an action to its bounds
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A GRU or LSTM: what it sees, and what of it and of its own last output makes its gates (in PyTorch's order)."""
+    """A GRU or LSTM: its inputs, and the layers from input and last output to its gates (in PyTorch's order)."""
 
     lstm: bool
     of_input: Linear
@@ -54,28 +54,28 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A network and its head, as the kernels see them."""
+    """A network and its head."""
 
-    inputs: int  # of the MLPs: what the memory gives, where there is one
+    inputs: int  # of the MLPs; with a memory, its outputs
     masks: int
     activation: str
     trunk: Sequence[Linear]
     actor: Sequence[Linear]
     critic: Sequence[Linear]
     parts: Sequence[HeadPart]
-    size: int  # of the parameter vector
+    size: int  # length of the parameter vector
     actor_size: int
     first_trained: int  # parameters before it have no optimizer
     memory: Cell | None = None
 
     @property
     def width(self) -> int:
-        """Numbers in a row of x: what the network sees, then the masks."""
+        """Numbers in a row of x: the network's inputs, then the masks."""
         return (self.inputs if self.memory is None else self.memory.of_input.inputs) + self.masks
 
     @property
     def columns(self) -> int:
-        """Outputs of actor and critic side by side."""
+        """The number of outputs of actor and critic together."""
         return self.actor[-1].outputs + (1 if self.critic else 0)
 
     @property
@@ -90,7 +90,7 @@ class Description:
         return sum(size for size, _ in sizes), sum(size for size, continuous in sizes if continuous)
 
     def tables(self) -> tuple[Array, Array]:
-        """(whole numbers, ranges), as `Description` in `src/handle.hpp` reads them."""
+        """(integers, ranges), as `Description` in `src/handle.hpp` reads them."""
         numbers: list[int] = [self.inputs, self.masks, ACTIVATIONS[self.activation]]
         numbers += [0, 0] if self.memory is None else [2, self.memory.lstm]
         for layer in () if self.memory is None else (self.memory.of_input, self.memory.of_hidden):

@@ -1,6 +1,6 @@
-"""Where Python is asked in the middle of compiled epochs, so that several processes can learn as one.
+"""Calls back into Python in the middle of compiled epochs, so that several processes can learn as one.
 
-An exception in a callback ends the call in C++ and is raised again by `during`, as itself.
+An exception in a callback ends the call in C++, and `during` raises it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NUM_MOMENTS = 3  # Σ w·A, Σ w·A², Σ w
 
 
 class Callbacks:
-    """Functions of Python as C function pointers, which live as long as this does."""
+    """Python functions as C function pointers, which are valid as long as this object lives."""
 
     def __init__(self, gradient: Reduce | None, moments: Reduce | None) -> None:
         self.failure: BaseException | None = None
@@ -35,7 +35,7 @@ class Callbacks:
         )
 
     def _call(self, function: Reduce | None, numbers: Array) -> int:
-        """0, or 1 once it has raised: nothing may be raised through C++."""
+        """0, or 1 if it has raised: an exception must not pass through C++."""
         assert function is not None
         try:
             function(numbers)
@@ -45,10 +45,10 @@ class Callbacks:
         return 0
 
     def during(self, call: Callable[..., None], *arguments: object) -> None:
-        """Make the call. What a callback has raised is raised instead of the library's complaint that it failed."""
+        """Make the call. If a callback raised, its exception replaces the library's error."""
         try:
             call(*arguments)
             return
         except RuntimeError as error:
             failed = self.failure or error
-        raise failed  # out here, so that it does not seem to have come from handling the other
+        raise failed  # outside the handler, so that it is not chained to the library's error

@@ -12,8 +12,8 @@ class HeadKind:
     code: int
     params: int = 1
     noises: int = 1
-    gaussian: bool = False  # a mean and a log std per unit; the latter may be a parameter of its own
-    chooses: bool = False  # one action for all units, of which a mask may forbid some
+    gaussian: bool = False  # a mean and a log std per unit; the latter may be a separate parameter
+    chooses: bool = False  # one of the units is chosen; a mask may forbid some
 
     def actions(self, size: int) -> int:
         return 1 if self.chooses else size
@@ -28,8 +28,8 @@ BETA = HeadKind(4, params=2, noises=32)
 
 @dataclass(frozen=True, slots=True)
 class KernelPart:
-    """One independent part of an action, as its model describes it to the kernels."""
+    """One independent part of an action, as described to the kernels."""
 
     kind: HeadKind
     size: int
-    log_scale: float = 0.0  # Σ log of what stretches an action into its bounds
+    log_scale: float = 0.0  # Σ log of the factors that scale an action to its bounds

@@ -1,4 +1,4 @@
-"""Which compiled kernels are here, and the ones for this processor."""
+"""Finds the compiled kernels for this processor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from surefoot.errors import UsageError
 from surefoot.kernels.recipe import RECORD, SUFFIX, fingerprint, variants
 from surefoot.kernels.structs import disagreement
 
-# Instruction sets, best first, and what a processor must say of itself to run them.
+# Instruction sets, best first, and the CPU features that each needs.
 VARIANTS = {name: frozenset(features) for name, features in variants().items()}
-FORCED = "SUREFOOT_KERNELS"  # =v2 forces a variant: their results differ in the last bits
+FORCED = "SUREFOOT_KERNELS"  # =v2 forces a variant, because results differ in the last bits
 DOCTOR = "`surefoot doctor` tells why"
 
 
@@ -26,7 +26,7 @@ class NotBuilt(Exception):
 
 @cache
 def load(name: str) -> ctypes.CDLL:
-    """The library of this name: its variant for this processor, or the only one there is."""
+    """Load the library of this name: its variant for this processor, or the only one."""
     file = find(name)
     try:
         library = ctypes.CDLL(str(file))
@@ -39,7 +39,7 @@ def load(name: str) -> ctypes.CDLL:
 
 
 def _require_same_sources(library: ctypes.CDLL) -> None:
-    """In a checkout the sources may have moved on since they were built; a wheel has none to compare with."""
+    """In a checkout, the sources may have changed since they were built; a wheel has none to compare with."""
     here = fingerprint(Path(__file__).parent / "src")
     if here is None:
         return
@@ -50,7 +50,7 @@ def _require_same_sources(library: ctypes.CDLL) -> None:
 
 
 def find(name: str) -> Path:
-    """The file of a library. Other names, such as those of an earlier build for one Python, do not count."""
+    """The file of a library. Files with other names, such as earlier builds for one Python version, are ignored."""
     folder = Path(__file__).parent
     if (only := folder / f"_{name}{SUFFIX}").exists():
         return only
@@ -67,7 +67,7 @@ def find(name: str) -> Path:
 
 
 def _require(forced: str, built: list[str]) -> None:
-    """Whoever asks for a variant gets that one or hears why not."""
+    """Raise an error if the forced variant cannot be used."""
     if forced not in VARIANTS:
         known = ", ".join(VARIANTS)
         raise UsageError(f"{FORCED}={forced} is no variant of the native kernels here; there are {known}")
@@ -86,11 +86,11 @@ class BuildRecord(TypedDict, total=False):
 class KernelFacts(TypedDict, total=False):
     variant: str | None
     compiler: str
-    why: str  # there are none
+    why: str  # why there are no kernels
 
 
 def build_record() -> BuildRecord:
-    """What setup.py wrote down: `compiler`, and under `libraries` what was wrong with each (null: nothing)."""
+    """The record of setup.py: `compiler`, and under `libraries` the error of each (null: none)."""
     try:
         found = json.loads((Path(__file__).parent / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -108,7 +108,7 @@ def _why_not(name: str) -> str:
 
 
 def complaints() -> list[str]:
-    """What keeps this installation from its speed, for the greeting of a run: PyTorch would serve in silence."""
+    """Why this installation is slow, for the first lines of a run: otherwise PyTorch would silently take over."""
     try:
         load("nn")
     except NotBuilt:
@@ -121,7 +121,7 @@ def complaints() -> list[str]:
 
 
 def variant() -> str | None:
-    """The name of the instruction set that the networks use here; None where there are no kernels."""
+    """The name of the instruction set that the networks use; None if there are no kernels."""
     try:
         load("nn")
         return find("nn").stem.removeprefix("_nn_")
@@ -130,7 +130,7 @@ def variant() -> str | None:
 
 
 def facts() -> KernelFacts:
-    """What of the kernels decides about the last bits of a result, for the manifest of a run."""
+    """Properties of the kernels that affect the last bits of a result, for a run's manifest."""
     try:
         library = load("nn")
     except NotBuilt as reason:
@@ -141,7 +141,7 @@ def facts() -> KernelFacts:
 
 @cache
 def features() -> frozenset[str]:
-    """What this processor can do, as Linux names it. Nothing where that is not known: then the base variant serves."""
+    """This processor's features, as named by Linux. Empty if unknown; then the base variant is used."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,9 +1,9 @@
-"""An actor-critic of linear layers in C++, with a GRU or LSTM before them or without: acting, values, losses with their
+"""An actor-critic of linear layers in C++, with or without a GRU or LSTM before them: acting, values, losses with their
 gradients, whole epochs, Fisher products.
 
 Everything works on one flat float32 parameter vector and on rows `[B, width]` of inputs and masks; nothing is copied or
-kept. Arrays must be C-contiguous and of the named types; `address` checks it. With a memory the rows are T·n time-major
-ones, and `context` is (where episodes begin `[T, n]` bool, the memory before the first row `[n, M]`).
+kept. Arrays must be C-contiguous and of the named types, which `address` checks. With a memory, rows are T·n in
+time-major order, and `context` is (where episodes begin `[T, n]` bool, the memory before the first row `[n, M]`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from surefoot.kernels.structs import Batch, Exchange, Inspected, LossSpec, Optim
 if TYPE_CHECKING:
     from surefoot.types import Array
 
-Before: TypeAlias = "tuple[Numbers, Numbers] | None"  # (start, memory) of a policy with memory
+Before: TypeAlias = "tuple[Numbers, Numbers] | None"  # (start, memory), for a policy with memory
 SUMS = tuple(field[0] for field in Sums._fields_)
 HISTORY = ("surrogate", "value_loss", "entropy", "approx_kl", "clip_fraction", "kl", "grad_norm")
 
@@ -56,9 +56,9 @@ SIGNATURES: Signatures = {
 
 
 class Network:
-    """The kernels of one description. `threads` share the work of a call; no result depends on their number.
+    """The kernels for one description. `threads` share the work of a call; results do not depend on their number.
 
-    In a forked child it works as in its parent, with threads of its own.
+    It also works in a forked child, with its own threads.
     """
 
     def __init__(self, description: Description, threads: int = 1) -> None:
@@ -77,14 +77,14 @@ class Network:
         self._dimensions = np.zeros(2 * max(1, d.num_params))
 
     def tasks(self, samples: int) -> int:
-        """Pieces that a gradient of so many samples is made of: more threads than that have nothing to do."""
+        """The number of tasks that a gradient of this many samples is split into; more threads would be idle."""
         found = c_int64()
         self.library.tasks(self.handle, samples, byref(found))
         return found.value
 
     @property
     def threads(self) -> int:
-        """That share the work of a call: as many as were asked for, or as the system lets this process have."""
+        """The number of threads: as requested, or as many as the system allows."""
         found = c_int64()
         self.library.threads(self.handle, byref(found))
         return found.value
@@ -104,9 +104,9 @@ class Network:
         context: Before = None,
         after: Numbers | None = None,
     ) -> None:
-        """Draw for each row of x; without noise, the mode.
+        """Draw an action for each row of x; without noise, the mode.
 
-        Fills params, action (as float32 rows), log_prob, and with what is remembered now `after` `[n, M]`.
+        Fills params, action (as float32 rows), log_prob, and `after` `[n, M]` with the new memory.
         """
         samples = len(x)
         assert x.shape[1] == self.width, x.shape
@@ -131,7 +131,7 @@ class Network:
         return out
 
     def _checked(self, context: Before, samples: int) -> tuple[Numbers | None, Numbers | None]:
-        """The context, if it is one for so many samples of this network."""
+        """The context, after checking that it fits this network and this many samples."""
         cell = self.description.memory
         assert (context is None) == (cell is None), "a context belongs to a memory, and to nothing else"
         if context is None or cell is None:
@@ -143,7 +143,7 @@ class Network:
         return start, memory
 
     def outputs(self, theta: Numbers, x: Numbers) -> Tensor:
-        """Of actor and critic side by side, before any distribution is made of them."""
+        """The outputs of actor and critic, concatenated, before the distribution."""
         out = torch.empty((len(x), self.description.columns), dtype=torch.float32, device="cpu")
         self.library.outputs(self.handle, address(theta), address(x), len(x), address(out))
         return out
@@ -151,7 +151,7 @@ class Network:
     def outputs_gradient(
         self, theta: Numbers, x: Numbers, d_out: Numbers, gradient: Numbers, dx: Numbers | None = None
     ) -> None:
-        """The weights' gradient of Σ d_out·outputs, and that of x. What is not a layer (log_std) is left as it is."""
+        """The gradient of Σ d_out·outputs for the weights and for x. Others (log_std) are untouched."""
         assert d_out.shape == (len(x), self.description.columns), d_out.shape
         self.library.outputs_gradient(
             self.handle, address(theta), address(x), address(d_out), len(x), address(gradient), address(dx)
@@ -169,7 +169,7 @@ class Network:
         weight: Numbers | None = None,
         context: Before = None,
     ) -> Batch:
-        """Samples as the kernels take them. Keeps the arrays alive."""
+        """Samples in the kernels' form. Keeps the arrays alive."""
         arrays = (x, action, log_prob, params, advantage, target, value, weight)
         size = x.shape[0]
         for array in arrays:
@@ -182,7 +182,7 @@ class Network:
         return batch
 
     def evaluate(self, theta: Numbers, spec: LossSpec, batch: Batch, kl: Numbers | None = None) -> dict[str, float]:
-        """The loss's terms as means over the samples, without a gradient; kl gets each sample's."""
+        """The loss's terms as means over the samples, without a gradient; `kl` receives each sample's KL."""
         self.library.evaluate(self.handle, address(theta), byref(spec), byref(batch), self._sums, address(kl))
         return self._means()
 
@@ -257,12 +257,12 @@ class Network:
         Returns (steps so far, sums of the metrics, the first ratio's error). `total` `[2, parameters]` becomes the sum
         of the first epoch's gradients, before they are clipped, and that of their squares.
 
-        Several processes can learn as one: in every minibatch `reduce` gets the gradient after the backward pass and
-        before its norm is clipped, and may change it in place. `reduce_moments` gets (Σ w·A, Σ w·A², Σ w) before that
-        and may replace them by the sums over all processes: advantages are then normalised over all of them and the
-        loss is the mean over all of them, so `reduce` must sum their gradients. Without it each loss is a mean of its
-        own, and `reduce` averages. All metrics but `grad_norm` are those of this process. After an exception in either
-        theta has the steps that were complete.
+        Several processes can learn as one: in every minibatch, `reduce` gets the gradient after the backward pass and
+        before clipping, and may change it in place. `reduce_moments` gets (Σ w·A, Σ w·A², Σ w) before that and may
+        replace them by the sums over all processes. Advantages are then normalised over all processes and the loss is
+        the mean over all of them, so `reduce` must sum the gradients. Without `reduce_moments`, each process has its
+        own mean loss, and `reduce` must average. All metrics except `grad_norm` are those of this process. If either
+        callback raises, theta has the steps completed so far.
         """
         for at in range(len(self._history)):
             self._history[at] = 0.0

@@ -1,4 +1,4 @@
-"""The MLPs of a policy, compiled, as one differentiable function: any loss, head, memory or encoder fits around it."""
+"""The compiled MLPs of a policy as one differentiable function, for use with any loss, head, memory or encoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class CompiledMLPs:
     """features `[..., F]` → (the actor's outputs `[..., O]`, V `[...]` or None without a critic).
 
-    `theta` is the flat vector that all `parameters` are views of, `offsets` where each of them begins.
+    `theta` is the flat vector that all `parameters` are views of; `offsets` says where each of them begins.
     """
 
     def __init__(self, net: Network, theta: Tensor, parameters: Sequence[nn.Parameter], offsets: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What setup.py, which builds the kernels, and the loader agree on. setup.py runs this file by itself: stdlib only.
+"""Shared by setup.py, which builds the kernels, and the loader. setup.py runs this file alone: stdlib only.
 
 The libraries have a plain C interface and are named without a Python version: one build serves every Python.
 """
@@ -11,9 +11,9 @@ import platform
 from pathlib import Path
 
 SUFFIX = ".dll" if os.name == "nt" else ".so"
-RECORD = "build.json"  # beside the libraries: the compiler, and what it said about each of them
-# What x86-64 processors learned over time, level by level: a feature as Linux calls it, and the compiler's flag for it.
-# They are listed because GCC before 11 does not know `-march=x86-64-v3`; the code is the same.
+RECORD = "build.json"  # beside the libraries: the compiler and its errors
+# The x86-64 levels: each feature by its Linux name, with the compiler's flag for it.
+# They are listed because GCC before 11 does not know `-march=x86-64-v3`; the generated code is the same.
 V2 = {
     "pni": "-msse3",
     "ssse3": "-mssse3",
@@ -42,7 +42,7 @@ OTHER = {"base": dict[str, str]()}
 
 
 def variants(machine: str | None = None) -> dict[str, dict[str, str]]:
-    """Instruction sets that the networks are built for on such a machine, best first: {name: {feature: flag}}."""
+    """The instruction sets to build the networks for on this machine, best first: {name: {feature: flag}}."""
     name = (machine or platform.machine()).lower()
     if name in ("x86_64", "amd64"):
         return X86
@@ -50,7 +50,7 @@ def variants(machine: str | None = None) -> dict[str, dict[str, str]]:
 
 
 def fingerprint(folder: Path) -> str | None:
-    """A hash of the sources and of this file, or None where there are no sources, as in a wheel."""
+    """A hash of the sources and of this file, or None without sources, as in a wheel."""
     files = sorted([*folder.glob("*.hpp"), *folder.glob("*.cpp")])
     if not files:
         return None

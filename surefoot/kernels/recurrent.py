@@ -1,4 +1,4 @@
-"""GRU and LSTM over time in C++, with their gradients. The oracle is PyTorch's own `nn.GRU` and `nn.LSTM`."""
+"""GRU and LSTM over time in C++, with gradients. The reference is PyTorch's `nn.GRU` and `nn.LSTM`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SIGNATURES: Signatures = {
 def recurrence(
     lstm: bool, x: Tensor, state: Tensor, weight: Tensor, bias: Tensor, start: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """(outputs `[L, S, H]`, states after `[S, M]`) of S sequences from what their inputs contribute, `[L, S, G·H]`.
+    """(outputs `[L, S, H]`, final states `[S, M]`) of S sequences, from inputs × input weights, `[L, S, G·H]`.
 
-    `state` `[S, M]` is h, and c beside it for an LSTM; `weight` `[G·H, H]` and `bias` `[G·H]` are those of the hidden
-    state, gates in PyTorch's order. `start` `[L, S]` bool: memory begins anew before that step.
+    `state` `[S, M]` is h, followed by c for an LSTM. `weight` `[G·H, H]` and `bias` `[G·H]` are those of the hidden
+    state, with gates in PyTorch's order. `start` `[L, S]` bool: the memory is reset before that step.
     """
     out, after = _Recurrence.apply(x, state, weight, bias, start, lstm)  # type: ignore[no-untyped-call]
     return out, after

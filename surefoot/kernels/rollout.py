@@ -1,4 +1,4 @@
-"""A whole rollout of native envs in one call. The oracle is `engine.collect.Collector`, step by step."""
+"""A whole rollout of native envs in one call. The reference is `engine.collecting.stepping.step_all`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIGNATURES: Signatures = {"rollout": [c_void_p, c_void_p, POINTER(_Rollout), c_v
 
 
 class NativeRollout:
-    """Fills the arrays of a collector, `[T, N, ...]`, allocated once and given here; `start` is one of a memory's."""
+    """Fills the arrays of a collector, `[T, N, ...]`, which are allocated once; `start` is needed for a memory."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class NativeRollout:
         length: Array,
         memory: Tensor | None = None,
     ) -> int:
-        """Steps used; −1 − (t·N + n) where env n was at fault in step t.
+        """The number of steps; −1 − (t·N + n) if env n failed at step t.
 
-        Of open episodes, and brought up to date: `ret` and `length` `[N]`, `memory` `[N, M]`.
+        Updates the open episodes' `ret` and `length` `[N]` and `memory` `[N, M]` in place.
         """
         args = self._args
         args.memory = address(memory)
@@ -92,7 +92,7 @@ class NativeRollout:
         return list(zip(self.final_index[:count].tolist(), self.final_obs[:count].copy(), strict=True))
 
     def final_memories(self) -> Array:
-        """`[K, M]`, what was remembered before each of those observations."""
+        """`[K, M]`: the memory before each of those observations."""
         return self.final_memory[: self._args.num_final].copy()
 
     def episodes(self) -> list[tuple[int, float, int, bool]]:

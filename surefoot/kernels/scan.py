@@ -1,4 +1,4 @@
-"""The compiled twins of what is computed over a rollout: scans, advantages, explained variance, moments."""
+"""Compiled computations over a rollout: scans, advantages, explained variance, moments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reverse_scan(x: Tensor, decay: Tensor) -> Tensor:
 def advantages(
     rollout: Rollout, gamma: float, lambda_: float, value_lambda: float, segment_length: int | None
 ) -> tuple[Tensor, Tensor]:
-    """(GAE(λ), V + GAE(value_lambda)), both `[T, N]`; what `math.operations.Operations` computes."""
+    """(GAE(λ), V + GAE(value_lambda)), both `[T, N]`; the same as in `math.operations.Operations`."""
     shape = rollout.reward.shape
     names = ("reward", "value", "next_value", "terminated", "truncated", "valid")
     tensors = [getattr(rollout, name).contiguous() for name in names]
@@ -66,7 +66,7 @@ def moments(rows: Array) -> tuple[Array, Array]:
 
 
 def running_returns(reward: Array, done: Array, valid: Array, gamma: float, running: Array) -> tuple[Array, Array]:
-    """(G_t of every step, G after the last), as `math.moments.running_returns`. All `[T, N]`, `running` `[N]`."""
+    """(G_t of every step, G after the last), like `math.moments.running_returns`. All `[T, N]`, `running` `[N]`."""
     reward, running = np.ascontiguousarray(reward, np.float64), np.array(running, np.float64)
     flags = [np.ascontiguousarray(x, np.bool_) for x in (done, valid)]
     out = np.empty_like(reward)

@@ -1,4 +1,4 @@
-"""What a gradient step is told: which loss, which optimizer."""
+"""Describes the loss and the optimizer of a gradient step to the kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Surrogate:
 
 @cache
 def surrogates() -> dict[str, Surrogate]:
-    """Those that the compiled library has, by name."""
+    """The surrogates of the compiled library, by name."""
     library = load("nn")
     library.sf_surrogates.restype, library.sf_surrogates.argtypes = c_char_p, []
     listed = (library.sf_surrogates() or b"").decode().split(";")

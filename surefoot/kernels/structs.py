@@ -1,4 +1,4 @@
-"""The structures that Python and C++ share (`src/specs.hpp`, `src/rollout.hpp`), as ctypes sees them."""
+"""The structures that Python and C++ share (`src/specs.hpp`, `src/rollout.hpp`), for ctypes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Batch(Structure):
         ("sequences", c_int64),
         *((n, c_void_p) for n in ("start", "memory")),
     )
-    arrays: tuple[object, ...]  # that it points to
+    arrays: tuple[object, ...]  # the arrays that it points to
 
 
 class Sums(Structure):
-    """What a loss and its metrics add up to; Python takes it as an array."""
+    """Sums of a loss and its metrics; Python reads it as an array."""
 
     _fields_ = tuple(
         (name, c_double)
@@ -91,7 +91,7 @@ def layout(kind: type[Structure]) -> str:
 
 
 def disagreement(library: CDLL) -> str | None:
-    """The first structure that the library lays out otherwise than Python does, in words."""
+    """A description of the first structure whose layout differs between the library and Python."""
     if not hasattr(library, "sf_layout"):
         return "it does not say how its structures are laid out"
     library.sf_layout.restype, library.sf_layout.argtypes = c_char_p, []

@@ -1,4 +1,4 @@
-"""An actor and a critic, apart or on one trunk, for any observation, any action, with or without memory."""
+"""Actor and critic, separate or on one trunk, for any observation and action space, with or without memory."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ Acted: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What one step of n envs is drawn with."""
+    """The random numbers for one step of n envs."""
 
     rows: Tensor  # [n, num_noise]
-    matrix: Tensor | None = None  # [n, F + 1, num_gaussian] of state-dependent exploration, in the Gaussians' place
+    matrix: Tensor | None = None  # [n, F + 1, num_gaussian]: gSDE noise, which replaces the Gaussian noise
 
     def of(self, own: slice) -> Noise:
-        """For these envs alone."""
+        """The noise for these envs only."""
         return Noise(self.rows[own], None if self.matrix is None else self.matrix[own])
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseRows:
-    """What the T steps of a rollout are drawn with."""
+    """The random numbers for the T steps of a rollout."""
 
     rows: Tensor  # [T, N, num_noise]
     matrices: Tensor | None = None  # [S, N, F + 1, num_gaussian], one for each stretch of steps
@@ -63,7 +63,7 @@ class ActorCritic(nn.Module):
     """π(a|s) and V(s). `critic=False` (REINFORCE) builds no critic: V ≡ 0.
 
     Methods take rows that went through `normalize`; a rollout is normalised once, not per minibatch. With a memory, B
-    rows are T·n time-major ones, and `context` says where episodes begin in them and what was remembered before.
+    rows are T·n in time-major order, and `context` says where episodes begin and has the memory before the first row.
     """
 
     log_std: nn.Parameter | None  # [num_gaussian]; gSDE: [F, num_gaussian]
@@ -81,20 +81,20 @@ class ActorCritic(nn.Module):
         encoder: EncoderClass | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        """`encoder`: what `config.encoder` names, where that is none of ours.
+        """`encoder`: the class that `config.encoder` names, if it is a user's own.
 
-        `generator`: draws the first weights; None: PyTorch's global one.
+        `generator`: draws the initial weights; None: PyTorch's global one.
         """
         super().__init__()
         self.config, self.has_critic, self.action_space = config, critic, action_space
-        # The actor's outputs and V from what is recalled, compiled, where the engine has set it; else the modules' own.
+        # If the engine has set it, this computes the actor's outputs and V in compiled code instead of the modules.
         self.compiled: Callable[[Tensor], tuple[Tensor, Tensor | None]] | None = None
         self.layout = Layout(observation_space, ActionMasks(action_space).size if masked else 0)
         self.actions = build_actions(action_space, config.action_bounds)
         self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
         images = any(leaf.kind == "image" for leaf in self.layout.leaves)
         self.shared = images if config.shared_trunk is None else config.shared_trunk
-        # A single Box keeps its shape where something other than an MLP looks at it; an image also its dtype.
+        # A single Box keeps its shape if something other than an MLP processes it; an image also keeps its dtype.
         self.raw_inputs = self.layout.plain and images
         self.shaped_inputs = self.raw_inputs or (self.layout.plain and config.own_encoder)
         inputs = self._build_encoders(encoder, generator)
@@ -115,7 +115,7 @@ class ActorCritic(nn.Module):
             self._orthogonal(generator)
 
     def _build_encoders(self, own: EncoderClass | None, generator: torch.Generator | None) -> int:
-        """Everything before the MLPs; returns their inputs."""
+        """Build everything before the MLPs; returns their number of inputs."""
         config, layout = self.config, self.layout
         if config.own_encoder != (own is not None):
             raise UsageError(f"encoder={config.encoder}, but the class {own} was handed over; give both or neither")
@@ -166,25 +166,25 @@ class ActorCritic(nn.Module):
             nn.init.orthogonal_(module.weight, heads.get(module, math.sqrt(2.0)), generator)
             nn.init.zeros_(module.bias)
         if self.actions.num_gaussian and self.config.std == "state":
-            # softplus⁻¹ of the wanted std, in the part of the head's bias that makes it
+            # softplus⁻¹ of the initial std, in the part of the head's bias that controls it
             std = math.exp(self.config.log_std_init)
             with torch.no_grad():
                 for columns in self.actions.log_std_slices:
                     self.actor.head.bias[columns].fill_(std + math.log(-math.expm1(-std)))
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        """Everything that π depends on, what it shares with the critic included. Chosen by module, never by name."""
+        """Everything that π depends on, including what it shares with the critic. Chosen by module, never by name."""
         parts = (self.encoder, self.memory, self.trunk, self.actor)
         own = [parameter for part in parts if part is not None for parameter in part.parameters()]
         return [*own, *([] if self.log_std is None else [self.log_std])]
 
     def critic_parameters(self) -> list[nn.Parameter]:
-        """What belongs to V alone."""
+        """The parameters that only V depends on."""
         own = [] if self.critic_encoder is None else list(self.critic_encoder.parameters())
         return [*own, *(self.critic.parameters() if self.has_critic else ())]
 
     def describe(self) -> list[str]:
-        """What stands between an observation and the MLPs, for the start of a run; nothing for plain numbers."""
+        """Lines about the encoders between observation and MLPs, for the start of a run; empty for plain numbers."""
         lines = [] if self.encoder is None else self.encoder.describe()
         if self.layout.mask_size:
             lines.append(f"action mask: {self.layout.mask_size} choices")
@@ -196,7 +196,7 @@ class ActorCritic(nn.Module):
         return lines
 
     def normalize(self, obs: Tensor) -> Tensor:
-        """Raw rows `[..., *layout.shape]` as network inputs: flat float32, apart from what an encoder wants shaped."""
+        """Raw rows `[..., *layout.shape]` as network inputs: flat float32, unless an encoder needs the shape."""
         if self.raw_inputs:
             return obs
         x = obs if obs.dtype == torch.float32 else obs.float()
@@ -207,7 +207,7 @@ class ActorCritic(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.actor.head.weight.device  # where all parameters are; looking for the first of them takes longer
+        return self.actor.head.weight.device  # faster than looking for the first parameter
 
     def initial_memory(self, num_envs: int) -> Tensor | None:
         """`[n, M]` zeros; None for a policy without memory."""
@@ -217,7 +217,7 @@ class ActorCritic(nn.Module):
 
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
-        """Nothing of it compiled, as anybody who loads the policy will have it."""
+        """Use no compiled parts inside, like a policy that was loaded from a file."""
         compiled, recurrence = self.compiled, None if self.memory is None else self.memory.recurrence
         self.compiled = None
         if self.memory is not None:
@@ -230,7 +230,7 @@ class ActorCritic(nn.Module):
                 self.memory.recurrence = recurrence
 
     def _recall(self, x: Tensor, context: Context | None) -> Tensor:
-        """What is seen and remembered: all that is before the MLPs."""
+        """Features after encoder and memory: everything before the MLPs."""
         features = self._encode(x)
         if self.memory is not None:
             assert context is not None, "a policy with memory needs to know what was before"
@@ -251,7 +251,7 @@ class ActorCritic(nn.Module):
         return features if self.critic_encoder is None else self.critic_encoder(x)
 
     def _params(self, features: Tensor, x: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """`hidden`: the actor's last features, where they are already known."""
+        """`hidden`: the actor's last hidden features, if already computed."""
         log_std: Tensor | None = self.log_std
         head = self.actor.head
         if self.sde:
@@ -297,11 +297,11 @@ class ActorCritic(nn.Module):
 
     @property
     def matrix_shape(self) -> tuple[int, ...]:
-        """Of one env's matrix of state-dependent exploration; () where there is none."""
+        """The shape of one env's gSDE noise matrix; () if there is none."""
         return (self.actor.head.in_features + 1, self.actions.num_gaussian) if self.sde else ()
 
     def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> NoiseRows:
-        """For each step, what `act` needs; steps of one stretch share their matrices."""
+        """The noise that `act` needs for each step; steps of one stretch share their gSDE matrices."""
         device = self.device
         rows = self.actions.noise((steps, num_envs), generator).to(device)
         if not self.sde:
@@ -312,7 +312,7 @@ class ActorCritic(nn.Module):
         return NoiseRows(rows, matrices, stretch)
 
     def act(self, x: Tensor, noise: Noise, memory: Tensor | None, start: Tensor | None) -> Acted:
-        """One step of n envs: (parameters of π, the actions that the noise makes of them, the new memory)."""
+        """One step of n envs: (parameters of π, the actions drawn with this noise, the new memory)."""
         features = self._encode(x)
         if self.memory is not None:
             assert memory is not None
@@ -347,7 +347,7 @@ class ActorCritic(nn.Module):
 
     @property
     def input_dims(self) -> int:
-        """Axes of one row of inputs."""
+        """The number of axes of one row of inputs."""
         return len(self.layout.shape) if self.shaped_inputs else 1
 
     def evaluate(self, x: Tensor, action: Tensor, context: Context | None = None) -> Outputs:

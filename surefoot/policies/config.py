@@ -99,5 +99,5 @@ class PolicyConfig(Settings):
 
     @property
     def encoder_from_python(self) -> bool:
-        """`<Name>`: a class that was handed over in Python, of which only the name is written down."""
+        """`<Name>`: a class passed in Python, of which only the name is recorded."""
         return is_from_python(self.encoder)

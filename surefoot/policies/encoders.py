@@ -1,7 +1,7 @@
-"""From rows of observations to features: what stands between a Layout and the MLPs of actor and critic.
+"""Encodes rows of observations as features for the MLPs of actor and critic.
 
-Every leaf of the space has an encoder of its own, and their features stand side by side in the order of the leaves.
-Nothing here works in place: TRPO differentiates the gradient once more.
+Every leaf of the space has its own encoder, and their features are concatenated in the order of the leaves. Nothing
+here works in place, because TRPO needs second derivatives.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from surefoot.policies.layers import embedding
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout, Leaf
 
-MOST_ONE_HOT = 64  # choices; beyond it an embedding is smaller
+MOST_ONE_HOT = 64  # choices; an embedding is smaller for more
 
 
 def needs_encoder(layout: Layout) -> bool:
-    """False where the observation's numbers, flattened, are the features."""
+    """False if the flattened observation can be used as it is."""
     return any(leaf.kind not in ("vector", "binary") for leaf in layout.leaves)
 
 
 class Encoder(nn.Module):
-    """Rows `[..., *layout.shape]` as features `[..., size]`. An action mask in the rows is no feature."""
+    """Rows `[..., *layout.shape]` as features `[..., size]`. An action mask in the rows is not a feature."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Encoder(nn.Module):
             raise UsageError(f"embedding_size={embedding_size} must be at least 1")
         self.layout = layout
         self._encoders = tuple(_build(leaf, image_encoder, embedding_size, generator) for leaf in layout.leaves)
-        self.encoders = nn.ModuleList(self._encoders)  # a list: a key of a space may be no name of a module
+        self.encoders = nn.ModuleList(self._encoders)  # a list, because a space's key may be invalid as a module name
         self.size = sum(encoder.size for encoder in self._encoders)
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Encoder(nn.Module):
         return joined.reshape(*lead, self.size)
 
     def orthogonal(self, generator: torch.Generator | None = None) -> None:
-        """Orthogonal weights of gain √2 and zero biases; embeddings from N(0, 1)."""
+        """Orthogonal weights with gain √2 and zero biases; embeddings from N(0, 1)."""
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):
                 nn.init.orthogonal_(module.weight, math.sqrt(2.0), generator)
@@ -70,7 +70,7 @@ class Encoder(nn.Module):
                 nn.init.normal_(module.weight, generator=generator)
 
     def describe(self) -> list[str]:
-        """A line for each leaf: what it is → what is done with it → how many features."""
+        """A line per leaf: what it is → how it is encoded → how many features."""
         return [
             f"{leaf.name}: {encoder.describe()} → {encoder.size}"
             for leaf, encoder in zip(self.layout.leaves, self._encoders, strict=True)
@@ -93,7 +93,7 @@ class Flat(nn.Module):
 
 
 class OneHot(nn.Module):
-    """A one for the choice of each component, zeros for its others."""
+    """One-hot encoding of each component."""
 
     component: Tensor
     choice: Tensor
@@ -101,7 +101,7 @@ class OneHot(nn.Module):
     def __init__(self, leaf: Leaf) -> None:
         super().__init__()
         self.leaf, self.size = leaf, sum(leaf.sizes)
-        # The component and the choice that each feature stands for.
+        # The component and the choice of each feature.
         component = [i for i, n in enumerate(leaf.sizes) for _ in range(n)]
         choice = [choice for n in leaf.sizes for choice in range(n)]
         self.register_buffer("component", _whole(component), persistent=False)
@@ -116,7 +116,7 @@ class OneHot(nn.Module):
 
 
 class Embedded(nn.Module):
-    """A learned vector for each choice of each component: their tables stand one below the other in a single one."""
+    """A learned vector for each choice of each component. All tables are stacked into one."""
 
     offset: Tensor
     most: Tensor
@@ -130,7 +130,7 @@ class Embedded(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         flat = values.reshape(len(values), len(self.leaf.sizes)).long()
-        # Envs of tensors are looked at after a rollout: until then a choice that does not exist must not crash.
+        # Tensor envs are checked only after a rollout; until then, an invalid choice must not crash.
         flat = flat.clamp(min=0).minimum(self.most)
         vectors: Tensor = self.table(flat + self.offset)  # [B, components, embedding_size]
         return vectors.reshape(len(values), self.size)
@@ -154,10 +154,10 @@ def _whole(numbers: list[int]) -> Tensor:
 
 
 def flat_rows(rows: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:
-    """Rows with one leading dimension, and the leading dimensions that they had."""
+    """Rows with one leading dimension, and their original leading dimensions."""
     at = rows.ndim - len(layout.shape)
     if at < 0 or tuple(rows.shape[at:]) != layout.shape:
-        # reshape would take whatever divides
+        # reshape would accept any size that divides
         raise ValueError(f"rows of shape {tuple(rows.shape)} do not end in {layout.shape}")
     return rows.reshape(-1, *layout.shape), tuple(rows.shape[:at])
 

@@ -1,4 +1,4 @@
-"""CNNs for images. Nothing here works in place: TRPO differentiates the gradient once more."""
+"""CNNs for images. Nothing here works in place, because TRPO needs second derivatives."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from surefoot.spaces.layout import Leaf
 
-Generator: TypeAlias = torch.Generator | None  # what draws the first weights; None: PyTorch's global one
-NATURE_SIDE = 36  # the smallest side that its three unpadded convolutions leave a pixel of
-TINY_SIDE = 16  # up to which an image is rather a grid than a picture
+Generator: TypeAlias = torch.Generator | None  # draws the initial weights; None: PyTorch's global one
+NATURE_SIDE = 36  # the smallest side for its three unpadded convolutions
+TINY_SIDE = 16  # up to this side, an image is more likely a grid than a picture
 
 
 class Image(nn.Module):
     """A CNN for H×W, H×W×C, C×H×W or K frames of the last two; the channels of all frames are merged.
 
-    The channel axis is the shorter of first and last; of equal ones the last.
+    The channel axis is the shorter of first and last, or the last if they are equal.
     """
 
     def __init__(self, leaf: Leaf, architecture: str, generator: Generator = None) -> None:
@@ -40,7 +40,7 @@ class Image(nn.Module):
         self.linear = linear(outputs_of(self.cnn, *self.image_shape[1:])[-1], self.size, generator)
 
     def images(self, values: Tensor) -> Tensor:
-        """`[B, *leaf.shape]` as scaled float32 `[B, C, H, W]`. Last channels of a single frame stay last in memory."""
+        """`[B, *leaf.shape]` as scaled float32 `[B, C, H, W]`. A channels-last frame stays so in memory."""
         x = values.movedim(-1, -3) if self.channels_last else values
         x = x.reshape(len(x), *self.image_shape).float()
         return x if self.scale == 1.0 else x / self.scale
@@ -70,12 +70,12 @@ def geometry(leaf: Leaf) -> tuple[tuple[int, int, int], bool]:
 
 
 def chosen(leaf: Leaf, architecture: str) -> str:
-    """The network for an image, which may be left to its size."""
+    """The network for an image, chosen by its size if the setting says so."""
     _, height, width = geometry(leaf)[0]
     small_side, large_side = min(height, width), max(height, width)
     if architecture == "by-size" and large_side <= TINY_SIDE:
         return "tiny"
-    if architecture in ("by-size", "auto"):  # auto: as 0.1.0 chose, whose policies must be built as they were
+    if architecture in ("by-size", "auto"):  # auto: the choice of 0.1.0, whose policies must still load
         return "nature" if small_side >= NATURE_SIDE else "small"
     if architecture == "nature" and small_side < NATURE_SIDE:
         raise UsageError(
@@ -86,7 +86,7 @@ def chosen(leaf: Leaf, architecture: str) -> str:
 
 
 def outputs_of(cnn: nn.Sequential, height: int, width: int) -> list[int]:
-    """Numbers that each layer of it gives for one image, from its settings alone: the image may be huge."""
+    """Outputs of each layer for one image, computed without running it: the image may be huge."""
     found, sides, channels = [], [height, width], 1
     for module in cnn:
         if isinstance(module, (nn.Conv2d, nn.MaxPool2d)):
@@ -102,7 +102,7 @@ def _pair(value: int | str | Sequence[int]) -> tuple[int, int]:
 
 
 def nature(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
-    """Mnih et al. 2015. 84×84 leaves 64×7×7 = 3136 numbers."""
+    """Mnih et al. 2015. 84×84 gives 64×7×7 = 3136 numbers."""
     return nn.Sequential(
         *(convolution(channels, 32, 8, generator, stride=4), nn.ReLU()),
         *(convolution(32, 64, 4, generator, stride=2), nn.ReLU()),
@@ -111,7 +111,7 @@ def nature(channels: int, height: int, width: int, generator: Generator = None) 
 
 
 def small(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
-    """At least two 3×3 convolutions, 32 channels and then 64, that halve each side while it is 8 or longer."""
+    """At least two 3×3 convolutions, with 32 channels and then 64, that halve each side while it is 8 or longer."""
     layers: list[nn.Module] = []
     sides = (height, width)
     while len(layers) < 4 or max(sides) >= 8:
@@ -123,7 +123,7 @@ def small(channels: int, height: int, width: int, generator: Generator = None) -
 
 
 def tiny(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
-    """Two 3×3 convolutions, 16 channels and then 32. 7×7 leaves 32×4×4 = 512 numbers; 12×12 the most, 1152."""
+    """Two 3×3 convolutions, with 16 channels and then 32. 7×7 gives 32×4×4 = 512 numbers; 12×12 the most, 1152."""
     first = (2 if height > 12 else 1, 2 if width > 12 else 1)
     second = (2 if height > 4 else 1, 2 if width > 4 else 1)
     return nn.Sequential(
@@ -133,7 +133,7 @@ def tiny(channels: int, height: int, width: int, generator: Generator = None) ->
 
 
 def impala(channels: int, height: int, width: int, generator: Generator = None) -> nn.Sequential:
-    """The deep network of Espeholt et al. 2018: fifteen convolutions; each third of them halves the sides."""
+    """The deep network of Espeholt et al. 2018: fifteen convolutions in three groups, each halving the sides."""
     layers: list[nn.Module] = []
     for out in (16, 32, 32):
         layers += [convolution(channels, out, 3, generator, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
@@ -165,8 +165,8 @@ CNNS: dict[str, tuple[Callable[[int, int, int, Generator], nn.Sequential], int]]
 
 
 def _scale(leaf: Leaf) -> float:
-    """What an image is divided by: the largest magnitude that its space allows, where that is finite and above 1."""
+    """The divisor of an image: the largest magnitude that its space allows, if that is finite and above 1."""
     limit = float(np.finfo(leaf.dtype.name).max) if leaf.dtype.kind == "f" else math.inf
     bounds = [abs(bound) for bound in (leaf.low, leaf.high)]
-    # The largest float is how some spaces say that they have no bound.
+    # Some spaces use the largest float to mean no bound.
     return max([1.0, *(bound for bound in bounds if bound < limit)]) if bounds[1] < limit else 1.0

@@ -1,4 +1,4 @@
-"""Layers of float32 on the CPU whose first weights come from a generator that is handed in.
+"""float32 layers on the CPU whose initial weights come from a given generator.
 
 PyTorch's constructors draw from its global generator, which other threads and the user's code share. These draw the
 same numbers, in the same order, from `generator`; None is the global one. No default device or dtype changes them.
@@ -76,7 +76,7 @@ def recurrent(kind: type[GRU | LSTM], inputs: int, hidden: int, generator: torch
 
 
 def _draw_product(layer: nn.Linear | nn.Conv2d, generator: torch.Generator | None) -> None:
-    """Weights and biases from U(−1/√n, 1/√n), n inputs of each output."""
+    """Weights and biases from U(−1/√n, 1/√n), where n is the number of inputs per output."""
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5.0), generator=generator)
     assert layer.bias is not None
     inputs = layer.weight[0].numel()

@@ -1,8 +1,7 @@
-"""Memory over time: a GRU or an LSTM between what is seen and what is done.
+"""Memory over time: a GRU or an LSTM between the encoder and the MLPs.
 
-Learning runs through whole stretches of time, from the memory that the rollout began with; where an episode begins
-inside, memory begins anew. The stretches between two beginnings are laid side by side and run through PyTorch's own
-recurrent kernels at once, instead of step by step.
+Learning runs through the whole rollout, from the memory at its start; memory is reset where an episode begins. The
+stretches between resets are batched and run through PyTorch's recurrent kernels at once, instead of step by step.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Memory(nn.Module):
         self.hidden, self.is_lstm = hidden, kind == "lstm"
         self.size = 2 * hidden if self.is_lstm else hidden  # M
         self.net = recurrent(KINDS[kind], inputs, hidden, generator)
-        self.recurrence: Recurrence | None = None  # compiled, where the engine has set it; else PyTorch's own
+        self.recurrence: Recurrence | None = None  # compiled, if the engine has set it; otherwise PyTorch's own
 
     def orthogonal(self, generator: torch.Generator | None = None) -> None:
         for name, parameter in self.net.named_parameters():
@@ -52,7 +51,7 @@ class Memory(nn.Module):
         return self._run(features[None], memory * ~start[:, None])
 
     def _compiled(self, features: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """As `_run`, beginning anew wherever `start` `[L, n]` says so."""
+        """Like `_run`, but resets the memory where `start` `[L, n]` is true."""
         assert self.recurrence is not None
         of_input, of_hidden, input_bias, hidden_bias = self.net.parameters()  # in PyTorch's order
         inputs = F.linear(features, of_input, input_bias)
@@ -60,7 +59,7 @@ class Memory(nn.Module):
         return out.flatten(0, 1), after
 
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """`[L, n, F]` from the states before; the output is flat, `[L·n, H]`."""
+        """Run `[L, n, F]` from the given states; the output is flat, `[L·n, H]`."""
         before = memory[None].contiguous()
         with without_cudnn():
             if self.is_lstm:
@@ -70,7 +69,7 @@ class Memory(nn.Module):
             return out.flatten(0, 1), h[0]
 
     def forward(self, features: Tensor, context: Context) -> Tensor:
-        """B = T·n time-major features, with everything that came before them."""
+        """Remembered features for B = T·n time-major features; `context` has the memory before them."""
         steps, num_envs = context.start.shape
         if self.recurrence is not None:
             return self._compiled(features.view(steps, num_envs, -1), context.memory, context.start)[0]
@@ -89,7 +88,7 @@ class Memory(nn.Module):
         within = time - first[number]  # [T, n]: how far inside
         longest = int(within.max()) + 1
         ahead = torch.arange(longest, dtype=torch.int64, device=start.device)[:, None]
-        rows = (first + ahead).clamp(max=steps - 1) * num_envs + env  # [L, S]; beyond a stretch's end nobody looks
+        rows = (first + ahead).clamp(max=steps - 1) * num_envs + env  # [L, S]; beyond a stretch's end, unused
         before = memory[env] * (first == 0)[:, None]
         out, _ = self._run(features[rows], before)
         return out[(within * len(env) + number).flatten()]
@@ -98,8 +97,8 @@ class Memory(nn.Module):
 def without_cudnn() -> AbstractContextManager[None]:
     """PyTorch's own kernels on a GPU.
 
-    cuDNN's recurrent ones cannot be differentiated twice (NPG, TRPO), have no gradient after `eval()`, and want the
-    weights in an order of their own, while ours are views of one vector.
+    cuDNN's recurrent kernels cannot be differentiated twice (NPG, TRPO), have no gradient after `eval()`, and need
+    their own weight layout, while our weights are views of one vector.
     """
     return _cudnn_off.held()
 

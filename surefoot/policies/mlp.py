@@ -36,14 +36,14 @@ class MLP(nn.Module):
         return self._linears[-1]
 
     def hidden(self, x: Tensor) -> Tensor:
-        """What the last layer is given."""
+        """The input of the last layer."""
         for layer in self._linears[:-1]:
             x = self.activation(F.linear(x, layer.weight, layer.bias))
         return x
 
     def forward(self, x: Tensor) -> Tensor:
         last = len(self.layers) - 1
-        for i, layer in enumerate(self._linears):  # a module's own call costs as much as a small product
+        for i, layer in enumerate(self._linears):  # calling a module costs as much as a small matrix product
             x = F.linear(x, layer.weight, layer.bias)
             if i < last or self.activate_last:
                 x = self.activation(x)

@@ -1,4 +1,4 @@
-"""Observation normalisation as a part of the policy: saved, loaded and frozen with it."""
+"""Observation normalisation as part of the policy: saved, loaded and frozen with it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CLIP = 10.0
 class ObservationNormalizer(nn.Module):
     """x ↦ clip((x − mean) / √(var + 1e-8), ±10), one set of statistics for all envs of a run.
 
-    Frozen while a rollout is collected and learned from, so that the first ratio is 1; `merge` takes the
-    rollout's valid observations in afterwards. The buffers are float64 so that saving loses nothing.
+    Frozen while a rollout is collected and learned from, so that the first ratio is 1; `merge` adds the rollout's valid
+    observations afterwards. The buffers are float64 so that saving loses nothing.
     """
 
     mean: Tensor
@@ -32,7 +32,7 @@ class ObservationNormalizer(nn.Module):
     _scale: Tensor
 
     def __init__(self, shape: tuple[int, ...], active: Tensor | None = None) -> None:
-        """`active`: which numbers of a row are normalised (choices, images and masks are not); None: all."""
+        """`active`: the numbers of a row to normalise (not choices, images and masks); None: all."""
         super().__init__()
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64, device="cpu"))
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64, device="cpu"))
@@ -47,7 +47,7 @@ class ObservationNormalizer(nn.Module):
         return normalized if self._active is None else torch.where(self._active, normalized, obs)
 
     def merge(self, obs: Tensor, valid: Tensor | None = None, operations: Operations = OPERATIONS) -> None:
-        """Take in observations `[B, *shape]`, or those of `valid` steps among `[T, N, *shape]`, where they are."""
+        """Update with observations `[B, *shape]`, or with the `valid` ones of `[T, N, *shape]`, on their device."""
         if obs.is_cpu:
             rows = obs if valid is None else obs[valid]
             running = RunningMoments(tuple(self.mean.shape))
@@ -61,7 +61,7 @@ class ObservationNormalizer(nn.Module):
         self.refresh()
 
     def _merge_on_device(self, rows: Tensor, valid: Tensor) -> None:
-        """As `RunningMoments.merge`, without a wait for the device."""
+        """Like `RunningMoments.merge`, without waiting for the device."""
         weight = valid.to(rows.dtype).reshape(-1, *(1,) * (rows.dim() - 1))
         size = weight.sum()
         mean = (rows * weight).sum(0) / size.clamp(min=1.0)
@@ -74,13 +74,13 @@ class ObservationNormalizer(nn.Module):
         self.count.add_(size)
 
     def refresh(self) -> None:
-        """Rebuild the float32 shift and scale from the statistics; loading and merging do it by themselves."""
+        """Rebuild the float32 shift and scale from the statistics; loading and merging do this automatically."""
         self._shift.copy_(self.mean)
         self._scale.copy_((self.var + 1e-8).rsqrt())
 
 
 def build_normalizer(layout: Layout) -> ObservationNormalizer | None:
-    """For the vectors among the leaves; none where there are none."""
+    """A normaliser for the vectors among the leaves; None if there are none."""
     vectors = [leaf for leaf in layout.leaves if leaf.kind == "vector"]
     if not vectors:
         return None

@@ -1,7 +1,7 @@
 """PyTorch's process-wide state, which several runs in threads of one process share.
 
-Our tensors name their device and dtype, and our draws their generator. A user's encoder does neither, and should not
-have to: it finds the defaults that it was written for, whatever a simulator in the same process has set.
+Our own code always names device, dtype and generator. A user's encoder should not have to, so it gets PyTorch's usual
+defaults, whatever a simulator in the same process has set.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import torch
 
 
 class Shared:
-    """A process-wide change that several threads may want at once: the first makes it, the last undoes it."""
+    """A process-wide change that several threads may need at once: the first makes it, the last undoes it."""
 
     def __init__(self, make: Callable[[], Callable[[], None]]) -> None:
-        """`make` returns what undoes it."""
+        """`make` makes the change and returns a function that undoes it."""
         self._make, self._lock, self._holders = make, threading.Lock(), 0
         self._undo: Callable[[], None] = lambda: None
 
@@ -52,7 +52,7 @@ _global_generator = threading.RLock()
 
 @contextmanager
 def usual_defaults(device: torch.device) -> Iterator[None]:
-    """New tensors are float32 and on `device`, unless they say otherwise."""
+    """New tensors are float32 and on `device` by default."""
     other_device = torch.get_default_device() != device
     other_dtype = _single.active or torch.get_default_dtype() is not torch.float32
     with device if other_device else nullcontext(), _single.held() if other_dtype else nullcontext():
@@ -61,14 +61,14 @@ def usual_defaults(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def no_global_draws() -> Iterator[None]:
-    """Whatever is drawn inside from PyTorch's global CPU generator counts as not drawn. One thread at a time."""
+    """Restore PyTorch's global CPU generator afterwards. One thread at a time."""
     with _global_generator, torch.random.fork_rng(devices=[]):
         yield
 
 
 @contextmanager
 def global_draws(generator: torch.Generator | None) -> Iterator[None]:
-    """PyTorch's global CPU generator draws what `generator` would, which goes on after it. One thread at a time.
+    """Inside, PyTorch's global CPU generator continues `generator`, which advances with it. One thread at a time.
 
     None: the global generator as it is.
     """

@@ -1,4 +1,4 @@
-"""An encoder of the user's own in the place of ours."""
+"""Wraps a user's own encoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class UserEncoder(Protocol):
-    """An encoder of the user's own: an `nn.Module` whose class is called with the Layout.
+    """A user's own encoder: an `nn.Module` whose class is called with the Layout.
 
     `parts` maps each leaf's path to its values `[B, *leaf.shape]`: float32, vectors normalised as the settings say,
     choices as whole numbers from 0, images unscaled; an observation that is a single image keeps its dtype. The path of
@@ -35,7 +35,7 @@ EncoderClass: TypeAlias = "Callable[[Layout], nn.Module]"  # or any function tha
 
 
 class CustomEncoder(nn.Module):
-    """A `UserEncoder` in the place of an `Encoder`, tried on two rows of zeros first. Its init is its own."""
+    """A `UserEncoder` used like an `Encoder`, first tried on two rows of zeros. It initialises its own weights."""
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class CustomEncoder(nn.Module):
 
     @classmethod
     def make(cls, encoder: EncoderClass, layout: Layout, generator: torch.Generator | None = None) -> CustomEncoder:
-        """From the user's class, which draws from PyTorch's global generator: that goes on from `generator`."""
+        """Build it from the user's class, which draws from PyTorch's global generator: that continues `generator`."""
         with global_draws(generator), usual_defaults(torch.device("cpu")):
             return cls._make(encoder, layout)
 
@@ -70,7 +70,7 @@ class CustomEncoder(nn.Module):
         image = self.layout.plain and self.layout.leaves[0].kind == "image"
         rows = torch.from_numpy(np.zeros((2, *self.layout.shape), self.layout.dtype if image else np.float32))
         modes = {module: module.training for module in self.module.modules()}
-        self.module.eval()  # zeros are not to count in a batch norm
+        self.module.eval()  # the zeros must not affect a batch norm
         try:
             with torch.no_grad():
                 features = self.module(self.layout.parts(rows))
@@ -100,7 +100,7 @@ class CustomEncoder(nn.Module):
         return features.reshape(*lead, self.size)
 
     def orthogonal(self, generator: torch.Generator | None = None) -> None:
-        """Nothing: the module's class has chosen its weights."""
+        """Nothing to do: the module's class has initialised its weights."""
 
     def describe(self) -> list[str]:
         names = ", ".join(leaf.name for leaf in self.layout.leaves)

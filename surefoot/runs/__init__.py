@@ -1,4 +1,4 @@
-"""The run directory: layout, atomic files, logs, manifest, and the run as it is read. Imports no torch."""
+"""Run directories: layout, atomic files, logs, manifest, and reading a run. Imports no torch."""
 
 from surefoot.runs.catalog import Catalog
 from surefoot.runs.directory import RunDirectory

@@ -1,8 +1,9 @@
-"""Checkpoint directories: whole, hashed and durable, or not there at all.
+"""Checkpoint directories: complete, hashed and durable, or not there at all.
 
-A checkpoint is written as `.tmp-…`: every file, `MANIFEST.json` with sizes and hashes last, all fsynced, the directory
-fsynced, renamed to its step, the parent fsynced; only then does `LATEST` (and, where it is the best so far, `BEST`)
-point at it, and only then are old ones removed. A kill at any point leaves the previous checkpoint, which verifies.
+A checkpoint is first written as `.tmp-…`: every file, with `MANIFEST.json` (sizes and hashes) last, all fsynced. Then
+the directory is fsynced and renamed to its step, and the parent fsynced. Only then does `LATEST` (and `BEST`, if it is
+the best so far) point at it, and only then are old ones removed. After a kill at any point, the previous checkpoint
+still verifies.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from surefoot.runs.files import fsync_directory, read_json, read_regular, sweep,
 SCHEMA = 1
 KEEP = 3
 MANIFEST, LATEST, BEST = "MANIFEST.json", "LATEST", "BEST"
-LARGEST_DAMAGED = 2**20  # bytes that are read of a file that should have fewer
+LARGEST_DAMAGED = 2**20  # bytes to read of a file that should be smaller
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -36,10 +37,10 @@ def write_checkpoint(
     best: bool = False,
     keep: int | None = KEEP,
 ) -> Path:
-    """Write `files` as `root/<step>` and make it the latest, and the best where it is. `keep`: as `prune`.
+    """Write `files` as `root/<step>` and make it the latest, and the best if `best`. `keep`: see `prune`.
 
-    On a full disk the spare checkpoints (all but the latest and the best) make room for the new one, unless all are to
-    be kept; if that is not enough, the OSError names the bytes that are needed and free, and the older ones stand.
+    On a full disk, older checkpoints (all but the latest and the best) are removed to make room, unless all are to be
+    kept. If that is not enough, the OSError says how many bytes are needed and free, and the older ones remain.
     """
     sweep(root)
     entries = {n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in files.items()}
@@ -67,7 +68,7 @@ def write_checkpoint(
 
 
 def seal(manifest: Mapping[str, object]) -> str:
-    """A hash of the manifest's own content, the seal apart: a flipped bit in it must not go unnoticed, either."""
+    """A hash of the manifest's own content without the seal, so that a flipped bit in it is noticed too."""
     rest = {name: value for name, value in manifest.items() if name != "seal"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
@@ -79,7 +80,7 @@ def _write_all(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
         write_all_durable({beside / name: data for name, data in files.items()})
         fsync_directory(beside)
         target = root / str(step)
-        if target.exists():  # a run that was resumed from an older checkpoint comes by this step again
+        if target.exists():  # a run resumed from an older checkpoint reaches this step again
             set_aside(target)
         os.replace(beside, target)
     except OSError:
@@ -90,7 +91,7 @@ def _write_all(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
 
 
 def _drop_spares(root: Path) -> bool:
-    """Whether anything could be removed: all but the latest, if that one is sound, and the best."""
+    """Remove all but the latest (if it is sound) and the best. Returns whether anything was removed."""
     latest = pointed(root, LATEST)
     if latest is None:
         return False
@@ -105,7 +106,7 @@ def _drop_spares(root: Path) -> bool:
 
 
 def point_best(root: Path, step: int | None) -> None:
-    """Say which checkpoint is the best by evaluation (or that none is, or that its directory is gone)."""
+    """Record which checkpoint is the best by evaluation; None, or a missing directory: there is none."""
     if step is not None and (root / str(step)).is_dir():
         write_atomic(root / BEST, f"{step}\n")
     else:
@@ -113,7 +114,7 @@ def point_best(root: Path, step: int | None) -> None:
 
 
 def pointed(root: Path, pointer: str) -> Path | None:
-    """Where LATEST or BEST points; None where there is no such file or it holds no step."""
+    """Where LATEST or BEST points; None if there is no such file or it holds no step."""
     try:
         name = read_regular(root / pointer, 100).decode().strip()
     except (OSError, UnicodeDecodeError):
@@ -122,12 +123,12 @@ def pointed(root: Path, pointer: str) -> Path | None:
 
 
 def is_step(name: str) -> bool:
-    """Whether a directory of this name is a checkpoint's."""
+    """Whether a directory of this name is a checkpoint."""
     return name.isascii() and name.isdigit() and len(name) < 19
 
 
 def set_aside(folder: Path) -> Path:
-    """Rename a checkpoint that is damaged or superseded; nothing is deleted, no name is used twice."""
+    """Rename a damaged or superseded checkpoint. Nothing is deleted or overwritten."""
     for number in count(1):
         aside = folder.with_name(f"aside-{folder.name}-{number}")
         if not aside.exists():
@@ -143,12 +144,12 @@ def steps_of(root: Path) -> list[Path]:
 
 
 def has_checkpoints(root: Path) -> bool:
-    """Whether any was ever finished here, sound or not."""
+    """Whether any checkpoint was ever finished here, sound or not."""
     return bool(steps_of(root)) or os.path.exists(root / LATEST) or any(root.glob("aside-*"))
 
 
 def prune(root: Path, keep: int | None = KEEP) -> list[Path]:
-    """Remove all but the newest few (None: none), the latest and the best; returns what was removed."""
+    """Remove all but the newest `keep`, the latest and the best; `keep` None removes none. Returns what was removed."""
     if keep is None:
         return []
     precious = (pointed(root, LATEST), pointed(root, BEST))
@@ -159,7 +160,7 @@ def prune(root: Path, keep: int | None = KEEP) -> list[Path]:
 
 
 def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """(manifest, files) of a checkpoint whose every byte is as it was written; CheckpointError otherwise."""
+    """(manifest, files) of a checkpoint whose bytes are all intact; CheckpointError otherwise."""
     if not os.path.lexists(folder / MANIFEST):
         raise CheckpointError(f"{folder} has no {MANIFEST}: it was not written to the end, or is no checkpoint")
     manifest = read_json(folder / MANIFEST)
@@ -182,7 +183,7 @@ def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def plain_name(name: str) -> str:
-    """A file of the checkpoint's own directory; a manifest may not point elsewhere."""
+    """Check that a name stays inside the checkpoint's directory; a manifest may not point elsewhere."""
     if name != os.path.basename(name) or name in ("", ".", "..") or "\0" in name:
         raise ValueError(f"{name!r} is no file name")
     return name
@@ -201,9 +202,9 @@ def _read_hashed(path: Path, size: int, sha256: str) -> bytes:
 
 
 def find_checkpoint(root: Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
-    """(a checkpoint that verifies, what had to be passed over and why). `which`: latest, best, or a step.
+    """(a checkpoint that verifies, which ones were skipped and why). `which`: latest, best, or a step.
 
-    Only for `latest` may an older one serve, and with `strict` not even there.
+    An older one may be used only for `latest`, and not even then with `strict`.
     """
     if which == "latest":
         first = pointed(root, LATEST)

@@ -31,14 +31,14 @@ from surefoot.text import printable
 
 ROOT = Path("runs")
 Appended = TypeVar("Appended", bound=AppendedFile)
-LOGS = Record(  # what a checkpoint remembers of the logs
+LOGS = Record(  # the state of the logs in a checkpoint
     sizes=Record({"metrics.jsonl": Whole(), "timings.jsonl": Whole(), "episodes.csv": Optional(Whole(), later=True)}),
     unwritten=Table(Items(Text())),
 )
 
 
 class Logs(NamedTuple):
-    """Those that a checkpoint remembers."""
+    """The logs whose state is in a checkpoint."""
 
     metrics: JsonLines
     timings: JsonLines
@@ -46,22 +46,22 @@ class Logs(NamedTuple):
 
 
 class LogState(TypedDict, total=False):
-    """What a checkpoint remembers of the logs; empty where a run has no directory."""
+    """The state of the logs in a checkpoint; empty if the run has no directory."""
 
     sizes: dict[str, int]
     unwritten: dict[str, list[str]]
 
 
 class RunDirectory:
-    """Names of the files of a run; `docs/runs.md` says what is in each."""
+    """The files of a run; `docs/runs.md` says what is in each."""
 
     def __init__(self, path: Path) -> None:
         self._name_files(path)
         self._logs: dict[str, AppendedFile] = {}
         self._notes = AppendedFile(self.log)
-        self._appended: list[AppendedFile] = [self._notes]  # that are open, or may be opened yet
+        self._appended: list[AppendedFile] = [self._notes]  # those that are open, or may be opened
         self.hold: Hold | None = None
-        self.gone = False  # deleted while it was in use
+        self.gone = False  # the directory was deleted while in use
 
     def _name_files(self, path: Path) -> None:
         self.path = path
@@ -98,8 +98,8 @@ class RunDirectory:
 
     @staticmethod
     def check_place(path: str | Path | None) -> None:
-        """Fail before any env is made where the directory could not be written later."""
-        from tempfile import mkdtemp  # not above: it costs milliseconds of every `--help`
+        """Fail before any env is made if the directory could not be written later."""
+        from tempfile import mkdtemp  # imported here, because it would slow down every `--help` by milliseconds
 
         target = ROOT if path is None else Path(path)
         try:
@@ -113,17 +113,17 @@ class RunDirectory:
             ) from None
 
     def lock(self) -> None:
-        """Hold the run for this process until it ends, however it ends; BusyError if another one has it."""
+        """Hold the run until this process ends, however it ends; BusyError if another process holds it."""
         self.hold = Hold(self.path)
         for folder in (self.path, self.checkpoints):
             sweep(folder)
 
     def watch(self) -> None:
-        """Find it again after a rename (`follow`), without holding it against anybody."""
+        """Allow `follow` to find the directory after a rename, without locking it."""
         self.hold = Hold(self.path, locked=False)
 
     def follow(self) -> bool:
-        """Whether it was renamed; then its files have their new names. GoneError where it was deleted. Costs a stat."""
+        """Update the paths if the directory was renamed; True if so. GoneError if it was deleted. Costs a stat."""
         if self.hold is None:
             return False
         try:
@@ -151,7 +151,7 @@ class RunDirectory:
     def lock_state(self) -> bool | None:
         """Whether a living process holds the run; None where the lock cannot be looked at."""
         try:
-            # Not blocking: what lies there may be anything, such as a pipe that nobody writes to.
+            # Non-blocking, because the file may be anything, such as a pipe without a writer.
             with open(os.open(self.path / LOCK, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), encoding="utf-8") as file:
                 return not locks.take(file.fileno(), shared=True)
         except FileNotFoundError:
@@ -160,7 +160,7 @@ class RunDirectory:
             return None
 
     def refuse_links(self) -> None:
-        """A run writes to its own files; one of a stranger may have links there to somebody else's."""
+        """Refuse links: a run from a stranger could make us write to files outside it."""
         own = (*vars(self).values(), self.path / LOCK, self.checkpoints / "LATEST", self.checkpoints / "BEST")
         folders = (self.tensorboard, self.checkpoints, self.videos, self.crash)
         for path in own:
@@ -174,20 +174,20 @@ class RunDirectory:
                 raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
             if stat.S_ISLNK(mode):
                 raise CheckpointError(f"{path} is a link; a run is only resumed or filmed into files of its own")
-            if not (stat.S_ISDIR(mode) if path in folders else stat.S_ISREG(mode)):  # to write to a pipe would wait
+            if not (stat.S_ISDIR(mode) if path in folders else stat.S_ISREG(mode)):  # writing to a pipe would hang
                 raise CheckpointError(f"{path} is not a {'folder' if path in folders else 'plain file'}")
 
     def set_status(self, state: str, **facts: Any) -> None:
         """state: running, degraded (running, but the disk refuses files), done, interrupted or failed."""
-        with suppress(OSError, GoneError):  # the run itself is worth more than its label
+        with suppress(OSError, GoneError):  # must not end the run
             self._write("status", {"state": state, **facts})
 
     def set_result(self, result: Mapping[str, object]) -> None:
-        with suppress(OSError, GoneError):  # it is returned and printed all the same
+        with suppress(OSError, GoneError):  # it is returned and printed anyway
             self._write("result", result)
 
     def _write(self, name: str, value: Mapping[str, object]) -> None:
-        """One of its JSON files; once more if it was renamed in the middle of that."""
+        """Write a JSON file; try again if the directory was renamed meanwhile."""
         self.follow()
         try:
             write_json(getattr(self, name), value)
@@ -197,14 +197,14 @@ class RunDirectory:
             write_json(getattr(self, name), value)
 
     def read_status(self) -> dict[str, Any]:
-        """What the run said last; one that says it is running but has no process was interrupted (kill −9, power)."""
+        """The run's last status. If it says running but has no process, it was interrupted (kill −9, power failure)."""
         status: dict[str, Any] = read_json(self.status) if os.path.lexists(self.status) else {"state": "unknown"}
         if status.get("state") in ("running", "degraded") and not self.is_locked():
             status["state"] = "interrupted"
         return status
 
     def note(self, line: str) -> None:
-        """A line of `log.txt`; on a full disk it waits for the next one."""
+        """Add a line to `log.txt`; on a full disk it is written with the next one."""
         if not self.gone:
             self._notes.append(printable(f"{line}\n").encode())
 
@@ -213,11 +213,11 @@ class RunDirectory:
 
     @property
     def _log_files(self) -> tuple[Path, ...]:
-        """What is appended to and, on a resume, cut back to the checkpoint."""
+        """The logs that are appended to and, on a resume, cut back to the checkpoint."""
         return (self.metrics, self.timings, self.episodes)
 
     def open_logs(self, unwritten: dict[str, list[str]] | None = None) -> Logs:
-        """To append to. `unwritten`: rows that a full disk had refused, from the checkpoint."""
+        """Open the logs for appending. `unwritten`: rows from the checkpoint that a full disk had refused."""
         waiting = {name: [line.encode() for line in lines] for name, lines in (unwritten or {}).items()}
 
         def kept(log: Path) -> list[bytes]:
@@ -232,12 +232,12 @@ class RunDirectory:
         return logs
 
     def adopt(self, file: Appended) -> Appended:
-        """A file of this directory that somebody appends to: it moves along when the directory is renamed."""
+        """Register a file of this directory that is appended to, so that it follows a rename of the directory."""
         self._appended.append(file)
         return file
 
     def log_state(self) -> LogState:
-        """What a checkpoint remembers of the logs: their bytes on the disk, and rows that are not there yet."""
+        """The state of the logs for a checkpoint: their sizes on disk, and rows not written yet."""
         for log in self._logs.values():
             log.flush()
         logs = [self._logs.get(path.name) or AppendedFile(path) for path in self._log_files]
@@ -246,13 +246,13 @@ class RunDirectory:
         return {"sizes": sizes, "unwritten": unwritten}
 
     def open_handles(self) -> list[int]:
-        """Copies of the logs' descriptors, for whoever waits until the disk has their rows. To be closed."""
+        """Copies of the logs' descriptors, for fsync by the caller, who must close them."""
         return [handle for log in self._logs.values() if (handle := log.copy_handle()) is not None]
 
     def cut_logs(self, sizes: dict[str, int]) -> None:
         """Drop the rows that were written after a checkpoint."""
         for log in self._log_files:
-            wanted = sizes.get(log.name) or 0  # earlier versions wrote no episodes.csv
+            wanted = sizes.get(log.name) or 0  # earlier versions had no episodes.csv
             try:
                 size = log.stat().st_size if os.path.lexists(log) else 0
                 if size < wanted:
@@ -260,17 +260,17 @@ class RunDirectory:
                         f"{log} has {size} bytes, but the checkpoint knows of {wanted}; rows are missing"
                     )
                 if size > wanted:
-                    os.truncate(log, wanted)  # no link: `refuse_links`
+                    os.truncate(log, wanted)  # not a link: see `refuse_links`
             except OSError as error:
                 raise CheckpointError(f"{log} cannot be cut back to the checkpoint: {error.strerror}") from None
 
 
 def shell_path(path: str | Path) -> str:
-    """A path as a shell takes it and no parser for a flag."""
+    """A path quoted for a shell, in a form that cannot be mistaken for a flag."""
     text = f"./{path}" if str(path).startswith("-") else str(path)
     if text.isprintable():
         return quote(text)
-    plain = set(range(32, 127)) - set(b"\\'")  # the others by number: a terminal would not show them as they are
+    plain = set(range(32, 127)) - set(b"\\'")  # others are escaped, because a terminal may not show them
     return "$'" + "".join(chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in os.fsencode(text)) + "'"
 
 
@@ -291,5 +291,5 @@ def escape(name: str, nothing: str = "env") -> str:
 
 
 def _short(name: str, most: int = 120) -> str:
-    """So many bytes of it: a file system takes 255 of a file's name, and a run's has a time and a seed, too."""
+    """Shorten to `most` bytes: file names are limited to 255, and a run's name also has a time and a seed."""
     return name.encode()[:most].decode(errors="ignore")

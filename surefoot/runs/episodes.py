@@ -2,8 +2,8 @@
 
     step,return,length,seed,env,info/NAME…,seconds
 
-`step` is the run's step after the update that the episode was learned in. Everything but `seconds` is the same in two
-equal runs; it stands last, so that whoever compares two files can leave it out.
+`step` is the run's step after the update that learned from the episode's end. Everything but `seconds` is the same in
+two equal runs; it comes last, so that it is easy to leave out when comparing files.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def header(info_keys: Sequence[str]) -> bytes:
 
 
 def _cell(name: str) -> str:
-    """In quotes where a comma or a quote would end it; a line break cannot stand in a line."""
+    """Quote a cell that contains a comma or a quote; line breaks are replaced."""
     plain = " ".join(name.splitlines())
     return '"' + plain.replace('"', '""') + '"' if set(plain) & {",", '"'} else plain
 
 
 def read_episodes(path: Path) -> Iterator[EpisodeRow]:
-    """Every whole row, as numbers by the names in the header; None where a cell is empty."""
+    """Every complete row, as numbers by the names in the header; None for empty cells."""
     names: list[str] | None = None
     for number, (_, line) in enumerate(read_lines(path), 1):
         try:

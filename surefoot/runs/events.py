@@ -1,7 +1,7 @@
-"""TensorBoard's event files, written by ourselves: no thread that can die, no queue that can block, no dependency.
+"""Writes TensorBoard's event files ourselves: no thread that can die, no queue that can block, no dependency.
 
-A file is a row of records, `length · crc(length) · data · crc(data)`; the data are protocol buffers of the four
-messages that scalars need (`Event`, `Summary`, its `Value`, `SessionLog`), put together by hand.
+A file is a sequence of records, `length · crc(length) · data · crc(data)`. The data are protocol buffers of the four
+messages that scalars need (`Event`, `Summary`, its `Value`, `SessionLog`), encoded by hand.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from surefoot.runs.files import AppendedFile
 
 
 class EventFile(AppendedFile):
-    """A new event file in `folder`; `purge_step`: what earlier files say of this step and later ones does not count."""
+    """A new event file in `folder`. `purge_step`: TensorBoard drops earlier files' data from this step on."""
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
-        with suppress(OSError):  # a full disk: the first record will say so
+        with suppress(OSError):  # full disk: the first record will report it
             folder.mkdir(parents=True, exist_ok=True)
         now, where = time.time(), f"{socket.gethostname()}.{os.getpid()}"
         names = (folder / f"events.out.tfevents.{int(now):010d}.{where}.{number}" for number in count())
         super().__init__(next(name for name in names if not name.exists()))
         self.append(_record(_event(now) + _text(3, "brain.Event:2")))
         if purge_step is not None:
-            start = _message(7, _varint(1, 1))  # SessionLog(status=START): TensorBoard drops what came after
+            start = _message(7, _varint(1, 1))  # SessionLog(status=START): TensorBoard drops later steps
             self.append(_record(_event(now, purge_step) + start))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> bool:
@@ -51,7 +51,7 @@ def _varint(field: int, value: int) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth bit says that more follow."""
+    """A varint: seven bits per byte, lowest first; the eighth bit says that more follow."""
     digits = bytearray()
     while value > 0x7F:
         digits.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and logs that outlive a full disk."""
+"""Atomic files, and logs that survive a full disk."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 
 from surefoot.errors import CheckpointError, UsageError
 
-LARGEST = 256 * 2**20  # bytes of a JSON file that is read
-# No link is followed; on Windows, where links are rare, "\n" stays what it is.
+LARGEST = 256 * 2**20  # bytes of the largest JSON file that is read
+# Links are not followed. On Windows, where links are rare, binary mode keeps "\n" as it is.
 NOT_EVERYWHERE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-LONGEST_LINE = 16 * 2**20  # bytes of a row of metrics
-BLOCK = 2**16  # bytes that are read at once where the end of a log is looked for
-BROKEN = (ValueError, RecursionError)  # what reading JSON raises: no JSON, no text, or nested without end
+LONGEST_LINE = 16 * 2**20  # bytes of the longest row of metrics
+BLOCK = 2**16  # bytes read at once when looking for the end of a log
+BROKEN = (ValueError, RecursionError)  # raised by reading JSON: invalid JSON or text, deep nesting
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write beside `path`, flush to the disk, rename over it: a reader sees the old file or the new one."""
+    """Write a temporary file, flush it to disk, and rename it to `path`: readers see the old file or the new one."""
     beside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     raw = data.encode() if isinstance(data, str) else data
     try:
@@ -41,7 +41,7 @@ def write_durable(path: Path, data: bytes) -> None:
 
 
 def write_all_durable(files: Mapping[Path, bytes]) -> None:
-    """Write files and wait until the disk has them all: written first and waited for afterwards, most come at once."""
+    """Write files and wait until the disk has them all. Writing all before waiting is faster."""
     with ExitStack() as leaving:
         opened = []
         for path, data in files.items():
@@ -54,14 +54,14 @@ def write_all_durable(files: Mapping[Path, bytes]) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed writer left; links are removed, not followed."""
+    """Remove temporary files of a killed writer; links are removed, not followed."""
     for rest in folder.glob(".tmp-*"):
         with suppress(OSError):
             shutil.rmtree(rest) if rest.is_dir() and not rest.is_symlink() else rest.unlink()
 
 
 def fsync_directory(path: Path) -> None:
-    """Make renames inside a directory durable. Windows does so by itself and opens no directories."""
+    """Make renames inside a directory durable. Windows needs no fsync for this, and cannot open directories."""
     if os.name == "nt":
         return
     handle = os.open(path, os.O_RDONLY)
@@ -76,7 +76,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_regular(path: Path, limit: int = LARGEST) -> bytes:
-    """The content of a plain file that is no larger than `limit`; a pipe, a device or a giant is not even opened."""
+    """The content of a regular file no larger than `limit`. Pipes, devices and larger files are not even opened."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
@@ -86,7 +86,7 @@ def read_regular(path: Path, limit: int = LARGEST) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run; CheckpointError where there is none, as a stranger may have written it."""
+    """The JSON object in a run's file; CheckpointError if there is none, because a stranger may have written it."""
     try:
         found = json.loads(read_regular(path))
     except OSError as error:
@@ -99,10 +99,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class AppendedFile:
-    """Whole records at the end of a file, each handed to the system at once.
+    """Appends whole records to a file, each with one system call.
 
-    Appending never raises: what a full disk refuses waits in `pending`, in order, and goes out with a later record.
-    A record is in the file wholly or not at all, also when the disk took only a part of it.
+    Appending never raises: what a full disk refuses waits in `pending`, in order, and is written with a later record.
+    A record is in the file completely or not at all, even if the disk took only part of it.
     """
 
     def __init__(self, path: Path, pending: Iterable[bytes] = ()) -> None:
@@ -111,7 +111,7 @@ class AppendedFile:
         self._handle: int | None = None
 
     def append(self, record: bytes) -> bool:
-        """Whether everything up to this record is in the file."""
+        """Append a record. Returns whether everything up to it is in the file."""
         self.pending.append(record)
         return self.flush()
 
@@ -126,7 +126,7 @@ class AppendedFile:
             size = os.fstat(self._handle).st_size
             try:
                 written = os.write(self._handle, data)
-                if written < len(data):  # the disk is full now: ask for the rest, to hear it say so
+                if written < len(data):  # the disk is full: try the rest, to get the error
                     os.write(self._handle, data[written:])
                     raise OSError(28, "the disk took only a part of a record")
             except OSError:
@@ -141,7 +141,7 @@ class AppendedFile:
 
     @property
     def size(self) -> int:
-        """Bytes in the file; also where its directory has another name by now."""
+        """Bytes in the file, even if its directory was renamed."""
         if self._handle is not None:
             return os.fstat(self._handle).st_size
         return self.path.stat().st_size if self.path.exists() else 0
@@ -157,9 +157,9 @@ class AppendedFile:
 
 
 class LinesFile(AppendedFile):
-    """A log of whole lines. A torn last line of an earlier writer is cut off.
+    """A log of whole lines. An incomplete last line of an earlier writer is cut off.
 
-    `prepare`: adds to `pending` whatever is still to be written, before it goes out.
+    `prepare`: called before writing; adds what is still to be written to `pending`.
     """
 
     def __init__(self, path: Path, pending: Iterable[bytes] = ()) -> None:
@@ -198,7 +198,7 @@ def _end_of_lines(path: Path) -> int:
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(where it ends, its bytes) of every whole line from byte `offset` on; a torn last one is left out."""
+    """(end position, bytes) of every whole line from byte `offset` on; an incomplete last line is left out."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -221,7 +221,7 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def line_start(path: Path, offset: int) -> int:
-    """`offset` if a line of the log may begin there; 0 if not: the log was cut back since, so that all of it is new."""
+    """`offset` if a line of the log may begin there; otherwise 0: the log was cut back since, so all of it is new."""
     try:
         if offset <= 0 or not stat.S_ISREG(os.stat(path).st_mode):
             return 0
@@ -238,7 +238,7 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_json_lines_from(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(where its line ends, the object) of every whole line from byte `offset` on."""
+    """(end position, object) of every whole line from byte `offset` on."""
     after = f" after byte {offset}" if offset else ""
     for number, (end, line) in enumerate(read_lines(path, offset), 1):
         try:
@@ -256,5 +256,5 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(read_regular(Path(path)).decode())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, endless nesting
+    except (ValueError, RecursionError) as error:  # invalid TOML or UTF-8, too many digits, deep nesting
         raise UsageError(f"{path} is not valid TOML: {error}") from None

@@ -1,4 +1,4 @@
-"""A run directory in the hands of one process: locked against others, and found again after a rename."""
+"""Holds a run directory for one process: locked against others, and found again after a rename."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ LOCK = ".lock"
 
 
 class Hold:
-    """The directory, kept open: the descriptor stays whatever its name becomes. `locked`: nobody else may hold it.
+    """Keeps the directory open, so that its descriptor survives a rename. `locked`: no other process may hold it.
 
-    It is held as long as somebody has this object. The lock is the kernel's, which frees it however this process ends.
-    A process that is forked from this one closes its copies at once, so that a child of somebody's env cannot keep the
-    run locked.
+    It is held as long as this object is referenced. The operating system frees the lock however this process ends. A
+    forked child closes its copies at once, so that a child process of an env cannot keep the run locked.
     """
 
     def __init__(self, path: Path, *, locked: bool = True, instead: str = "train into another --run-dir") -> None:
@@ -30,7 +29,7 @@ class Hold:
         self._handles: list[int] = []
         self._folder: int | None = None
         try:
-            if hasattr(os, "O_DIRECTORY"):  # Windows cannot hold a directory, nor rename one that is in use
+            if hasattr(os, "O_DIRECTORY"):  # Windows cannot open a directory, nor rename one in use
                 self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
                 self._handles.append(self._folder)
             if locked:
@@ -46,7 +45,7 @@ class Hold:
     def _lock(self, path: Path) -> None:
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         self._handles.append(lock)
-        for patience in (0.05, 0.05, 0.05, 0.0):  # somebody who only looks (is_locked) holds it for microseconds
+        for patience in (0.05, 0.05, 0.05, 0.0):  # retry: is_locked in another process holds it for microseconds
             if locks.take(lock):
                 break
             sleep(patience)
@@ -60,7 +59,7 @@ class Hold:
             os.write(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
 
     def find(self, path: Path) -> Path:
-        """Where the directory is now, which was last seen at `path`; GoneError where it was deleted."""
+        """The current path of the directory, last seen at `path`; GoneError if it was deleted."""
         folder = self._folder
         if folder is None:
             if not path.is_dir():
@@ -77,11 +76,11 @@ class Hold:
             deleted = os.fstat(folder).st_nlink == 0
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
-                return path  # the disk does not answer; whoever writes will hear of it
+                return path  # the disk does not answer; the next write will report it
             deleted = True
         if deleted:
             raise GoneError(f"the run directory {path} is gone: it was deleted, or moved to another disk")
-        with suppress(OSError, ValueError):  # we are below no directory that exists, or it is not below ours
+        with suppress(OSError, ValueError):  # the working directory is gone, or the path is not below it
             if not path.is_absolute():
                 return place.relative_to(Path.cwd())
         return place
@@ -94,7 +93,7 @@ class Hold:
 
 
 def _current_path(folder: int) -> Path:
-    """Of an open directory, as the system knows it; a deleted one has a name that does not exist."""
+    """The system's path of an open directory; for a deleted one, the path does not exist."""
     if fcntl is not None and hasattr(fcntl, "F_GETPATH"):  # macOS
         raw: bytes = fcntl.fcntl(folder, fcntl.F_GETPATH, bytes(1024))
         return Path(os.fsdecode(raw.rstrip(b"\0")))

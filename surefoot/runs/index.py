@@ -1,4 +1,4 @@
-"""The runs below a directory: all of them, one by its name, and what there is to say of each."""
+"""Finds runs below a directory: all of them, or one by its name; and describes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines
 from surefoot.schema import Items, Misfit, Number, Optional, Record, Text, Whole
 
-OWN = {"checkpoints", "tensorboard", "videos", "crash"}  # folders of a run, in which there is no other run
+OWN = {"checkpoints", "tensorboard", "videos", "crash"}  # folders of a run, which contain no other runs
 RETURN = Optional(Number(finite=False), later=True)
 MANIFEST = Record(
     env=Optional(Text(), later=True),
@@ -34,7 +34,7 @@ def list_runs(root: Path = ROOT) -> list[RunDirectory]:
 
 
 def _found(root: Path) -> Iterator[Path]:
-    """In no order. A folder that is being removed is passed over, one that may not be read may be a run."""
+    """Runs in no particular order. Folders being removed are skipped; unreadable ones may be runs."""
     closed: list[Path] = []
 
     def failed(error: OSError) -> None:
@@ -49,7 +49,7 @@ def _found(root: Path) -> Iterator[Path]:
 
 
 def _in_order(runs: Iterable[Path]) -> list[Path]:
-    """Without those that are gone by now."""
+    """Sorted by start time, without those that have disappeared."""
     dated = [(when, path) for path in runs if (when := _started(path / "manifest.json")) is not None]
     return [path for _, path in sorted(dated)]
 
@@ -108,7 +108,7 @@ def _has_manifest(path: Path) -> bool:
         os.stat(path / "manifest.json")
     except PermissionError as error:
         raise CheckpointError(f"the run {path} cannot be read: {error.strerror}") from None
-    except (OSError, ValueError):  # not there, or nothing that a file could be called
+    except (OSError, ValueError):  # not there, or not a valid file name
         return False
     return True
 
@@ -118,7 +118,7 @@ def _is_gone(error: OSError) -> bool:
 
 
 def describe(run: RunDirectory) -> dict[str, Any] | None:
-    """What `surefoot list runs` shows of a run; None: it is gone. One that cannot be read says `why`."""
+    """What `surefoot list runs` shows; None if the run is gone. For an unreadable run, `why` says the reason."""
     try:
         manifest, status = read_json(run.manifest), run.read_status()
         MANIFEST.check(manifest, "manifest.json")

@@ -1,4 +1,4 @@
-"""A file that one process holds until it ends, however it ends: flock, or what Windows has instead of it."""
+"""Locks a file until the process ends, however it ends: flock, or its equivalent on Windows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from types import ModuleType
 
-FAR = 2**30  # the byte that is locked on Windows, where a locked one cannot be read: past everything that is written
+FAR = 2**30  # on Windows a locked byte cannot be read, so lock one past the end of the file
 
 
 def _module(name: str) -> ModuleType | None:
@@ -20,7 +20,7 @@ fcntl, msvcrt = _module("fcntl"), _module("msvcrt")
 
 
 def take(descriptor: int, *, shared: bool = False) -> bool:
-    """Whether the lock on an open file is ours now; closing the file gives it back. `shared`: only to look."""
+    """Try to lock an open file; True if we hold the lock. Closing the file releases it. `shared`: only to check."""
     try:
         if fcntl is not None:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ def take(descriptor: int, *, shared: bool = False) -> bool:
 
 
 def complaints() -> list[str]:
-    """What a run should say where files cannot be locked."""
+    """Messages for a run if files cannot be locked."""
     if fcntl is not None or msvcrt is not None:
         return []
     return ["this system cannot lock files: nothing keeps a second process out of the same run directory"]

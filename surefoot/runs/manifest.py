@@ -1,4 +1,4 @@
-"""What a run was made with: versions, machine, command, git commit."""
+"""Records what a run was made with: versions, machine, command, git commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_manifest(**facts: object) -> dict[str, object]:
 
 
 def different_versions(run: RunDirectory) -> list[str]:
-    """What this process has other versions of than the run was made with: the bytes may differ, too."""
+    """Packages whose versions differ from those the run was made with; the bytes may differ then."""
     then, now = read_json(run.manifest).get("versions"), _versions()
     if not isinstance(then, dict):
         return [f"note: {run.manifest} does not say what it was made with"]
@@ -42,9 +42,9 @@ def different_versions(run: RunDirectory) -> list[str]:
 
 
 def different_machine(run: RunDirectory, here: Mapping[str, object], *, kernels: bool) -> list[str]:
-    """Whether this machine computes with other instructions than the one where the run began: bits differ then.
+    """Instruction sets that differ from those of the machine where the run started; bits differ then.
 
-    `here`: what this process would write into its manifest, or a part of it. `kernels`: the run uses them.
+    `here`: this process's manifest, or part of it. `kernels`: whether the run uses the compiled kernels.
     """
     there = read_json(run.manifest)
     if "kernels" not in there:
@@ -57,7 +57,7 @@ def different_machine(run: RunDirectory, here: Mapping[str, object], *, kernels:
 
 
 def _instructions(facts: Mapping[str, object], kernels: bool) -> dict[str, object]:
-    """What decides about the last bits, under the names that people know it by."""
+    """The instruction sets that determine the last bits, by name."""
     named = facts["kernels"] if kernels else None
     said = named if isinstance(named, dict) else {}
     found = {"kernels": said.get("variant"), "compiler": said.get("compiler")} if kernels else {}
@@ -65,7 +65,7 @@ def _instructions(facts: Mapping[str, object], kernels: bool) -> dict[str, objec
 
 
 def processor() -> str:
-    """The CPU's own name for itself, as far as the system tells."""
+    """The model name of the CPU, if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -86,7 +86,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The commit of the working directory, where it is a git checkout."""
+    """The commit of the working directory, if it is a git checkout."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, encoding="ascii", timeout=5, check=True

@@ -1,4 +1,4 @@
-"""A run, to be read: its settings, rows, checkpoints and state, whether it is over or under way. Imports no torch."""
+"""Reads a run, finished or in progress: settings, metrics, checkpoints and state. Imports no torch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Checkpoints:
 class Run:
     """A run on disk, read-only: `surefoot.Run("runs/…")`, a unique prefix of its name, or `"latest"`.
 
-    Everything is read when it is asked for, so that a run which is still going on shows what it has written so far.
+    Every access reads the files again, so a run in progress shows what it has written so far.
     """
 
     def __init__(self, run: RunDirectory | str | Path = "latest") -> None:
@@ -70,7 +70,7 @@ class Run:
         return notebook.table(str(self.path), self._facts())
 
     def _facts(self) -> dict[str, str]:
-        """The first things to know of a run, as far as its files can be read."""
+        """The key facts of a run, as far as its files can be read."""
         facts: dict[str, str] = {}
         with suppress(SurefootError, OSError, ValueError):
             config = self.config
@@ -96,13 +96,13 @@ class Run:
 
     @property
     def name(self) -> str | None:
-        """What `--name` called it."""
+        """The `--name` of the run."""
         found = self.manifest.get("name")
         return found if isinstance(found, str) else None
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Those of `--tags`."""
+        """The `--tags` of the run."""
         found = self.manifest.get("tags")
         return tuple(map(str, found)) if isinstance(found, list) else ()
 
@@ -137,9 +137,9 @@ class Run:
         return list(read_json_lines(self.directory.metrics))
 
     def metrics_since(self, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """(rows, offset): those from this byte of `metrics.jsonl` on, and where the next call should begin.
+        """(rows, offset): the rows from this byte of `metrics.jsonl` on, and the offset for the next call.
 
-        It costs what is new. If the log was cut back since (by a resume), all rows come again, from the first step on.
+        Only new rows are read. If a resume has cut the log back since, all rows are returned again.
         """
         start = line_start(self.directory.metrics, offset)
         found = list(read_json_lines_from(self.directory.metrics, start))
@@ -157,7 +157,7 @@ class Run:
 
     @property
     def warnings(self) -> list[dict[str, Any]]:
-        """What was said to go wrong: `step` and `message`; `name` (see docs/metrics.md) once the run has a result."""
+        """Warnings: `step` and `message`; also `name` (see docs/metrics.md) once the run has a result."""
         with suppress(SurefootError):
             found = self.result.get("warnings")
             if isinstance(found, list):
@@ -184,7 +184,7 @@ class Run:
         return sorted(found, key=lambda file: (int((re.match(r"\d{1,18}", file.name) or ["0"])[0]), file.name))
 
     def frame(self, log: Logs = "metrics") -> Any:
-        """A pandas DataFrame of the metrics (or the timings, or the episodes): a column each, numbers as floats."""
+        """A pandas DataFrame of the metrics (or the timings, or the episodes): one column each, numbers as floats."""
         if find_spec("pandas") is None:
             raise UsageError("run.frame() needs pandas, which is not installed; pip install pandas (or use to_csv)")
         pandas: ModuleType = import_module("pandas")
@@ -216,7 +216,7 @@ class Run:
         return rows
 
     def video(self, out: str | Path | None = None, **how: Any) -> surefoot.Recording:
-        """As `surefoot.video`."""
+        """See `surefoot.video`."""
         import surefoot
 
         return surefoot.video(self, out, **how)

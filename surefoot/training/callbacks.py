@@ -18,13 +18,13 @@ class Callback:
     """
 
     def on_start(self, trainer: Trainer) -> None:
-        """Everything is built; nothing has been stepped."""
+        """Everything is built; no env has been stepped yet."""
 
     def on_rollout(self, trainer: Trainer, rollout: Rollout) -> None:
         """`rollout` was collected. Its tensors are reused for the next one: copy what you keep."""
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
-        """The policy was updated; `metrics` are of this update."""
+        """The policy was updated; `metrics` are those of this update."""
 
     def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
         """A row of metrics is written; whatever you add to `row` is written with it."""
@@ -33,13 +33,13 @@ class Callback:
         """The policy was evaluated: during training (`--eval-every`), or at its end (`trainer.over`)."""
 
     def on_try(self, trainer: Trainer, evaluation: Evaluation) -> None:
-        """`--target-return` was tried for: by ten episodes or, if those were promising, by `eval_episodes` others."""
+        """`--target-return` was tested: with ten episodes or, if those were promising, with `eval_episodes` others."""
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
-        """Something goes wrong and the run goes on: a full disk, a tracker that is down, a policy that collapses."""
+        """Something went wrong but the run continues: a full disk, a tracker that is down, a policy that collapses."""
 
     def on_end(self, trainer: Trainer) -> None:
         """Training is over (also after an error or an interrupt)."""
 
     def on_exit(self, trainer: Trainer, outcome: str) -> None:
-        """The run leaves this process: done, interrupted or failed. The last call of all, files are written."""
+        """The run is leaving this process: done, interrupted or failed. The last call; all files are written."""

@@ -60,17 +60,17 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         encoder: EncoderClass | None = None,
     ) -> None:
-        """`encoder`: the class that `config.policy.encoder` names, where that is none of ours."""
-        self.deadline = Deadline(config.run.max_time)  # the envs' start-up counts
+        """`encoder`: the class that `config.policy.encoder` names, if it is a user's own."""
+        self.deadline = Deadline(config.run.max_time)  # includes the start-up of the envs
         self.original = Original()
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
         self.saving = Saving(config.run.checkpoint_every, config.run.keep_checkpoints)
-        self.troubles: dict[str, str] = {}  # what does not work at the moment, though the run goes on
+        self.troubles: dict[str, str] = {}  # problems that the run currently works around
         self.algorithm = config.new_algorithm()
         with self.original:
             self.envs = build_envs(config, seed, self.algorithm, envs, factory, self.warn)
         try:
-            # The first weights must not depend on how many threads there are.
+            # The initial weights must not depend on the number of threads.
             with torch_threads(1), own_modes(gradients=True):
                 self._build(encoder)
         except BaseException:
@@ -81,11 +81,11 @@ class Trainer:
         self.selection, self.target = Selection(config.run, seed), Target(config.run, seed)
         self.advice = Advice(facts_of(config, self.envs))
         self.watch = SpaceWatch(self.envs.layout, self.device)
-        self.rollout: Rollout | None = None  # what is being learned from
-        self.own_process = False  # nobody else draws from the global generators
+        self.rollout: Rollout | None = None  # the one being learned from
+        self.own_process = False  # nothing else uses the global generators
         self.stop_reason: str | None = None
         self.suspended = False
-        self.seconds = 0.0  # of training: from the first env step to the last update
+        self.seconds = 0.0  # training time, from the first env step to the last update
 
     def _build(self, encoder: EncoderClass | None) -> None:
         config, seed, algorithm, envs = self.config, self.seed, self.algorithm, self.envs
@@ -114,27 +114,27 @@ class Trainer:
         )
         self.threads = self.learner.threads
         self.engines = Engines(engine, self.learner, reason, algorithm, config.algo_name)
-        if self.engines.acting == "torch":  # whose numbers depend on how many they are: the run keeps what was measured
+        if self.engines.acting == "torch":  # its results depend on the thread count, so the run records it
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
         options = collector_options(config, seed, self.device, algorithm, envs.num_envs, length, self.timer)
         self.collector = engine.collector(envs, self.learner.actor, options)
 
     @property
     def engine(self) -> str:
-        """native or torch; mixed where one acts and the other learns."""
+        """native or torch; mixed if one acts and the other learns."""
         return self.engines.name
 
     def stop(self, reason: str) -> None:
-        """End the run after the update in progress."""
+        """End the run after the current update."""
         self.stop_reason = reason
 
     def suspend(self, reason: str) -> None:
-        """Leave after the update in progress, to be resumed: no last row, which an uninterrupted run would not have."""
+        """Stop after the current update, to be resumed: no final row, which an uninterrupted run would not have."""
         self.stop_reason, self.suspended = reason, True
 
     @property
     def saved_step(self) -> int:
-        """Of the last checkpoint; -1: there is none yet."""
+        """Step of the last checkpoint; -1 if there is none yet."""
         return self.saving.saved_step
 
     @property
@@ -160,23 +160,23 @@ class Trainer:
         threads = 1 if self.engines.acting == "native" else self.threads.number
         with torch_threads(threads), full_precision(), ExitStack() as leaving:
             leaving.callback(self.envs.close)
-            for callback in reversed(self.callbacks):  # each is told of the end, also when another one raises
+            for callback in reversed(self.callbacks):  # every callback gets on_end, even if another one raises
                 leaving.callback(callback.on_end, self)
             for callback in self.callbacks:
                 callback.on_start(self)
-            leaving.push(self.original)  # before anybody is told of the end
+            leaving.push(self.original)  # before any on_end
             self._loop()
 
     def _loop(self) -> None:
         start = perf_counter() - self.seconds
-        while True:  # the second half first: a resumed run may have been stopped between the two
+        while True:  # handle pending work first: a resumed run may start here
             evaluate_log_save(self)
             if self.over:
                 break
             remaining = self.remaining
             rollout = self.collector.collect(remaining)
             steps = rollout.num_steps
-            if not steps:  # nothing but resets (a vector env, one step): there is nothing to learn from
+            if not steps:  # only resets (a vector env, one step): nothing to learn from
                 continue
             for name, message in self.watch.look(rollout, self.step):
                 self.advise(name, message)
@@ -199,39 +199,39 @@ class Trainer:
             if self.deadline.near:
                 self.suspend("max_time")
         self.saving.settle(self)
-        if self.saving.behind:  # a signal came between the last save and the look at it
+        if self.saving.behind:  # a signal arrived after the last save
             self.save()
         self.seconds = perf_counter() - start
 
     def abandon(self) -> bool:
-        """Whether to leave an evaluation or a video in the middle of it."""
+        """Whether to abort an evaluation or a video."""
         if self.deadline.near and not self.suspended:
             self.suspend("max_time")
         return self.suspended
 
     @property
     def budget(self) -> int:
-        """Steps that may be taken, and the horizon of all schedules. A resumed run may have been given another one."""
+        """The step budget, which is also the horizon of all schedules. A resume may change it."""
         return self.config.run.total_steps
 
     @property
     def remaining(self) -> float:
-        """The share of the budget that is still ahead, for schedules."""
+        """The fraction of the budget that is still ahead, for schedules."""
         return max(0.0, 1.0 - self.step / self.budget)
 
     @property
     def spent(self) -> bool:
-        """The next rollout would exceed the step budget."""
+        """Whether the next rollout would exceed the step budget."""
         return self.step + self.collector.most_steps > self.budget
 
     @property
     def over(self) -> bool:
-        """The budget is spent, or somebody asked to stop."""
+        """Whether the budget is spent or a stop was requested."""
         return self.spent or self.stop_reason is not None
 
     @property
     def stopped(self) -> bool:
-        """For good, not to be resumed."""
+        """Whether the run was stopped for good, not to be resumed."""
         return self.stop_reason is not None and not self.suspended
 
     def _learn(self, rollout: Rollout, remaining: float) -> dict[str, float]:
@@ -252,22 +252,22 @@ class Trainer:
         return self.step / self.seconds if self.seconds else 0.0
 
     def save(self, *, best: bool = False, mid_rollout: bool = False, wait: bool = True) -> bool:
-        """Write a checkpoint of the whole run as it is now. A disk that refuses it is a trouble, not the end.
+        """Write a checkpoint of the complete run. If the disk refuses it, the run continues with a warning.
 
-        `best`: by evaluation, so far. `mid_rollout`: the open episodes cannot be restored. Without `wait` it is written
-        while the training goes on.
+        `best`: it is the best so far by evaluation. `mid_rollout`: open episodes cannot be restored. Without `wait`, it
+        is written while training continues.
         """
         return self.saving.save(self, best=best, mid_rollout=mid_rollout, wait=wait)
 
     def follow(self) -> bool:
-        """Whether the run directory was renamed; the run goes on in it. GoneError where it was deleted."""
+        """Follow a renamed run directory; True if it was renamed. GoneError if it was deleted."""
         if self.run is None or not self.run.follow():
             return False
         self.warn(f"the run directory is now {self.run.path}; the run goes on there")
         return True
 
     def trouble(self, what: str, message: str) -> None:
-        """Something around the run does not work; said once, until it has worked again."""
+        """Report a problem once, until it has been resolved and occurs again."""
         known, self.troubles[what] = what in self.troubles, message
         if not known:
             self.warn(message)
@@ -277,7 +277,7 @@ class Trainer:
             self.warn(f"{what} written again, at step {self.step if step is None else step:,}")
 
     def advise(self, name: str, message: str) -> None:
-        """A warning that is said once in a run, whoever resumes it."""
+        """Give a warning once per run, even if it is resumed."""
         for said in self.advice.once(name, self.step, message):
             self.warn(said)
 
@@ -302,7 +302,7 @@ class Trainer:
         }
 
     def state_shape(self) -> Shape:
-        """What such a state must look like, as large as this run is."""
+        """The shape that such a state must have for this run."""
         return Record(
             step=Whole(),
             seconds=Number(low=0.0),
@@ -318,7 +318,7 @@ class Trainer:
         )
 
     def load_state_dict(self, state: TrainerState) -> list[int]:
-        """Go on from there; returns the envs whose open episode could not be restored."""
+        """Continue from this state; returns the envs whose open episode could not be restored."""
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
         self.saving.resumed(self.step)
         self.algorithm.state.update(state["algorithm"])
@@ -332,5 +332,5 @@ class Trainer:
 
     @property
     def agent(self) -> Agent:
-        """The policy as it is now, ready to act."""
+        """The current policy, ready to act."""
         return Agent(self.policy, derive_seed(self.seed, "agent"))

@@ -80,7 +80,7 @@ def test_its_settings_are_flags_and_help_shows_them(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--algo=spo.py:SPO", "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "the distance of the ratio from 1 that each sample aims at. [0.2]" in said
+    assert "how far from 1 the ratio of each sample is pulled. [0.2]" in said
     assert main(["train", "CartPole-v1", "--algo=spo.py:SPO", "--clip-ratio=0.3", "--dry-run"]) == 0
     assert "clip_ratio" in capsys.readouterr().out
     assert main(["train", "CartPole-v1", "--algo=spo.py:SPO", "--max-kl=0.3"]) == 2

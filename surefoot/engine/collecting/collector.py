@@ -54,7 +54,7 @@ class Collector:
     def __init__(
         self, envs: Envs, actor: Actor, options: CollectorOptions, operations: Operations, stepping: Stepping
     ) -> None:
-        """`stepping`: plays up to `length` steps into the storage, and returns how many."""
+        """`stepping`: plays up to `length` steps into the storage and returns how many."""
         self.envs, self.actor, self.policy, self.options = envs, actor, actor.policy, options
         self.operations, self.stepping = operations, stepping
         self.generator, self.timer = options.generator, options.timer
@@ -72,11 +72,11 @@ class Collector:
             self.storage = DeviceStorage(self.policy, envs, shape, self.device, self.tracker)
         else:
             self.storage = HostStorage(self.policy, envs, shape, self.device, self.tracker)
-        self._memory = self.policy.initial_memory(envs.num_envs)  # what is remembered now
-        self._last: int | None = None  # where the last rollout's final observation stands
+        self._memory = self.policy.initial_memory(envs.num_envs)  # the current memory state
+        self._last: int | None = None  # index of the last rollout's final observation
 
     def collect(self, remaining: float = 1.0) -> Rollout:
-        """One rollout with the policy as it is now. `remaining` is passed on to the batch, for schedules."""
+        """Collect one rollout with the current policy. `remaining` is passed on to the batch, for schedules."""
         self._begin()
         with own_modes(gradients=False):
             memory = None if self._memory is None else self._memory.clone()
@@ -91,7 +91,7 @@ class Collector:
         return rollout
 
     def choose(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> object:
-        """The actions of envs `own` in step t, as those take them."""
+        """The actions of the envs in `own` at step t, in the form that the envs expect."""
         storage = self.storage
         start = None if memory is None else storage.start[t, own]
         out = (storage.params[t, own], storage.action[t, own], storage.log_prob[t, own])
@@ -106,7 +106,7 @@ class Collector:
     def _begin(self) -> None:
         storage = self.storage
         storage.clear()
-        # After whole episodes our own envs stand at a fresh start, but a vector env has run on.
+        # After whole episodes our own envs are at the start of an episode, but a vector env has continued.
         ran_on = self.episodes_per_env is not None and not self.envs.exact_seeds
         if self._last is not None and not self.reset_each_rollout and not ran_on:
             storage.continue_from(self._last)
@@ -117,15 +117,15 @@ class Collector:
             self.reward_normalizer.restart()
 
     def _end_open_episodes(self, used: int, memory: Tensor | None) -> None:
-        """The horizon is the episode's end: open episodes are truncated at the last step and bootstrapped there."""
+        """The horizon ends the episodes: open ones are truncated at the last step and bootstrapped there."""
         open_ = self.storage.truncate_open(used, memory)
-        # The episode that an env began the rollout with is whole; one that began later was perhaps cut short, and
-        # counting it only when it was not would prefer short ones.
+        # Count only the episode that an env started the rollout with: it is complete. Later ones may be cut short, and
+        # counting only those that are not would favour short episodes.
         self.tracker.cut(open_ & (self.tracker.length == used))
         self.tracker.keep_first()
 
     def _finish(self, used: int, remaining: float) -> Rollout:
-        """Without gradients."""
+        """Compute rewards and values, without gradients."""
         self._last = used
         options = self.options
         reward = self.storage.scaled_rewards(
@@ -137,7 +137,7 @@ class Collector:
         return rollout
 
     def state_dict(self, *, mid_rollout: bool = False) -> CollectorState:
-        """Everything that the next rollout depends on, the policy apart. `mid_rollout`: the envs have moved on."""
+        """Everything that the next rollout depends on, except the policy. `mid_rollout`: the envs have moved on."""
         normalizer, last = self.reward_normalizer, self._last
         envs = None
         if isinstance(self.envs, Restorable) and last is not None and not mid_rollout:
@@ -165,7 +165,7 @@ class Collector:
         )
 
     def load_state_dict(self, state: CollectorState) -> list[int]:
-        """Returns the envs whose open episode could not be restored; they stand at a fresh one."""
+        """Returns the envs whose open episode could not be restored; they start a new one."""
         self.generator = continued(self.generator, state["noise"])
         self.tracker.load_state_dict(state["tracker"])
         if self.reward_normalizer is not None and state["reward_normalizer"] is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, TensorStep
 
-LOOK_EVERY = 32  # steps after which whole-episode collection asks whether all envs are done
+LOOK_EVERY = 32  # whole-episode collection checks every so many steps whether all envs are done
 
 
 class DeviceStorage:
@@ -57,9 +57,9 @@ class DeviceStorage:
         exact = torch.float32 if device.type == "mps" else torch.float64
         self.reward = zeros(*shape, dtype=exact)  # raw
         flags = (zeros(*shape, dtype=torch.bool) for _ in range(4))
-        self.terminated, self.truncated, self.valid, self._ended = flags  # `_ended`: truly, not by a lost life
+        self.terminated, self.truncated, self.valid, self._ended = flags  # `_ended`: the real end, not a lost life
         self.start = ~zeros(length + 1, num_envs, dtype=torch.bool)
-        # Which steps are truncations is not known here, so every step keeps what one would need.
+        # We cannot know here which steps are truncations, so every step keeps what a truncation would need.
         separate = envs.separate_final
         self._final = zeros(*shape, *layout.shape, dtype=kind) if separate else None
         self._given = np.zeros(length, np.bool_)  # steps whose final observations the env gave
@@ -69,10 +69,10 @@ class DeviceStorage:
         self._info_given = {key: np.zeros(length, np.bool_) for key in self._info}
         self._episodes = zeros(num_envs, dtype=torch.int64)
         self._open: Array = np.zeros(num_envs, np.bool_)
-        self._cut: Array = np.zeros((0, num_envs), np.bool_)  # truncations of the last rollout, as the host knows them
+        self._cut: Array = np.zeros((0, num_envs), np.bool_)  # truncations of the last rollout, read on the host
 
     def clear(self) -> None:
-        """Everything is written anew."""
+        """Nothing to do: everything is overwritten."""
 
     def start_with(self, obs: Tensor) -> None:
         with own_modes(gradients=False):
@@ -83,12 +83,12 @@ class DeviceStorage:
         self.obs[0], self.start[0] = self.obs[last].clone(), self.start[last].clone()
 
     def to_env(self, t: int, own: slice) -> object:
-        """The actions of a step as the envs take them."""
+        """The actions of a step in the form that the envs expect."""
         with own_modes(gradients=False):
             return self._send(self.action[t].to(self.envs.device))
 
     def store(self, t: int, own: slice, step: TensorStep, memory: Tensor | None) -> None:
-        """What the envs returned in step t, without the gradients that they may have made it with."""
+        """Store what the envs returned at step t, detached from any gradients of the simulator."""
         with own_modes(gradients=False):
             self.obs[t + 1], self.reward[t], self.valid[t] = step.obs, step.reward, step.valid
             self.terminated[t], self.truncated[t] = step.terminated, step.truncated
@@ -108,7 +108,7 @@ class DeviceStorage:
                     column[t] = step.info[key]
 
     def count_episodes(self, t: int | None, wanted: int) -> Tensor:
-        """`[N]` bool: the envs that have not ended so many episodes yet, after step t. None: before the first."""
+        """`[N]` bool: the envs that have not ended `wanted` episodes after step t. t None: before the first step."""
         with own_modes(gradients=False):
             if t is None:
                 self._episodes.zero_()
@@ -118,17 +118,17 @@ class DeviceStorage:
 
     @staticmethod
     def time_to_look(t: int) -> bool:
-        """Whether to ask after step t if all envs are done: here that is a wait for the device."""
+        """Whether to check after step t if all envs are done; not every step, because it waits for the device."""
         return (t + 1) % LOOK_EVERY == 0
 
     def sort_finals(self) -> None:
-        """They are in order."""
+        """Nothing to do: they are already in order."""
 
     def read(self, used: int, *, whole_episodes: bool) -> int:
-        """Steps that were used. The only place where the host learns what happened: flags and rewards, at once."""
+        """The number of used steps. The only place where the host reads flags and rewards, all at once."""
         columns = (self.reward, self._ended, self.terminated, self.truncated, self.valid)
         reward, ended, terminated, truncated, valid = (x[:used].cpu().numpy() for x in columns)
-        if whole_episodes:  # without what came after the last episode that was wanted
+        if whole_episodes:  # drop what came after the last wanted episode
             used = int(np.flatnonzero(valid.any(1))[-1]) + 1
         self._cut = truncated[:used] & ~terminated[:used]
         self._open = valid[used - 1] & ~terminated[used - 1] & ~truncated[used - 1]
@@ -149,7 +149,7 @@ class DeviceStorage:
     def scaled_rewards(
         self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
     ) -> Tensor:
-        """As they are learned from, `[T, N]` float32, computed where they are."""
+        """The rewards used for learning, `[T, N]` float32, computed on the device."""
         raw = self.reward[:used]
         scaled = (torch.sign(raw) if sign else raw) * scale
         if normalizer is not None:
@@ -158,7 +158,7 @@ class DeviceStorage:
         return scaled.to(torch.float32)
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
-        """Values are still to be filled in. `memory`: before the first step."""
+        """The rollout, without values yet. `memory`: the memory before the first step."""
         policy, obs, params, action = self.policy, self.obs[: used + 1], self.params[:used], self.action[:used]
         places = np.flatnonzero(self._cut) if self._final is not None else np.zeros(0, np.int64)
         final_index = torch.from_numpy(places).to(self.device)
@@ -189,10 +189,10 @@ class DeviceStorage:
         )
 
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
-        """Such envs cannot be brought back: they begin fresh episodes."""
+        """Nothing to do: such envs cannot be restored and start new episodes."""
 
     def _require_given(self, cut: Array) -> None:
-        """`cut` `[T, N]`: truncations."""
+        """Raise an error if a truncation in `cut` `[T, N]` has no final observation."""
         missing = cut & ~self._given[: len(cut), None]
         if self._final is not None and missing.any():
             t, index = np.argwhere(missing)[0]
@@ -202,7 +202,7 @@ class DeviceStorage:
             )
 
     def require_sound(self, used: int, rollout: Rollout) -> None:
-        """What the adapter of NumPy's envs looks for at every step."""
+        """The checks that NumPy envs get at every step."""
         self.envs.odd_flags()
         finals, faults = rollout.final_inputs[None], []
         for what, values in (
@@ -215,7 +215,7 @@ class DeviceStorage:
                 if values is finals:
                     t, index = divmod(int(rollout.final_index[index]), self.envs.num_envs)
                 faults.append((t, f"{what} of vector env, index {index} is not finite, at step {t} of the rollout"))
-        if faults:  # the first: it has perhaps led to the others
+        if faults:  # report the first, which may have caused the others
             raise NonFiniteError(min(faults, key=lambda fault: fault[0])[1])
         mask = self.envs.layout.mask
         if mask is not None:

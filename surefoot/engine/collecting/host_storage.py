@@ -33,13 +33,13 @@ class HostStorage:
         self.obs = torch.from_numpy(np.zeros((length + 1, num_envs, *layout.shape), layout.dtype))
         self.action = torch.zeros((*shape, *actions.shape), dtype=actions.dtype, device="cpu")
         self.params = torch.zeros((*shape, actions.num_params), dtype=torch.float32, device="cpu")
-        self.log_prob = torch.zeros(shape, dtype=torch.float32, device="cpu")  # where the actor fills it in
+        self.log_prob = torch.zeros(shape, dtype=torch.float32, device="cpu")  # if the actor computes it
         self.reward = np.zeros(shape)  # raw, float64
         flags = (torch.zeros(shape, dtype=torch.bool, device="cpu") for _ in range(3))
         self.terminated, self.truncated, self.valid = flags
-        self.start = torch.ones((length + 1, num_envs), dtype=torch.bool, device="cpu")  # where episodes begin
+        self.start = torch.ones((length + 1, num_envs), dtype=torch.bool, device="cpu")  # an episode begins
         self.final: list[tuple[int, Array]] = []  # (t·N + n, last observation) of truncations
-        self.final_memory: list[Tensor] = []  # what was remembered before those
+        self.final_memory: list[Tensor] = []  # the memory before those observations
         self._episodes = np.zeros(num_envs, np.int64)
 
     def clear(self) -> None:
@@ -54,13 +54,13 @@ class HostStorage:
         obs[0], self.start[0] = obs[last], self.start[last]
 
     def to_env(self, t: int, own: slice) -> object:
-        """The actions of these envs as they take them."""
+        """The actions of these envs in the form that they expect."""
         actions = self.policy.actions
         to_env = actions.to_vector_env if self.batched_actions else actions.to_env
         return to_env(self.action[t, own].numpy())
 
     def store(self, t: int, own: slice, step: Step, memory: Tensor | None) -> None:
-        """What envs `own` returned in step t. `memory`: of all envs."""
+        """Store what the envs in `own` returned at step t. `memory`: of all envs."""
         obs, terminated, truncated = self.obs.numpy(), self.terminated.numpy(), self.truncated.numpy()
         obs[t + 1, own], self.reward[t, own], self.valid.numpy()[t, own] = step.obs, step.reward, step.valid
         terminated[t, own], truncated[t, own] = step.terminated, step.truncated
@@ -78,24 +78,24 @@ class HostStorage:
         self._ended = (step.terminated | step.truncated) & step.valid
 
     def count_episodes(self, t: int | None, wanted: int) -> Array:
-        """`[N]` bool: the envs that have not ended so many episodes yet, after step t. None: before the first."""
+        """`[N]` bool: the envs that have not ended `wanted` episodes after step t. t None: before the first step."""
         self._episodes = np.zeros(self.num_envs, np.int64) if t is None else self._episodes + self._ended
         active: Array = self._episodes < wanted
         return active
 
     @staticmethod
     def time_to_look(t: int) -> bool:
-        """Whether to ask after step t if all envs are done: here it costs nothing."""
+        """Whether to check after step t if all envs are done: always, because it costs nothing here."""
         return True
 
     def sort_finals(self) -> None:
-        """Truncations in the order of their places, where envs went at their own pace."""
+        """Sort truncations by position, in case envs stepped at their own pace."""
         order = sorted(range(len(self.final)), key=lambda at: self.final[at][0])
         self.final = [self.final[at] for at in order]
         self.final_memory = [self.final_memory[at] for at in order] if self.final_memory else []
 
     def read(self, used: int, *, whole_episodes: bool) -> int:
-        """Steps that were used, once the rollout is over."""
+        """The number of used steps, once the rollout is over."""
         return used
 
     def truncate_open(self, used: int, memory: Tensor | None) -> Array:
@@ -112,14 +112,14 @@ class HostStorage:
     def scaled_rewards(
         self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
     ) -> Tensor:
-        """As they are learned from, `[T, N]` float32 on the device."""
+        """The rewards used for learning, `[T, N]` float32 on the device."""
         ends = (self.terminated[:used].numpy(), self.truncated[:used].numpy())
         valid = self.valid[:used].numpy()
         scaled = scale_rewards(self.reward[:used], ends, valid, scale, sign, normalizer, operations)
         return torch.from_numpy(scaled).to(self.device, torch.float32)
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
-        """On the device, values still to be filled in. `memory`: before the first step."""
+        """The rollout on the device, without values yet. `memory`: the memory before the first step."""
         device, policy = self.device, self.policy
         obs = self.obs[: used + 1].to(device)
         params, action = self.params[:used].to(device), self.action[:used].to(device)
@@ -151,17 +151,17 @@ class HostStorage:
 
     def _finals(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Where episodes were truncated (t·N + n), and the normalised observation there."""
-        if not self.final:  # most rollouts have none, and short ones are made of such small costs
+        if not self.final:  # a shortcut: most rollouts have none, and for short rollouts small costs matter
             return torch.empty(0, dtype=torch.int64, device=self.device), inputs[0, :0]
         index, obs = zip(*self.final, strict=True)
         final = torch.from_numpy(np.stack(obs)).to(self.device, self.obs.dtype)
         return torch.tensor(index, dtype=torch.int64, device=self.device), self.policy.normalize(final)
 
     def require_sound(self, used: int, rollout: Rollout) -> None:
-        """The adapters of such envs look at every step."""
+        """Nothing to do: NumPy envs are checked at every step."""
 
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
-        """Stand where a checkpoint says; `fresh`: envs that could not be brought back there, with what they show."""
+        """Continue from a checkpoint. `fresh`: envs that could not be restored, with their new first observations."""
         self.obs[0], self.start[0] = obs, start
         for index, shown in fresh.items():
             self.obs[0, index] = torch.from_numpy(np.asarray(shown))

@@ -41,8 +41,8 @@ def step_all(collector: Collector, noise: NoiseRows, memory: Tensor | None) -> i
 
 
 def step_parts(collector: Collector, noise: NoiseRows, memory: Tensor | None) -> int:
-    """As `step_all`, but every part goes on as soon as it has stepped: it does not wait for slower ones, and acting for
-    it costs nothing while they step. The same bytes, in another order of time: for an actor with `independent_rows`.
+    """Like `step_all`, but every part continues as soon as it has stepped, without waiting for slower ones, so acting
+    overlaps with stepping. Gives the same bytes if the actor has `independent_rows`.
     """
     envs, storage, timer = collector.envs, collector.storage, collector.timer
     assert isinstance(envs, SteppedInParts)

@@ -20,7 +20,7 @@ class Storage(Protocol):
     obs: Tensor  # [T+1, N, ...] raw
     action: Tensor  # [T, N, ...]
     params: Tensor  # [T, N, A]
-    log_prob: Tensor  # [T, N], where the actor fills it in
+    log_prob: Tensor  # [T, N], if the actor computes it
     start: Tensor  # [T+1, N] bool: the first observation of an episode
 
     def clear(self) -> None:
@@ -28,35 +28,35 @@ class Storage(Protocol):
         ...
 
     def start_with(self, obs: Any) -> None:
-        """It begins with what a reset returned."""
+        """The rollout begins with these observations, from a reset."""
         ...
 
     def continue_from(self, last: int) -> None:
-        """It begins where the one before ended."""
+        """The rollout begins where the previous one ended."""
         ...
 
     def to_env(self, t: int, own: slice) -> object:
-        """The actions of these envs as they take them."""
+        """The actions of these envs in the form that they expect."""
         ...
 
     def store(self, t: int, own: slice, step: Any, memory: Tensor | None) -> None:
-        """What envs `own` returned in step t. `memory`: of all envs."""
+        """Store what the envs in `own` returned at step t. `memory`: of all envs."""
         ...
 
     def count_episodes(self, t: int | None, wanted: int) -> Any:
-        """`[N]` bool: the envs that have not ended so many episodes yet, after step t. None: before the first."""
+        """`[N]` bool: the envs that have not ended `wanted` episodes after step t. t None: before the first step."""
         ...
 
     def time_to_look(self, t: int) -> bool:
-        """Whether it is worth asking after step t if all envs are done."""
+        """Whether to check after step t if all envs are done."""
         ...
 
     def sort_finals(self) -> None:
-        """Truncations in the order of their places, where envs went at their own pace."""
+        """Sort truncations by position, in case envs stepped at their own pace."""
         ...
 
     def read(self, used: int, *, whole_episodes: bool) -> int:
-        """Steps that were used, once the rollout is over."""
+        """The number of used steps, once the rollout is over."""
         ...
 
     def truncate_open(self, used: int, memory: Tensor | None) -> Array:
@@ -66,7 +66,7 @@ class Storage(Protocol):
     def scaled_rewards(
         self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
     ) -> Tensor:
-        """As they are learned from, `[T, N]` float32 on the policy's device."""
+        """The rewards used for learning, `[T, N]` float32 on the policy's device."""
         ...
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
@@ -78,5 +78,5 @@ class Storage(Protocol):
         ...
 
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
-        """Stand where a checkpoint says; `fresh`: envs that could not be brought back there, with what they show."""
+        """Continue from a checkpoint. `fresh`: envs that could not be restored, with their new first observations."""
         ...

@@ -31,7 +31,7 @@ class NativeActor:
         self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: tuple[Tensor, Tensor, Tensor]
     ) -> None:
         params, action, log_prob = out
-        if len(self._rows) < len(obs):  # actions as the kernels give them: float32 rows
+        if len(self._rows) < len(obs):  # buffer for the kernels' actions: float32 rows
             self._rows = self._rows.new_empty((len(obs), self._rows.shape[1]))
         rows = self._rows[: len(obs)]
         context = None if memory is None or start is None else (start, memory)

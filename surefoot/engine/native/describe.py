@@ -27,7 +27,7 @@ class NotServed(Exception):
 
 
 def parts_to_compile(policy: ActorCritic) -> list[MLP]:
-    """The MLPs that the kernels can compute for a policy that they do not serve as a whole, or NotServed."""
+    """The MLPs that the kernels can compute for a policy that they support only in part; NotServed if none."""
     if policy.sde:
         raise NotServed("its exploration depends on the state")
     if policy.critic_encoder is not None:
@@ -64,7 +64,7 @@ def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Descript
 
 
 def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
-    """The policy as the kernels see it, or NotServed. Parameters stand as in `FlatParameters`."""
+    """The policy's description for the kernels; raises NotServed. Parameters are laid out as in `FlatParameters`."""
     if policy.sde:
         raise NotServed("its exploration depends on the state")
     if policy.encoder is not None and any(True for _ in policy.encoder.parameters()):
@@ -92,7 +92,7 @@ def _cell(memory: Memory, offsets: dict[int, int]) -> Cell:
 
 
 def _offsets(parameters: Sequence[nn.Parameter]) -> dict[int, int]:
-    """Where each parameter stands in the flat vector."""
+    """The offset of each parameter in the flat vector."""
     found, offset = {}, 0
     for parameter in parameters:
         found[id(parameter)] = offset
@@ -140,26 +140,26 @@ def _parts(policy: ActorCritic, offsets: dict[int, int]) -> list[HeadPart]:
 
 
 def _mean_range(policy: ActorCritic, own: slice) -> tuple[Array, Array] | None:
-    """Centre and half of what the means of these Gaussian dimensions are squashed into."""
+    """Centre and half-width of the range that the means of these Gaussian dimensions are squashed into."""
     if not policy.config.tanh_mean:
         return None
     return policy.mean_centre[own].numpy().copy(), policy.mean_half[own].numpy().copy()
 
 
 def rows_of(policy: ActorCritic, x: Tensor) -> Tensor:
-    """Inputs `[B, ...]` as the kernels take them: what the MLPs see, then the action mask."""
+    """Inputs `[B, ...]` in the kernels' form: the MLPs' inputs, then the action mask."""
     if policy.encoder is None:
         return x.contiguous()
-    seen: Tensor = policy.encoder(x)  # one-hot, say: it has nothing to learn
+    seen: Tensor = policy.encoder(x)  # for example one-hot: it has no parameters
     mask = policy.layout.mask
     return seen if mask is None else torch.cat([seen, x[..., mask]], -1)
 
 
 def kernel_context(context: Context | None) -> tuple[Tensor, Tensor] | None:
-    """The context as the kernels take it."""
+    """The context in the kernels' form."""
     return None if context is None else (context.start.contiguous(), context.memory.contiguous())
 
 
 def as_rows(action: Tensor) -> Tensor:
-    """Stored actions `[B]` or `[B, D]` as the kernels take them: contiguous float32 rows."""
+    """Stored actions `[B]` or `[B, D]` in the kernels' form: contiguous float32 rows."""
     return action.reshape(len(action), -1).to(torch.float32).contiguous()

@@ -92,7 +92,7 @@ class HybridEngine(TorchEngine):
 
 
 def check_kernels(policy: ActorCritic, envs: Envs) -> None:
-    """NotBuilt or NotServed where there are no kernels for it, whatever its networks are."""
+    """Raise NotBuilt or NotServed if the kernels cannot be used, whatever the networks are."""
     device = policy.device
     if device.type != "cpu":
         raise NotServed(f"it runs on {device}")

@@ -48,7 +48,7 @@ AT_ONCE = 2**22  # numbers of a shuffled order that one call gets
 
 
 def known(loss: LossFunction) -> TypeGuard[Loss]:
-    """Whether the kernels compute it."""
+    """Whether the kernels can compute this loss."""
     return isinstance(loss, Loss) and (loss.surrogate is None or loss.surrogate.kernel in surrogates())
 
 
@@ -59,7 +59,7 @@ class NativeLearner(Learner):
     operations = CompiledOperations()
 
     def connect(self, threads: int | None, samples: int) -> None:
-        """Make the kernels of the policy. `threads` None: as many as are fastest for steps on so many `samples`."""
+        """Set up the kernels for the policy. `threads` None: the fastest number for steps on this many `samples`."""
         description = describe(self.policy, self.first_trained)
         self.net = fastest(description, samples) if threads is None else Network(description, threads)
         self.theta, self.gradient = self.flat.vector, self.flat.gradient
@@ -84,7 +84,7 @@ class NativeLearner(Learner):
         parts = count_minibatches(config.num_minibatches, len(batch), batch.units)
         once = self._first_look(batch)
         epochs, sums, error = 0, dict[str, float](), 0.0
-        # All epochs in one call, unless something has to be looked at between them.
+        # All epochs in one call, unless something must be checked between them.
         one_by_one = config.stop_kl is not None or config.recompute_advantage
         each = 1 if one_by_one else max(1, AT_ONCE // len(batch))
         with self.all_or_nothing():
@@ -93,7 +93,7 @@ class NativeLearner(Learner):
             while epochs < config.num_epochs:
                 if epochs and config.recompute_advantage:
                     fill_values(rollout, self.actor)
-                    # value_clip holds to the critic that collected
+                    # value_clip clips around the values from collection
                     batch = replace(estimate(rollout, self.operations), value=batch.value)
                     packed = self._packed(batch)
                 count = min(each, config.num_epochs - epochs)
@@ -121,7 +121,7 @@ class NativeLearner(Learner):
         total = None if look is None else self.theta.new_empty((2, len(self.theta)))
         order = None
         if minibatches > 1:
-            units = packed.sequences or packed.size  # whole envs where there is a memory
+            units = packed.sequences or packed.size  # whole envs if there is a memory
             rows = [torch.randperm(units, generator=self.generator, device="cpu") for _ in range(epochs)]
             order = torch.stack(rows)
         slices = [(a, b, rate * self.optimizer.rate_factor) for a, b, rate in self.optimizer.ranges]
@@ -176,7 +176,7 @@ class NativeLearner(Learner):
             self._last_packed = self._squares = None  # they would keep a rollout alive
 
     def _packed(self, batch: Batch) -> structs.Batch:
-        """The batch as the kernels take it; the one that was asked for last is kept."""
+        """The batch in the kernels' form; the last one is cached."""
         if self._last_packed is None or self._last_packed[0] is not batch:
             self._last_packed = (batch, self._pack(batch))
         return self._last_packed[1]
@@ -196,7 +196,7 @@ class NativeLearner(Learner):
         return metrics | {name: means[name] for name in (*loss.metrics, "grad_norm")}
 
     def _first_look(self, batch: Batch) -> dict[str, float]:
-        """Of the critic that collected the rollout."""
+        """Metrics before the first step, when the critic is still the one that collected the rollout."""
         if not self.policy.has_critic:
             return {}
         return {"explained_variance": explained_variance(batch.value, batch.value_target, batch.weight)}
@@ -294,7 +294,7 @@ def _scalar(value: float) -> Tensor:
 
 
 def quantile(ordered: Array, q: float) -> float:
-    """Linear between the two nearest of sorted values, as `torch.quantile`."""
+    """A quantile of sorted values, interpolated linearly like `torch.quantile`."""
     at = q * (len(ordered) - 1)
     below = int(at)
     above = min(below + 1, len(ordered) - 1)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GAIN = 1.15  # required speed-up for more threads: threads that wait for each other slow other programs down
 ROUNDS, STEPS = 5, 6
-STRETCH = 128  # steps of a rollout that a memory learns from, about
+STRETCH = 128  # typical rollout length for a policy with memory
 
 
 def most_threads() -> int:
@@ -28,11 +28,11 @@ def most_threads() -> int:
 
 
 def fastest(description: Description, samples: int) -> Network:
-    """The network with the number of threads that is fastest for gradient steps on so many samples."""
+    """The network with the number of threads that is fastest for gradient steps on this many samples."""
     best, threads = Network(description, 1), 2
     while threads <= min(most_threads(), best.tasks(samples)):
         other = Network(description, threads)
-        if other.threads < threads:  # the system refused: it will refuse more as well
+        if other.threads < threads:  # the system refused, and will refuse more as well
             best.asked = threads
             break
         before, after = _times((best, other), samples)
@@ -43,7 +43,7 @@ def fastest(description: Description, samples: int) -> Network:
 
 
 def _times(nets: tuple[Network, Network], samples: int) -> list[float]:
-    """Of a few gradient steps of each, the best of several rounds, in turns."""
+    """Seconds for a few gradient steps of each network: the best of several rounds, alternating."""
     found = [float("inf"), float("inf")]
     for _ in range(ROUNDS):
         for at, net in enumerate(nets):
@@ -52,7 +52,7 @@ def _times(nets: tuple[Network, Network], samples: int) -> list[float]:
 
 
 def _context(description: Description, samples: int) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """So many samples as sequences of about `STRETCH` steps, where there is a memory."""
+    """The samples as sequences of about `STRETCH` steps, if there is a memory."""
     cell = description.memory
     if cell is None:
         return None

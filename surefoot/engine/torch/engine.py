@@ -1,4 +1,4 @@
-"""The PyTorch engine: serves every policy, algorithm, env and device."""
+"""The PyTorch engine: supports every policy, algorithm, env and device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TorchEngine(Engine):
 
 
 def make_learner(kind: type[Learner], policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
-    """A learner of this kind with the algorithm's rates."""
+    """A learner of this class with the algorithm's learning rates."""
     config = algorithm.config
     return kind(
         policy,
@@ -52,7 +52,7 @@ def make_learner(kind: type[Learner], policy: ActorCritic, algorithm: Learns, op
 
 
 def torch_threads_for(policy: ActorCritic, wanted: int | Literal["auto"], samples: int) -> Threads:
-    """As asked for, or as are fastest. Fewer where GNU's OpenMP could not start them: it would end the process."""
+    """The requested or the fastest number. Fewer if GNU's OpenMP could not start them: it would end the process."""
     if wanted != "auto":
         require_threads(wanted)
         return Threads(startable(wanted), asked=wanted)

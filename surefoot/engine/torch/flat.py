@@ -1,4 +1,4 @@
-"""All parameters of a policy in one vector: a norm, a clip, an optimizer step, a snapshot are one operation each."""
+"""All parameters of a policy in one vector, so that a norm, clip, optimizer step or snapshot is one operation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FlatParameters:
-    """Every parameter a view of `vector`, every gradient a view of `gradient`: the actor's first, then the critic's."""
+    """Parameters are views of `vector` and gradients views of `gradient`: the actor's first, then the critic's."""
 
     def __init__(self, policy: ActorCritic) -> None:
         self.actor_list, self.critic_list = policy.actor_parameters(), policy.critic_parameters()

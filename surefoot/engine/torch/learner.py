@@ -96,8 +96,8 @@ class Learner:
         self.first_trained = 0 if train_actor else self.flat.actor_size
         self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
         self.max_grad_norm = config.max_grad_norm
-        self.rate_scale = 1.0  # moved by adaptive_kl, or set by a callback
-        self.rate_is_set = False  # by a callback, which has ended the schedule
+        self.rate_scale = 1.0  # changed by adaptive_kl or by a callback
+        self.rate_is_set = False  # a callback has set the rate, which ends the schedule
         self.used: set[str] = set()  # the engines that computed gradients so far
         self.threads = Threads(1)
         self.update = 0  # the number of the current one, which decides whether it is measured in full
@@ -139,8 +139,8 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
-        """α of the coming gradient steps. Set it, and it stays: it ends a schedule; `adaptive_kl` goes on
-        from it. A critic's own rate keeps its ratio to it. Saved with the run.
+        """α of the next gradient steps. If set, it stays and replaces a schedule; `adaptive_kl` continues from it. A
+        critic's own rate keeps its ratio to it. Saved with the run.
         """
         return self.optimizer.learning_rate
 
@@ -152,7 +152,7 @@ class Learner:
         self.optimizer.rate_factor = self.rate_scale
 
     def descend(self, loss: Tensor) -> Tensor:
-        """One gradient step on `loss`; returns the gradient's norm before clipping, unread."""
+        """One gradient step on `loss`; returns the gradient's norm before clipping, as a tensor."""
         self.used.add("torch")
         self.flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -168,7 +168,7 @@ class Learner:
         return norm  # type: ignore[no-any-return]
 
     def share(self, gradient: Tensor) -> None:
-        """The mean over all processes in the place of this one's gradient."""
+        """Replace the gradient by its mean over all processes."""
         self.group.sum_(gradient).div_(self.group.size)
 
     def epochs(
@@ -182,12 +182,12 @@ class Learner:
     ) -> dict[str, float]:
         """K passes of M shuffled minibatches over a rollout; `normalize` standardises advantages per minibatch.
 
-        The metrics are means over every minibatch of the update, apart from KL(old‖new), which is exact, over the
-        whole rollout, after the last step.
+        The metrics are means over all minibatches of the update, except KL(old‖new), which is exact: it is computed on
+        the whole rollout after the last step.
         """
         batch = estimate(rollout, self.operations)
         parts = count_minibatches(config.num_minibatches, len(batch), batch.units)
-        whole = parts == 1  # then the minibatch is the batch, and normalised once
+        whole = parts == 1  # the minibatch is the whole batch, so normalise once
 
         def prepare(batch: Batch) -> Batch:
             return normalized(batch) if normalize and whole else batch
@@ -201,7 +201,7 @@ class Learner:
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.actor)
-                    # value_clip holds to the critic that collected
+                    # value_clip clips around the values from collection
                     batch = replace(prepare(estimate(rollout, self.operations)), value=batch.value)
                 for part in self.minibatches(batch, parts):
                     if normalize and not whole:
@@ -209,7 +209,7 @@ class Learner:
                     outputs = self.policy.evaluate(part.obs, part.action, part.context)
                     if not first:
                         first = {"ratio_error": max_ratio_error(outputs, part)}
-                        if self.policy.has_critic:  # of the critic that collected the rollout
+                        if self.policy.has_critic:  # still the critic that collected the rollout
                             first["explained_variance"] = explained_variance(
                                 batch.value, batch.value_target, batch.weight
                             )
@@ -222,7 +222,7 @@ class Learner:
         return {**result, "epochs": float(epochs)}
 
     def step(self, loss: LossFunction, part: Batch) -> Metrics:
-        """One gradient step on a minibatch; its metrics, unread."""
+        """One gradient step on a minibatch; returns its metrics as tensors."""
         return self._descend_on(loss, self.policy.evaluate(part.obs, part.action, part.context), part)
 
     def _descend_on(self, loss: LossFunction, outputs: Outputs, part: Batch) -> Metrics:
@@ -261,7 +261,7 @@ class Learner:
         return self.flat.gradient[: self.flat.actor_size].clone()
 
     def natural_step(self, loss: Loss, batch: Batch, config: NaturalStep) -> tuple[Tensor, Tensor]:
-        """The actor's natural step within `config.max_kl`, and the gain that the gradient predicts for it."""
+        """The actor's natural step within `config.max_kl`, and its predicted gain."""
         self.used.add("torch")
         actor, outputs = self.flat.actor_list, self.policy.evaluate(batch.obs, batch.action, batch.context)
         gradient = flat_gradient(loss.objective(outputs, batch), actor)
@@ -272,7 +272,7 @@ class Learner:
         return natural_step(gradient, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
 
     def measure(self, loss: Loss, batch: Batch) -> float:
-        """The objective with the policy as it is now, read on the host (for a line search)."""
+        """The objective under the current policy, read on the host (for a line search)."""
         with torch.no_grad():
             return float(loss.objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch))
 
@@ -291,7 +291,7 @@ class Learner:
     def minibatches(self, batch: Batch, parts: int) -> Iterator[Batch]:
         """The batch in `parts` equal, freshly shuffled parts; each sample is in exactly one of them.
 
-        Where there is a memory, whole envs are shuffled: it runs through their time.
+        With a memory, whole envs are shuffled, because their time order must be kept.
         """
         if parts == 1:
             yield batch
@@ -348,7 +348,7 @@ class Learner:
         return look.metrics(self.flat.actor, float(len(batch) * self.group.size))
 
     def checked(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The metrics of an update, unless they show that it must not stand."""
+        """Return the metrics, or raise if they show that the update must be rejected."""
         broken = [name for name, x in metrics.items() if x != x or x in (float("inf"), float("-inf"))]
         if not metrics.pop("parameters_finite"):
             broken.append("the parameters")
@@ -368,7 +368,7 @@ class Learner:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Weights and optimizer come back as they were if anything inside raises."""
+        """Restore weights and optimizer if anything inside raises."""
         vector, state = self.flat.vector.clone(), self.optimizer.state_dict()
         try:
             yield
@@ -396,5 +396,5 @@ class Learner:
     def load_state_dict(self, state: LearnerState) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate_scale = state["rate_scale"]
-        self.rate_is_set = bool(state.get("rate_is_set"))  # earlier versions could not be told
+        self.rate_is_set = bool(state.get("rate_is_set"))  # missing in earlier versions
         self.generator = continued(self.generator, state["shuffle"])

@@ -13,7 +13,7 @@ import torch
 
 from surefoot.engine.torch.threads import held_threads, torch_threads
 
-KINDS = ("cpu", "cuda")  # of autocast
+KINDS = ("cpu", "cuda")  # device types for autocast
 
 
 @contextmanager

@@ -40,14 +40,14 @@ class NaturalStep(Protocol):
 
 
 def natural_step(gradient: Tensor, product: Product, *, max_kl: float, cg_iterations: int) -> tuple[Tensor, Tensor]:
-    """(s, ∇L·s): the actor's step s = √(2δ / xᵀFx)·x with x ≈ F⁻¹∇L, and the gain that the gradient predicts for it."""
+    """(s, ∇L·s): the actor's step s = √(2δ / xᵀFx)·x with x ≈ F⁻¹∇L, and its predicted gain."""
     direction = conjugate_gradient(product, gradient, cg_iterations)
     step = step_scale(direction, product, max_kl) * direction
     return step, gradient @ step
 
 
 def fisher_samples(batch: Batch, fraction: float) -> Batch:
-    """This share of the samples, from all envs and all times alike; with a memory, of the envs, each in whole."""
+    """A fraction of the samples, spread evenly over envs and time; with a memory, a fraction of the whole envs."""
     count = max(1, round(fraction * batch.units))
     if count == batch.units:
         return batch
@@ -58,10 +58,10 @@ def fisher_samples(batch: Batch, fraction: float) -> Batch:
 
 @lru_cache(maxsize=4)
 def spread(steps: int, envs: int, count: int) -> NDArray[np.int64]:
-    """`count` of the samples t·envs + n, without a draw that a resumed run would have to repeat.
+    """Choose `count` of the samples t·envs + n, deterministically, so that a resumed run need not repeat a draw.
 
-    Each env gives as many as the others, or one more. Its times are evenly spaced; the golden ratio sets those of one
-    env off from those of the next.
+    Each env contributes the same number, or one more. Times are evenly spaced, with an offset per env given by the
+    golden ratio.
     """
     each = np.full(envs, count // envs)
     each[_even(envs, count % envs)] += 1
@@ -73,7 +73,7 @@ def spread(steps: int, envs: int, count: int) -> NDArray[np.int64]:
 
 
 def _even(size: int, count: int) -> NDArray[np.int64]:
-    """`count` of `size` places, evenly spaced."""
+    """`count` of `size` indices, evenly spaced."""
     return ((2 * np.arange(count) + 1) * size) // (2 * max(1, count))
 
 

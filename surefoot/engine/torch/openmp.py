@@ -16,8 +16,8 @@ from surefoot.errors import UsageError
 
 PAUSE_SOFT = 1  # omp_pause_soft of OpenMP 5.0
 
-_let_go = False  # whether the fork in progress leaves no threads behind
-_stranded = False  # this process was forked from one whose threads could not be let go
+_let_go = False  # whether the threads were released for the fork in progress
+_stranded = False  # this process was forked from one whose threads could not be released
 
 
 def can_share() -> bool:
@@ -26,7 +26,7 @@ def can_share() -> bool:
 
 
 def require_threads(number: int) -> None:
-    """An error where so many PyTorch threads would never come back from their first common task."""
+    """Raise an error if this many PyTorch threads would hang at their first parallel region."""
     if number > 1 and not can_share():
         raise UsageError(
             "PyTorch cannot use more than one thread in this forked process; start processes with "
@@ -35,7 +35,7 @@ def require_threads(number: int) -> None:
 
 
 def _pause() -> Callable[[int], int] | None:
-    """What lets the threads of PyTorch's own runtime go; None where there is no such function."""
+    """The function that releases the threads of PyTorch's OpenMP runtime; None if there is none."""
     found: Callable[[int], int] | None = getattr(_runtime(), "omp_pause_resource_all", None)
     return found
 
@@ -57,6 +57,6 @@ def _in_child() -> None:
     _stranded = _stranded or not _let_go
 
 
-# The runtimes of LLVM and Intel start anew in a child by themselves.
+# The runtimes of LLVM and Intel restart in a child by themselves.
 if hasattr(os, "register_at_fork") and not hasattr(_runtime(), "__kmpc_fork_call"):
     os.register_at_fork(before=_before_fork, after_in_child=_in_child)

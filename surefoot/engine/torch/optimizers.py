@@ -49,12 +49,12 @@ class FlatOptimizer:
 
     @property
     def base_rate(self) -> float:
-        """Of the first slice."""
+        """The first slice's learning rate before scaling."""
         return self.slices[0].base_rate
 
     @property
     def learning_rate(self) -> float:
-        """Of the first slice, as the next step will use it."""
+        """The first slice's learning rate for the next step."""
         return self.base_rate * self.rate_factor
 
     def step(self) -> None:

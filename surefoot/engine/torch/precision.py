@@ -12,10 +12,10 @@ from surefoot.policies.torch_defaults import Shared
 
 
 def full_precision() -> AbstractContextManager[None]:
-    """No TensorFloat-32 inside. PyTorch lets cuDNN's convolutions round to it, which is three decimal digits.
+    """Disable TensorFloat-32 inside. PyTorch lets cuDNN's convolutions round to it, which is three decimal digits.
 
-    A rollout's small batches and an update's large ones then round differently, so that the first ratio of an update
-    is not 1 (`RATIO_TOLERANCE`). Products of matrices are exact unless the user has asked for less.
+    A rollout's small batches and an update's large ones would then round differently, and the first ratio of an update
+    would not be 1 (`RATIO_TOLERANCE`). Matrix products use full float32 unless the user changed it.
     """
     return _exact.held()
 
@@ -23,7 +23,7 @@ def full_precision() -> AbstractContextManager[None]:
 def _ieee() -> Callable[[], None]:
     parts: tuple[Any, ...] = (cudnn.conv, cudnn.rnn)  # type: ignore[attr-defined]
     before = [part.fp32_precision for part in parts]
-    # The old switch first: PyTorch refuses to read it where it and the new ones disagree, as other code may.
+    # The old switch first: PyTorch refuses to read it if it and the new ones disagree, which other code may cause.
     cudnn.allow_tf32 = False
     for part in parts:
         part.fp32_precision = "ieee"

@@ -21,9 +21,9 @@ from surefoot.types import Context
 if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
 
-GAIN = 1.25  # by which more threads must be faster; also so that chance decides only where little depends on it
-ROUNDS, SECONDS = 3, 0.03  # of each measurement, at least
-MOST_SAMPLES = 1024  # what is true for these is true for more
+GAIN = 1.25  # required speed-up for more threads; high enough that noise rarely decides
+ROUNDS, SECONDS = 3, 0.03  # per measurement, at least
+MOST_SAMPLES = 1024  # the result for these also holds for more
 
 
 _here = threading.local()  # PyTorch keeps a separate number for each of our threads
@@ -39,7 +39,7 @@ _before_all = Shared(_remember)
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """So many PyTorch threads inside; small networks are fastest, and on a busy machine far fastest, with one."""
+    """Use this many PyTorch threads inside. Small networks are fastest with one, especially on a busy machine."""
     require_threads(number)
     with _before_all.held():
         before, outer = torch.get_num_threads(), held_threads()
@@ -53,12 +53,12 @@ def torch_threads(number: int) -> Iterator[None]:
 
 
 def held_threads() -> int | None:
-    """What the innermost `torch_threads` asked for; an env may have changed it since. None: we are in none."""
+    """The number set by the innermost `torch_threads`, even if an env has changed it since. None outside of any."""
     return getattr(_here, "number", None)
 
 
 def fastest_torch(policy: ActorCritic, samples: int, most: int | None = None) -> tuple[int, str]:
-    """(threads, why): what is fastest for gradient steps of this policy on so many samples. Leaves it as it was."""
+    """(threads, why): the fastest number for gradient steps of this policy on this many samples. Changes nothing."""
     limit, threads, gain = most or most_threads(), 1, 1.0
     if limit == 1:
         return 1, ""
@@ -83,10 +83,10 @@ def _untouched(policy: ActorCritic) -> Iterator[None]:
 
 
 def _gradient_step(policy: ActorCritic, samples: int) -> Callable[[], object]:
-    """Its forward and backward pass; no gradient is kept."""
+    """A function that runs a forward and a backward pass; no gradient is kept."""
     layout, actions, context = policy.layout, policy.actions, None
     memory = policy.initial_memory(max(1, samples // STRETCH))
-    if memory is not None:  # in sequences as a rollout has them: their number is what threads can share
+    if memory is not None:  # sequences as in a rollout, because threads share work by sequence
         samples -= samples % len(memory)
         context = Context(torch.zeros((samples // len(memory), len(memory)), dtype=torch.bool, device="cpu"), memory)
     obs = torch.from_numpy(np.zeros((samples, *layout.shape), layout.dtype))
@@ -104,7 +104,7 @@ def _gradient_step(policy: ActorCritic, samples: int) -> Callable[[], object]:
 
 
 def _times(step: Callable[[], object], numbers: tuple[int, int]) -> list[float]:
-    """Seconds of a step with either number of threads, the best of several rounds, in turns."""
+    """Seconds per step with either number of threads: the best of several rounds, alternating."""
     found = [float("inf")] * len(numbers)
     for round_number in range(ROUNDS + 1):
         for at, threads in enumerate(numbers):

@@ -19,22 +19,22 @@ from surefoot.errors import SurefootError, UsageError
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
 
-SECONDS = 1.0  # of either measurement
-GAIN = 1.1  # workers must bring more than this: acting and learning gain nothing from them, and they occupy the cores
+SECONDS = 1.0  # per measurement
+GAIN = 1.1  # required speed-up: acting and learning gain nothing from workers, which occupy the cores
 SEED = 0
 
 
 def usable_cores() -> int:
-    """Those that this process may run on, within its container's share of time."""
+    """The cores that this process may use, within its container's CPU quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # "max 100000" where there is no limit
+    with suppress(OSError, ValueError):  # "max 100000" means no limit
         quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split())
         cores = min(cores, max(1, round(quota / period)))
     return cores
 
 
 def choose_workers(config: EnvConfig, num_envs: int) -> tuple[int, str]:
-    """(as many workers as are best for an env by id or file, why); at least one where a time limit needs it."""
+    """(the best number of workers for an env by id or file, why); at least one if a time limit needs it."""
     number, why = _fastest(config, num_envs)
     if number or config.env_timeout == type(config).env_timeout:
         return number, why
@@ -58,7 +58,7 @@ def _fastest(config: EnvConfig, num_envs: int) -> tuple[int, str]:
                 envs.supervisor.spend(worker, error, "between two steps")
     except UsageError as error:
         return 0, f"workers cannot be used: {error}"
-    except SurefootError as error:  # in a worker, whatever it does is only an error
+    except SurefootError as error:  # in a worker, even a crash is only an error
         return most, f"random play failed: {error}"
     if apart > GAIN * together:
         return most, f"{apart:,.0f} env steps/s with them, {together:,.0f} in one process"

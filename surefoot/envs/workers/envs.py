@@ -78,12 +78,12 @@ class WorkerEnvs:
         self._actions = [
             (path, self._block[f"action{k}"]) for k, (path, _) in enumerate(action_parts(self.action_space))
         ]
-        self._seen = self._block["obs"].copy()  # what was last handed out
+        self._seen = self._block["obs"].copy()  # the observations last returned
         self.parts = [slice(worker.envs.start, worker.envs.stop) for worker in self.supervisor.workers]
         self.supervisor.attach(fields)
 
     def close(self) -> None:
-        """Every env; the first error of theirs comes when all are closed."""
+        """Close every env; the first error is raised when all are closed."""
         self.supervisor.close()
 
     def reset(self) -> Array:
@@ -121,7 +121,7 @@ class WorkerEnvs:
         return self._step(self.parts[part], np.full(len(worker.envs), lost is None), [reply])
 
     def _step(self, own: slice, valid: Array, replies: Sequence[Beyond | None]) -> Step:
-        """What envs `own` returned."""
+        """The step of the envs in `own`."""
         block = {name: array[own] for name, array in self._block.items()}
         ended = np.flatnonzero(block["has_final"]).tolist()
         final_obs: dict[int, Array] = {index: block["final"][index, ...].copy() for index in ended}
@@ -135,7 +135,7 @@ class WorkerEnvs:
         return Step(self._handed_out(own), reward, terminated, truncated, valid, final_obs, final_info, life_lost)
 
     def _cut(self, worker: Worker, error: Lost, active: Array | None) -> None:
-        """Its envs stand at new episodes; those that were in one saw it truncated."""
+        """The worker's envs are now at new episodes; mark the episodes that were open as truncated."""
         block, own = self._block, slice(worker.envs.start, worker.envs.stop)
         fresh = worker.counts[:, 1] == 0
         idle = np.zeros(len(worker.envs), np.bool_) if active is None else ~active[own] & fresh
@@ -151,7 +151,7 @@ class WorkerEnvs:
         return obs
 
     def episode_numbers(self) -> list[int]:
-        if not self._begun:  # some may have been reset to look at them
+        if not self._begun:  # some may have been reset to inspect them
             return [-1] * self.num_envs
         numbers: list[int] = self.supervisor.counts[:, 0].tolist()
         return numbers
@@ -165,7 +165,7 @@ class WorkerEnvs:
         return self._block["obs"].copy()
 
     def state_dict(self) -> EpisodesState:
-        """As that of `GymEnvs`. The open episodes of a worker that is lost now cannot come back, and it says so."""
+        """See `GymEnvs.state_dict`. If a worker is lost now, the state marks its open episodes as not restorable."""
         replies, lost = self.supervisor.ask_all({"do": "save"})
         for worker, error in lost.items():
             if not self.supervisor.may_restart:
@@ -182,7 +182,7 @@ class WorkerEnvs:
         return episodes_shape(self.num_envs, self.action_space.shape)
 
     def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
-        """As that of `GymEnvs`."""
+        """See `GymEnvs.load_state_dict`."""
         self._begun = True
         messages, opened = [], as_episodes(state)
         for worker in self.supervisor.workers:

@@ -1,4 +1,4 @@
-"""The shared memory: the counts of every env, followed by observations, rewards and actions once spaces are known."""
+"""The shared memory: counts of every env, followed by observations, rewards and actions once the spaces are known."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
     from surefoot.types import Actions, Array, GymSpace
 
-IDLE, STEPPING, RESETTING = 0, 1, 2  # what a worker does with an env now
-COUNTS = 3  # numbers kept of each env: episode, step, one of the above
+IDLE, STEPPING, RESETTING = 0, 1, 2  # what a worker is doing with an env
+COUNTS = 3  # numbers per env: episode, step, one of the above
 
 Field = tuple[str, tuple[int, ...], str]  # name, shape, dtype
-Path = tuple[str | int, ...]  # keys from an action down to a part of it
+Path = tuple[str | int, ...]  # keys from an action to one of its parts
 
 
 def counts_field(num_envs: int) -> Field:
@@ -39,7 +39,7 @@ def all_fields(layout: Layout, action_space: GymSpace, num_envs: int) -> list[Fi
 
 
 def map_fields(fd: int, fields: Sequence[Field], *, create: bool = False) -> dict[str, Array]:
-    """The arrays of a block. They keep the mapping alive; the last one to go unmaps it."""
+    """The arrays of a block. They keep the mapping alive until the last one is freed."""
     places, size = [], 0
     for _, shape, dtype in fields:
         places.append(size)
@@ -54,7 +54,7 @@ def map_fields(fd: int, fields: Sequence[Field], *, create: bool = False) -> dic
 
 
 def action_parts(space: GymSpace, path: Path = ()) -> Iterator[tuple[Path, GymSpace]]:
-    """(where it stands in an action, the simple space there), depth first."""
+    """(path in the action, simple space at that path), depth first."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, part in inner:
@@ -64,7 +64,7 @@ def action_parts(space: GymSpace, path: Path = ()) -> Iterator[tuple[Path, GymSp
 
 
 def write_actions(places: Sequence[tuple[Path, Array]], action: Actions) -> None:
-    """The actions of all envs into their places. What has another shape, or would lose its fraction, is refused."""
+    """Copy the actions of all envs into shared memory. Refuses other shapes, and fractions instead of integers."""
     for path, array in places:
         value = np.asarray([_part_at(one, path) for one in action] if path else action)
         if value.shape != array.shape:
@@ -79,7 +79,7 @@ def _part_at(action: Any, path: Path) -> object:
 
 
 def read_actions(space: GymSpace, arrays: Sequence[Array]) -> Actions:
-    """As the policy's own action model would hand them out; copies, for an env may keep what it was given."""
+    """The actions in the policy's usual form. Copies, because an env may keep what it gets."""
     parts = [array.copy() for array in arrays]
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
         return parts[0]

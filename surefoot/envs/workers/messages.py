@@ -11,11 +11,11 @@ import numpy as np
 if TYPE_CHECKING:
     from surefoot.types import Array, Info
 
-DEEPEST = 50  # nesting of what is sent; below it, only reprs
+DEEPEST = 50  # maximum nesting of what is sent; deeper values are sent as reprs
 
 
 class Described(TypedDict):
-    """What a worker says of its envs once they are made. The spaces are JSON."""
+    """A worker's description of its envs, sent once they are made. The spaces are JSON."""
 
     observation_space: str
     action_space: str
@@ -25,7 +25,7 @@ class Described(TypedDict):
 
 
 class Beyond(TypedDict):
-    """What of a step does not fit into the shared memory, by env."""
+    """The parts of a step that do not fit into the shared memory, by env."""
 
     infos: dict[int, Info]
     finals: dict[int, Array]
@@ -74,7 +74,7 @@ def decode(data: object) -> Any:
 
 
 def frame(tag: bytes, value: object = None) -> bytes:
-    """A byte that says what it is, and what belongs to it, if anything does."""
+    """A message: a tag byte and, if given, a value."""
     if value is None:
         return tag.lower()
     body = json.dumps(encode(value)).encode()

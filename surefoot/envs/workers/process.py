@@ -49,8 +49,8 @@ class Worker:
         self.number, self.envs, self.timeout, self.memory = number, envs, timeout, memory
         self.counts = counts[envs.start : envs.stop]
         self.process: subprocess.Popen[bytes] | None = None
-        self.awaited = False  # a reply is
-        self.lost = Lost("is not there")  # why there is no process
+        self.awaited = False  # whether a reply is expected
+        self.lost = Lost("is not there")  # why there is no process; replaced when it starts
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -60,12 +60,12 @@ class Worker:
         self.counts[:] = (-1, 0, IDLE)
         passed = (theirs.fileno(), self.memory, self.crash)
         watch = int(threading.current_thread() is not threading.main_thread())
-        # As multiprocessing does it: an env's assertions and warnings are those of the parent (-O, -W, -X dev).
+        # Like multiprocessing, pass on the parent's options for assertions and warnings (-O, -W, -X dev).
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         words = [*map(str, (*passed, os.getpid(), watch)), *sys.path]
         command = [sys.executable, *flags, "-P", "-c", BOOT, *words]
         try:
-            # A session of its own: Ctrl-C and Ctrl-Z at the terminal do not reach it, and what it starts ends with it.
+            # In its own session, Ctrl-C and Ctrl-Z at the terminal do not reach it, and its children end with it.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=passed, start_new_session=True)
         except BaseException as error:
             ours.close()
@@ -94,10 +94,10 @@ class Worker:
                 raise self._died() from None
 
     def receive(self) -> tuple[bytes, Any]:
-        """(tag, value) of the reply. Lost if the worker is."""
+        """(tag, value) of the reply. Raises Lost if the worker is lost."""
         if self.process is None:
             raise self.lost
-        # Taken from the buffer when it is whole: a signal's handler may raise in between.
+        # Remove a message from the buffer only once it is complete: a signal handler may raise in between.
         self._fill(1)
         tag, size, value = bytes(self.buffer[:1]), 1, None
         if tag.isupper():
@@ -123,8 +123,8 @@ class Worker:
             self.buffer += chunk
 
     def still_there(self) -> None:
-        """Lost if it is not, or has been silent for too long."""
-        if self._exited():  # and something that it left behind holds its socket open
+        """Raise Lost if the worker is dead or has been silent for too long."""
+        if self._exited():  # and a child of it holds the socket open
             raise self._died()
         now, progress = time.monotonic(), self.counts.tobytes()
         if self.patience and progress != self.progress:
@@ -133,7 +133,7 @@ class Worker:
             raise self._hangs()
 
     def _exited(self) -> bool:
-        """Without reaping it: its process group must stay ours until it is killed."""
+        """Check without reaping it: its process group id must not be reused before the group is killed."""
         assert self.process is not None
         try:
             return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -153,7 +153,7 @@ class Worker:
         assert self.process is not None
         until = time.monotonic()
         if self.patience:
-            self.process.send_signal(signal.SIGUSR1)  # it writes down where it is, if it is still able to
+            self.process.send_signal(signal.SIGUSR1)  # it writes its stack trace, if it still can
             until += 0.5
         while not self._trace() and not self._exited() and time.monotonic() < until:
             time.sleep(0.01)
@@ -167,7 +167,7 @@ class Worker:
         return text.partition("\nExtension modules:")[0]
 
     def end(self) -> int:
-        """Kill it and whatever it started; its exit code. Does nothing the second time."""
+        """Kill the worker and its children; returns its exit code. Does nothing the second time."""
         process, self.process = self.process, None
         if process is None:
             return 0
@@ -184,10 +184,10 @@ class Worker:
                 self.sock.send(b"q")
 
     def left(self, deadline: float) -> Problem | None:
-        """Wait for it to end by itself, and see to it. The error of closing its envs, if there was one."""
+        """Wait for the worker to exit, and kill it if it does not. Returns the error of closing its envs, if any."""
         problem: Problem | None = None
         self.patience, self.deadline = 0.0, deadline
-        with suppress(Lost):  # which it is supposed to be
+        with suppress(Lost):  # it is supposed to exit
             while True:
                 tag, value = self.receive()
                 problem = value if tag == b"c" else problem

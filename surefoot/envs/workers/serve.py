@@ -90,14 +90,14 @@ class EnvSlice(GymEnvs):
         self._actions = [array for name, array in self.block.items() if name.startswith("action")]
 
     def begin(self, episodes: Sequence[int]) -> None:
-        """Reset to episodes of these numbers."""
+        """Reset to the episodes with these numbers."""
         for env, episode in zip(self.envs, episodes, strict=True):
             env.episode = episode - 1
         self._begun = None
         self.reset()
 
     def step_block(self, *, all_active: bool) -> Beyond | None:
-        """One step with the block's actions; what does not fit into the block, if anything."""
+        """One step with the block's actions. Returns what does not fit into the block, if anything."""
         block = self.block
         actions = read_actions(self.action_space, self._actions)
         step = self.step(actions, None if all_active else block["active"].copy())
@@ -116,12 +116,12 @@ class EnvSlice(GymEnvs):
 
 
 def serve(channel: int, memory: int, crash: int, parent: int, watch: int) -> None:
-    """One request after the other until the parent says so, or is gone. The first three are open files."""
+    """Answer requests until the parent says stop or is gone. The first three arguments are open file descriptors."""
     _die_with(parent, watch=bool(watch))
     for fd in (channel, memory, crash):
         os.set_inheritable(fd, False)
-    # Ctrl-C, a polite kill and a scheduler's warning may reach every process of a job; the parent decides what follows.
-    # No-op handlers, not SIG_IGN: what an env starts would inherit that.
+    # Ctrl-C, SIGTERM and a scheduler's warning may reach every process of a job; the parent decides what to do.
+    # No-op handlers, not SIG_IGN, which the env's child processes would inherit.
     for number in FOR_THE_PARENT:
         signal.signal(number, lambda *_: None)
     os.register_at_fork(after_in_child=_default_signals)
@@ -138,7 +138,7 @@ def _default_signals() -> None:
 
 
 def _die_with(parent: int, *, watch: bool) -> None:
-    """PR_SET_PDEATHSIG fires when the *thread* that started us ends, so off the main thread we look ourselves."""
+    """End with the parent. PR_SET_PDEATHSIG fires when the *thread* that started us ends, so `watch` polls instead."""
     if watch or ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) != 0:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     if os.getppid() != parent:
@@ -180,7 +180,7 @@ def _answer(sock: socket.socket, counts: memoryview, memory: int) -> None:
 
 
 def _seed_generators(run_seed: int, first: int) -> None:
-    """For envs that draw from the global ones: the same numbers in every run with as many workers."""
+    """For envs that use the global generators: the same numbers in every run with the same number of workers."""
     random.seed(derive_seed(run_seed, "worker", first, "python"))
     np.random.seed(derive_seed(run_seed, "worker", first, "numpy"))
 

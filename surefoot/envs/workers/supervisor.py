@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.workers.messages import Described, Problem
 
-START_TIMEOUT = 60.0  # at least, for a worker to import and make its envs
-CLOSE_TIMEOUT = 2.0  # for all of them to close their envs; then they are killed
-MOST_NAMED = 16  # envs that an error lists
+START_TIMEOUT = 60.0  # minimum time allowed for a worker to import and make its envs
+CLOSE_TIMEOUT = 2.0  # time for all workers to close their envs; then they are killed
+MOST_NAMED = 16  # an error lists at most this many envs
 
 
 class Supervisor:
@@ -49,7 +49,7 @@ class Supervisor:
     ) -> None:
         self.config, self.run_seed = config, run_seed
         self.timeout, self.restarts, self.notice, self.restarted = timeout, restarts, notice, 0
-        # Between two looks at whether those that are awaited still live.
+        # The interval at which we check whether awaited workers are alive.
         self._patience, self._next_look = min(0.25, timeout / 4), 0.0
         self._settings = config.as_dict()
         try:
@@ -58,7 +58,7 @@ class Supervisor:
             raise UsageError(f"workers need env_kwargs of plain data, to hand to another process: {error}") from None
         if not hasattr(os, "memfd_create"):
             raise UsageError(f"worker processes need Linux and this is {platform.system()}; train with workers=0")
-        self.described: Described | None = None  # until the first worker has said it
+        self.described: Described | None = None  # until the first worker has reported
         self.workers: list[Worker] = []
         self.memory = os.memfd_create("surefoot-envs")
         self._fields: list[Field] = [counts_field(num_envs)]
@@ -87,11 +87,11 @@ class Supervisor:
     def _launch(self, worker: Worker) -> None:
         worker.start()
         order = {"config": self._settings, "first": worker.envs.start, "count": len(worker.envs)}
-        with suppress(Lost):  # which the reply will say as well
+        with suppress(Lost):  # waiting for the reply raises it again
             worker.send(frame(b"n", order | {"run_seed": self.run_seed}), max(self.timeout, START_TIMEOUT))
 
     def _meet(self, worker: Worker) -> None:
-        """Its envs are made: see that they are like the others."""
+        """The worker's envs are made: check that they match the others."""
         described: Described = self._reply(worker)
         self.described = self.described or described
         for (what, found), first in zip(described.items(), self.described.values(), strict=True):
@@ -99,14 +99,14 @@ class Supervisor:
                 raise EnvError(f"the envs differ: {what} of env {worker.envs.start} is {found}, of env 0 {first}")
 
     def attach(self, fields: list[Field]) -> None:
-        """Give every worker its part of the memory, which has these fields now."""
+        """Give every worker its part of the shared memory, which now has these fields."""
         self._fields = fields
         _, lost = self.ask_all({"do": "attach", "fields": fields})
         for worker, error in lost.items():
             raise self._gone(worker, error, "while starting") from None
 
     def close(self) -> None:
-        """Every env; the first error of theirs comes when all are closed. A worker that will not end is killed."""
+        """Close every env; the first error is raised when all are closed. A worker that does not exit is killed."""
         deadline = time.monotonic() + CLOSE_TIMEOUT
         try:
             for worker in self.workers:
@@ -126,7 +126,7 @@ class Supervisor:
         return value
 
     def _raised(self, message: Problem) -> SurefootError:
-        """The worker's error, as it would have been here."""
+        """The worker's error, as it would have been raised in this process."""
         text = message["message"]
         if text.startswith("unknown environment") and self.config.env in gym.envs.registration.registry:
             text = f"{self.config.env!r} was registered in this process only; for workers, name it module:Id"
@@ -137,7 +137,7 @@ class Supervisor:
         return error
 
     def ask(self, messages: Sequence[bytes]) -> tuple[list[Any], dict[Worker, Lost]]:
-        """The replies of all workers, and the workers that were lost over it. The first env's error, if one raised."""
+        """The replies of all workers, and the workers lost meanwhile. Raises the first env's error, if any."""
         self._check()
         lost: dict[Worker, Lost] = {}
         for worker, message in zip(self.workers, messages, strict=True):
@@ -168,13 +168,13 @@ class Supervisor:
             raise UsageError("the envs are closed")
 
     def send(self, worker: Worker, message: bytes) -> None:
-        """Ask one of them; what becomes of it, `take` says."""
+        """Send a request to one worker; `take` returns the reply."""
         self._check()
         with suppress(Lost):
             worker.send(message)
 
     def answered(self) -> list[Worker]:
-        """Those that were asked and have answered, or never will; waits for one."""
+        """The workers that have answered, or never will; waits for at least one."""
         while True:
             asked = [worker for worker in self.workers if worker.awaited]
             waiting = {worker.sock.fileno(): worker for worker in asked if worker.process is not None}
@@ -183,16 +183,16 @@ class Supervisor:
             for file in waiting:
                 poll.register(file, select.POLLIN)
             found += [waiting[file] for file, _ in poll.poll(0 if found else 1000 * self._patience)]
-            if not found or time.monotonic() > self._next_look:  # not only then: others may never be silent
+            if not found or time.monotonic() > self._next_look:  # check regularly, even if other workers keep answering
                 self._next_look = time.monotonic() + self._patience
                 for worker in set(asked) - set(found):
-                    with suppress(Lost):  # it is found on the next round
+                    with suppress(Lost):  # handled in the next round
                         worker.still_there()
             if found or not asked:
                 return found
 
     def take(self, worker: Worker) -> tuple[Any, Lost | None]:
-        """Its reply, or how it was lost; the env's error, if it raised."""
+        """The worker's reply, or how it was lost. Raises the env's error, if any."""
         try:
             return self._reply(worker), None
         except Lost as error:
@@ -201,10 +201,10 @@ class Supervisor:
     def ask_all(self, order: dict[str, object]) -> tuple[list[Any], dict[Worker, Lost]]:
         return self.ask([frame(b"x", order)] * len(self.workers))
 
-    # what happens to a worker that is lost
+    # lost workers
 
     def _gone(self, worker: Worker, lost: Lost, doing: str) -> EnvError:
-        """The error of a worker that is lost: which, how, and where each of its envs stood."""
+        """The error for a lost worker: which, how, and where each of its envs was."""
         states = dict(zip(worker.envs, worker.counts.tolist(), strict=True))
         busy = next((i for i, (_, _, now) in states.items() if now != IDLE), None)
         if busy is not None:
@@ -226,7 +226,7 @@ class Supervisor:
         return self.restarted < self.restarts
 
     def spend(self, worker: Worker, lost: Lost, doing: str) -> None:
-        """One restart of the budget, or the error."""
+        """Use up one restart, or raise the error if none is left."""
         error = self._gone(worker, lost, doing)
         worker.end()
         if not self.may_restart:
@@ -239,7 +239,7 @@ class Supervisor:
             self.notice(f"{error}; it is started again ({self.restarted} of {self.restarts})")
 
     def revive(self, worker: Worker, lost: Lost, doing: str, keep: Sequence[bool] = ()) -> None:
-        """A new process, its envs at the start of their next episode (of the same one where `keep`)."""
+        """Start a new process with its envs at the start of their next episode (of the same one where `keep`)."""
         kept = keep or [False] * len(worker.envs)
         self.spend(worker, lost, doing)
         episodes = [episode + (not same) for episode, same in zip(worker.counts[:, 0].tolist(), kept, strict=True)]
@@ -257,7 +257,7 @@ class Supervisor:
 
 
 def _end_all(workers: Sequence[Worker], memory: int, owner: int) -> None:
-    if os.getpid() != owner:  # a fork of it
+    if os.getpid() != owner:  # a forked copy
         return
     for worker in workers:
         worker.end()

@@ -4,7 +4,7 @@
 
 namespace surefoot {
 
-// Where what is drawn goes, a row for each sample; any may be null.
+// Output arrays, one row per sample; any may be null.
 struct Drawn {
   float *params, *action, *log_prob;
   Drawn from(int64_t sample, const Head& head) const {
@@ -13,7 +13,7 @@ struct Drawn {
   }
 };
 
-// From the distribution in the head's scratch. noise null: the mode.
+// Draws from the distribution in the head's scratch. noise null: takes the mode.
 static inline void draw_tile(const Head& head, const float* noise, int count, const Drawn& to, HeadScratch& h) {
   if (noise) load_rows(noise, head.noises, head.noises, count, h.noise.data());
   head.draw(noise != nullptr, h);
@@ -25,7 +25,7 @@ static inline void draw_tile(const Head& head, const float* noise, int count, co
   if (to.action) store_rows(h.action.data(), head.actions, count, to.action, head.actions);
 }
 
-// For a group of observations.
+// Acts for a group of observations.
 static inline void act_group(const Engine& e, const float* theta, const float* x, const float* noise, int count,
                              const Drawn& to, Workspace& space) {
   e.load_group(x, e.in_order(0, space), count, space);
@@ -38,7 +38,7 @@ static inline void act_group(const Engine& e, const float* theta, const float* x
   }
 }
 
-// As `act_group`, of fewer samples than half a tile, through weights that were turned for them.
+// Like `act_group`, for fewer samples than half a tile, with transposed weights.
 static inline void act_few(const Engine& e, const float* theta, Turned& trunk, Turned& actor, const float* x,
                            const float* noise, int count, const Drawn& to, Workspace& space) {
   const Head& head = e.head;

@@ -1,6 +1,6 @@
 // The C functions of the native classic-control environments; surefoot/kernels/classic.py declares them to Python.
-// `kind` numbers are those of `KindNumber`. Nothing is allocated within a step, except where an episode is longer than
-// usual and its remembered actions grow.
+// `kind` numbers are those of `KindNumber`. Nothing is allocated within a step, unless an episode is longer than
+// usual and its list of actions grows.
 #include "classic.hpp"
 
 #include "entry.hpp"
@@ -19,10 +19,10 @@ static void require_known(bool kind) {
 
 extern "C" {
 
-// What it was built from; setup.py says it.
+// The hash of the sources, passed by setup.py.
 EXPORT const char* surefoot_sources() { return SUREFOOT_SOURCES; }
 
-// Of this thread's last call that FAILED.
+// The message of this thread's last call that FAILED.
 EXPORT const char* surefoot_error() { return surefoot::last_error; }
 
 // `run_seed`: decimal text. `time_limit` 0: none.
@@ -61,18 +61,18 @@ EXPORT int surefoot_classic_sizes(int kind, std::int64_t* sizes) {
     });
 }
 
-// Every env to the start of its next episode; obs [num_envs, num_obs].
+// Resets every env to the start of its next episode; obs [num_envs, num_obs].
 EXPORT int surefoot_classic_reset(void* envs, float* obs) {
     return guarded([&] { opened(envs).reset(obs); });
 }
 
-// One env to the start of an episode with this seed; obs [num_obs]. The next one's seed is its own again.
+// Resets one env to an episode with this seed; obs [num_obs]. The next episode uses its own seed again.
 EXPORT int surefoot_classic_begin(void* envs, std::int64_t env, std::int64_t episode, std::uint64_t seed, float* obs) {
     return guarded([&] { opened(envs).begin_seeded(env, episode, seed, obs); });
 }
 
 // action: int64 or float [num_envs]; active: NULL or [num_envs], 0 leaves an env as it is. Rows of final_obs are written
-// where an episode ended. `ended`: how many did; -1 - env for a fault of that env.
+// where an episode ended. `ended`: how many did; -1 - env if that env failed.
 EXPORT int surefoot_classic_step(void* envs, const void* action, const std::uint8_t* active, float* obs, double* reward,
                                  std::uint8_t* terminated, std::uint8_t* truncated, float* final_obs,
                                  std::int64_t* ended) {
@@ -99,7 +99,7 @@ EXPORT int surefoot_classic_remembered(void* envs, std::int64_t env, void* actio
     return guarded([&] { opened(envs).remembered(env, action); });
 }
 
-// An env to where `episode` stood after these actions, obs [num_obs]; `came` 0: they do not lead there.
+// Brings an env to the state of `episode` after these actions, obs [num_obs]; `came` 0: the episode ends before.
 EXPORT int surefoot_classic_replay(void* envs, std::int64_t env, std::int64_t episode, const void* action,
                                    std::int64_t count, float* obs, int* came) {
     return guarded([&] { *came = opened(envs).replay(env, episode, action, count, obs); });

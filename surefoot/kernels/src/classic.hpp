@@ -1,14 +1,14 @@
 // Gymnasium's classic-control environments, bit for bit: the same float64 states, rewards, ends and float32
 // observations for the same seeds and actions. The Python files of gymnasium/envs/classic_control are the
-// specification; every operation here stands in their order, in the precision that NumPy 2 gives it (NEP 50).
+// specification; operations are in the same order and precision as with NumPy 2 (NEP 50).
 //
 // An environment kind is a struct of static functions, so that `Envs<Kind>` has the dynamics inline:
 //
 //     using Action                             int64_t (a choice) or float (one number)
-//     num_state, num_obs, num_actions          num_actions is 0 where the action is a number
+//     num_state, num_obs, num_actions          num_actions is 0 if the action is a number
 //     reset(state, random, params)             exactly env.reset(seed=...)
 //     step(state, steps, action, params, reward) -> terminated      `steps`: taken before this one
-//     observe(state, steps, obs)               as env.step or env.reset returns it
+//     observe(state, steps, obs)               the observation that env.step or env.reset returns
 //
 // `Envs<Kind>` (classic_envs.hpp) holds many of them. The C functions are in classic.cpp.
 #pragma once
@@ -28,7 +28,7 @@ struct Tag {
     using Type = Kind;
 };
 
-// Calls `use` with the `Tag` of a kind; false where there is no such kind.
+// Calls `use` with the `Tag` of a kind; false if there is no such kind.
 template <class Use>
 inline bool with_kind(int kind, Use&& use) {
     switch (kind) {

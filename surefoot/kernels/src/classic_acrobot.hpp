@@ -1,4 +1,4 @@
-// Gymnasium's Acrobot. classic.hpp says what the functions are.
+// Gymnasium's Acrobot. classic.hpp explains the functions.
 #pragma once
 #include "classic_numbers.hpp"
 #include "classic_params.hpp"
@@ -11,7 +11,7 @@ struct Acrobot {
     using Action = std::int64_t;
     static constexpr int num_state = 4, num_obs = 6, num_actions = 3;
 
-    // The first state is float32; `np.append` with the torque makes float64 of it at the first step.
+    // The first state is float32; `np.append` with the torque converts it to float64 at the first step.
     static void reset(double* state, Random& random, const Params&) {
         for (int i = 0; i < 4; ++i) state[i] = static_cast<double>(round_to_float32(random.uniform(-0.1, 0.1)));
     }
@@ -39,7 +39,7 @@ struct Acrobot {
 
     static void observe(const double* state, std::int64_t steps, float* obs) {
         for (int i = 0; i < 2; ++i) {
-            if (steps == 0) {  // the angles are float32, and so NumPy's cosines and sines of them
+            if (steps == 0) {  // the angles are float32, and so are NumPy's cosines and sines of them
                 obs[2 * i] = cos_float32(static_cast<float>(state[i]));
                 obs[2 * i + 1] = sin_float32(static_cast<float>(state[i]));
             } else {

@@ -1,4 +1,4 @@
-// Gymnasium's CartPole. classic.hpp says what the functions are.
+// Gymnasium's CartPole. classic.hpp explains the functions.
 #pragma once
 #include "classic_numbers.hpp"
 #include "classic_params.hpp"

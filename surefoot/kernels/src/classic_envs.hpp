@@ -1,4 +1,4 @@
-// Many environments of one kind: a seed for every episode, ends and the next begin, actions remembered for a replay.
+// Many environments of one kind: seeds for every episode, automatic resets, and actions kept for a replay.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -25,10 +25,10 @@ struct Setup {
     std::string run_seed;  // decimal text
     Params params;
     std::int64_t time_limit = 0;      // 0: none
-    std::int64_t longest_replay = 0;  // actions of an open episode that are remembered
+    std::int64_t longest_replay = 0;  // at most this many actions of an open episode are kept
 };
 
-// What does not depend on the kind.
+// The part that does not depend on the kind.
 class AnyEnvs {
 public:
     explicit AnyEnvs(Setup given)
@@ -66,7 +66,7 @@ public:
         : AnyEnvs(std::move(given)),
           state_(static_cast<std::size_t>(setup.num_envs) * Kind::num_state),
           actions_(static_cast<std::size_t>(setup.num_envs)) {
-        const std::int64_t usual = 1024;  // a longer episode's memory grows as it goes on
+        const std::int64_t usual = 1024;  // longer episodes grow their buffer
         const bool shorter = setup.time_limit > 0 && setup.time_limit < usual;
         for (auto& own : actions_) own.reserve(static_cast<std::size_t>(shorter ? setup.time_limit : usual));
     }
@@ -78,12 +78,12 @@ public:
         Kind::observe(state(env), steps[static_cast<std::size_t>(env)], obs);
     }
 
-    // The first state of an episode.
+    // Resets to the first state of an episode.
     void begin(std::int64_t env, std::int64_t number) {
         begin_with(env, number, episode_seed(setup.run_seed, env, number));
     }
 
-    // The same of an episode whose seed is somebody else's.
+    // The same for an episode with a seed given by the caller.
     void begin_with(std::int64_t env, std::int64_t number, std::uint64_t seed) {
         const auto i = static_cast<std::size_t>(env);
         episode[i] = number;
@@ -98,7 +98,7 @@ public:
         observe(env, obs);
     }
 
-    // One step without what follows an end; `obs` is what it led to.
+    // One step without a reset; `obs` is the resulting observation.
     Outcome step_within(std::int64_t env, Action action, float* obs) {
         if (discrete && !(action >= 0 && action < Kind::num_actions)) return {0.0, false, false, false};
         const auto i = static_cast<std::size_t>(env);
@@ -107,13 +107,13 @@ public:
         if (steps[i]++ < setup.longest_replay) actions_[i].push_back(static_cast<Stored>(action));
         outcome.truncated = setup.time_limit > 0 && steps[i] >= setup.time_limit;
         observe(env, obs);
-        double sum = outcome.reward;  // not finite where a part is not; finite parts are far too small to overflow
+        double sum = outcome.reward;  // not finite if any term is not; finite terms are far too small to overflow
         for (int j = 0; j < Kind::num_obs; ++j) sum += static_cast<double>(obs[j]);
         outcome.ok = std::isfinite(sum);
         return outcome;
     }
 
-    // One step. Where it ended an episode, `final_obs` is its last observation and `obs` the next one's first.
+    // One step. If it ends an episode, `final_obs` is the last observation and `obs` the first of the next episode.
     Outcome step_one(std::int64_t env, Action action, float* obs, float* final_obs) {
         const Outcome outcome = step_within(env, action, obs);
         if (outcome.ok && (outcome.terminated || outcome.truncated)) {
@@ -131,7 +131,7 @@ public:
         }
     }
 
-    // How many episodes ended; -1 - env where the step of that env is not ok (those after it are not stepped).
+    // Returns how many episodes ended, or -1 - env if the step of that env failed (those after it are not stepped).
     std::int64_t step(const void* action, const std::uint8_t* active, float* obs, double* reward,
                       std::uint8_t* terminated, std::uint8_t* truncated, float* final_obs) override {
         const Action* actions = static_cast<const Action*>(action);
@@ -162,7 +162,7 @@ public:
         for (const Stored own : actions_[static_cast<std::size_t>(env)]) *out++ = static_cast<Action>(own);
     }
 
-    // Bring an env to where `episode` stood after these actions; false where they do not lead there.
+    // Brings an env to the state of `episode` after these actions; false if the episode ends before.
     bool replay(std::int64_t env, std::int64_t number, const void* action, std::int64_t count, float* obs) override {
         const Action* actions = static_cast<const Action*>(action);
         begin(env, number);
@@ -178,7 +178,7 @@ public:
         std::memcpy(out, state(env), Kind::num_state * sizeof(double));
     }
 
-    // The actions that led there are not known, so that it cannot be saved as a replay.
+    // The actions that led to this state are not known, so it cannot be saved as a replay.
     void set_state(std::int64_t env, std::int64_t number, std::int64_t count, const double* from,
                    float* obs) override {
         const auto i = static_cast<std::size_t>(env);
@@ -201,7 +201,7 @@ private:
     using Stored = typename Storage<discrete>::Type;
 
     std::vector<double> state_;                 // [num_envs, num_state]
-    std::vector<std::vector<Stored>> actions_;  // of the open episodes: with their seeds, their whole state
+    std::vector<std::vector<Stored>> actions_;  // of the open episodes; with the seeds, they determine the state
 };
 
 }  // namespace classic

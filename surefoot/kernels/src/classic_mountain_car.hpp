@@ -1,4 +1,4 @@
-// Gymnasium's MountainCar and MountainCarContinuous. classic.hpp says what the functions are.
+// Gymnasium's MountainCar and MountainCarContinuous. classic.hpp explains the functions.
 #pragma once
 #include "classic_numbers.hpp"
 #include "classic_params.hpp"
@@ -46,7 +46,7 @@ struct MountainCarContinuous {
     // The state is float64 after a reset and float32 after a step.
     static bool step(double* state, std::int64_t steps, Action action, const Params& params, double& reward) {
         const bool terminated = steps == 0 ? move<double>(state, action, params) : move<float>(state, action, params);
-        const double size = static_cast<double>(action);  // its square is exact, so that any pow would return it
+        const double size = static_cast<double>(action);  // its square is exact, so any pow returns it
         reward = (terminated ? 100.0 : 0.0) - size * size * 0.1;
         return terminated;
     }
@@ -61,15 +61,15 @@ private:
     static bool move(double* state, float action, const Params& params) {
         Real position = static_cast<Real>(state[0]), velocity = static_cast<Real>(state[1]);
         const double slope = 0.0025 * std::cos(static_cast<double>(Real(3) * position));
-        // Within its bounds the force is a float32, and so all that is computed from it; beyond them it is the bound,
-        // a Python float. Python floats are rounded where they meet the state.
+        // Within its bounds the force is a float32, and so is everything computed from it. Beyond them it is the bound,
+        // a Python float, which is rounded when combined with the state.
         if (action > 1.0f)
             velocity += static_cast<Real>(1.0 * 0.0015 - slope);
         else if (action < -1.0f)
             velocity += static_cast<Real>(-1.0 * 0.0015 - slope);
         else
             velocity += static_cast<Real>(action * 0.0015f - round_to_float32(slope));
-        // At full speed the velocity is the bound, a Python float again, and compared as such.
+        // At full speed the velocity is the bound, again a Python float, and is compared as such.
         const Real fastest = Real(0.07);
         bool fast_enough = velocity >= static_cast<Real>(params.goal_velocity);
         if (velocity > fastest) {

@@ -1,9 +1,9 @@
-// Arithmetic as Python and NumPy 2 do it (NEP 50), for the classic-control environments, which must equal Gymnasium's bit
-// for bit. Every header of theirs includes this one first.
+// Arithmetic exactly as in Python and NumPy 2 (NEP 50), for the classic-control environments, which must equal
+// Gymnasium's bit for bit. Each of their headers includes this one first.
 //
-// The compiler must not contract multiply-adds (the pragmas below ask for that in the rest of the file that includes
-// this; setup.py also passes -ffp-contract=off) and must not use fast-math. NumPy's `x ** 2` is libm's pow, which is not
-// x*x: they differ once in about a thousand.
+// The compiler must not contract multiply-adds (the pragmas below forbid it in the rest of the including file; setup.py
+// also passes -ffp-contract=off) and must not use fast-math. NumPy's `x ** 2` is libm's pow, which differs from x*x for
+// about one number in a thousand.
 #pragma once
 #include <cfloat>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace classic {
 
 constexpr double pi = 3.141592653589793;
 
-// `x ** 2` of a NumPy scalar. The exponent is volatile because a compiler makes x*x of a pow with a known 2.
+// `x ** 2` of a NumPy scalar. The exponent is volatile because compilers replace pow(x, 2) by x*x.
 inline double power_of_two(double x) {
     static volatile double two = 2.0;
     return std::pow(x, two);
@@ -36,8 +36,8 @@ inline float power_of_two(float x) {
     return std::pow(x, two);
 }
 
-// A double rounded to float32, wherever more is computed from it. Through memory, because the vectoriser of GCC 12 drops
-// the rounding from a double → float → double for AVX2.
+// A double rounded to float32 before further computation. It goes through memory, because the vectoriser of GCC 12 drops
+// the rounding of double → float → double for AVX2.
 inline float round_to_float32(double x) {
     volatile float narrow = static_cast<float>(x);
     return narrow;
@@ -56,8 +56,8 @@ inline Real clip(Real x, Real low, Real high) {
     return x < low ? low : (x > high ? high : x);
 }
 
-// np.sin and np.cos of a float32 with |x| <= π/4: NumPy computes them with polynomials of its own and fused
-// multiply-adds (where the machine has none, with libm; then the check before use will say that they differ).
+// np.sin and np.cos of a float32 with |x| <= π/4. NumPy computes them with its own polynomials and fused multiply-adds.
+// (On machines without those it uses libm; the check before use then finds that they differ.)
 inline float sin_float32(float x) {
     const float x2 = x * x;
     float r = std::fma(0x1.7d3bbcp-19f, x2, -0x1.a06bbap-13f);

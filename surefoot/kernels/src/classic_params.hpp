@@ -1,4 +1,4 @@
-// The keyword arguments that the constructors of the environments take.
+// The keyword arguments of the environments' constructors.
 #pragma once
 
 namespace surefoot {

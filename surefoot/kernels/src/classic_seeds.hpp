@@ -1,4 +1,4 @@
-// Seeds of episodes (BLAKE2b, as surefoot/envs/seeds.py hashes them) and NumPy's generator of random numbers (PCG64).
+// Seeds of episodes (BLAKE2b, as in surefoot/envs/seeds.py) and NumPy's random generator (PCG64).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ public:
 
     void update(const char* text, std::size_t length) {
         while (length > 0) {
-            if (filled_ == sizeof block_) {  // only when more follows: the last block is marked as such
+            if (filled_ == sizeof block_) {  // only if more follows: the last block is marked
                 count_ += sizeof block_;
                 compress(false);
                 filled_ = 0;
@@ -88,12 +88,12 @@ private:
     }
 
     std::uint64_t hash_[8];
-    std::uint64_t count_ = 0;  // bytes hashed; texts of 2^64 bytes do not occur
+    std::uint64_t count_ = 0;  // bytes hashed; never reaches 2^64
     unsigned char block_[128];
     std::size_t filled_ = 0;
 };
 
-// `episode_seed` of surefoot/envs/seeds.py. The run's seed comes as decimal text: Python's integers have no end.
+// `episode_seed` of surefoot/envs/seeds.py. The run's seed is decimal text, because Python's integers are unbounded.
 inline std::uint32_t episode_seed(const std::string& run_seed, std::int64_t env_index, std::int64_t episode) {
     char rest[64];
     const int length = std::snprintf(rest, sizeof rest, "/episode/%lld/%lld", static_cast<long long>(env_index),

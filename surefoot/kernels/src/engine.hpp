@@ -1,8 +1,8 @@
-// An actor-critic made of linear layers: its parts, its threads with their workspaces, and how work is cut up for them.
-// What is computed with it is in acting.hpp, outputs.hpp, losses.hpp, minibatch.hpp and fisher.hpp.
+// An actor-critic made of linear layers: its parts, its threads with their workspaces, and how work is split among them.
+// The computations are in acting.hpp, outputs.hpp, losses.hpp, minibatch.hpp and fisher.hpp.
 //
-// The batch is cut into tiles of as many samples as a register has lanes and those into shards (shards.hpp). Within a
-// shard a group of tiles goes through a layer together, so that a weight that was fetched serves them all.
+// A batch is split into tiles, which have one sample per register lane, and the tiles into shards (shards.hpp). Within a
+// shard, a group of tiles goes through a layer together, so that each weight is fetched once for all of them.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace surefoot {
 
-// Of one group, [tile][…]; the head's is of one tile.
+// The workspace of one group, [tile][…]; the head's is for one tile.
 struct Workspace {
   std::vector<vec> x, dx, d_shared, d_actor, d_value;
   std::vector<int64_t> index;
@@ -28,29 +28,29 @@ struct Workspace {
 
 class Engine {
  public:
-  int inputs = 0, width = 0;  // of a row of x: inputs, then the mask
+  int inputs = 0, width = 0;  // a row of x: inputs, then the mask
   bool has_trunk = false, has_critic = false;
   Chain trunk, actor, critic;
   Head head;
   int64_t size = 0, actor_size = 0, first_trained = 0;
   Shards shards;
-  int64_t begin = 0, parts_begin = 0, critic_begin = 0;  // of ours in a shard, of log_std, of the critic's
+  int64_t begin = 0, parts_begin = 0, critic_begin = 0;  // offsets: ours in a shard, log_std's, the critic's
   std::unique_ptr<Pool> pool;
   std::vector<std::unique_ptr<Workspace>> spaces;
-  // Where a loss's gradient with respect to what the MLPs see goes, [samples, inputs]; null: nowhere. Of actor and critic
-  // that are learned apart: one each.
+  // Receives the loss's gradient with respect to the MLPs' inputs, [samples, inputs]; null: not needed. Actor and critic
+  // that are learned separately have one each.
   float* d_inputs[2] = {};
 
-  // Tiles that go through a layer together. The weights' gradient, which no cache near the core holds when layers are
-  // wide, is read and written once in a group: 64 samples at a time were 10 to 13 % slower at 1024 units, 256 were 3 %,
-  // 1024 no faster. Narrow layers do not care.
+  // Tiles that go through a layer together. The weights' gradient, which is too large for the near caches when layers
+  // are wide, is read and written once per group: at 1024 units, groups of 64 samples were 10 to 13 % slower, 256 were
+  // 3 % slower, and 1024 no faster. It makes no difference for narrow layers.
   static constexpr int GROUP = 512 / LANES;
-  // Actor and critic that share nothing are learned apart: each with its own weights and gradient at hand, each perhaps
-  // by a thread of its own, with nothing to add up in the end.
+  // Actor and critic that share nothing are learned separately: each keeps its own weights and gradient in cache, perhaps
+  // on its own thread, and there is nothing to add up at the end.
   bool apart() const { return has_critic && !has_trunk; }
   int num_tasks(int64_t samples) const { return shards.count(samples) * (apart() ? 2 : 1); }
 
-  // Once the parts are there: room for gradients (behind what is laid out already), threads and workspaces.
+  // Call once the parts are set: lays out gradients (after what is already laid out), threads and workspaces.
   void finish(int threads) {
     head.outputs = std::max(head.outputs, actor.out());
     begin = shards.size;
@@ -74,7 +74,7 @@ class Engine {
     }
   }
 
-  // Of a group of samples: what the networks see of them.
+  // Loads the networks' inputs for a group of samples.
   void load_group(const float* x, const int64_t* index, int count, Workspace& space) const {
     for (int t = 0; t < num_tiles(count); t++)
       load(x, width, width, index + t * LANES, in_tile(count, t), &space.x[(int64_t)t * width]);
@@ -87,14 +87,14 @@ class Engine {
   const vec* features(const float* theta, Workspace& space, int tiles) const {
     return has_trunk ? forward(trunk, theta, space.x.data(), space.trunk, tiles, width) : space.x.data();
   }
-  // Of one tile: the distribution's parameters from the actor's outputs for it.
+  // Computes the distribution's parameters of one tile from the actor's outputs.
   void distribution(const float* theta, const vec* out, int tile, Workspace& space) const {
     out += (int64_t)tile * actor.out();
     for (int i = 0; i < head.masks; i++) space.head.mask[i] = space.x[(int64_t)tile * width + inputs + i];
     head.params_from(theta, out, space.head);
   }
 
-  // The way back of a group, from `space.d_actor` and `space.d_value` to the shard g and (with_inputs) to `space.dx`.
+  // Backward pass of a group, from `space.d_actor` and `space.d_value` to the shard g and (with_inputs) to `space.dx`.
   void back(const float* theta, const vec* shared, Workspace& space, float* g, Start start, int tiles, bool with_actor,
             bool with_critic, bool with_inputs = false) const {
     vec* to_inputs = with_inputs ? space.dx.data() : nullptr;
@@ -106,7 +106,7 @@ class Engine {
     if (with_critic) backward(critic, theta, shared, space.d_value.data(), space.critic, g, d_shared, tiles, from, start);
     if (has_trunk) backward(trunk, theta, space.x.data(), d_shared, space.trunk, g, to_inputs, tiles, width, start);
   }
-  // Of a group: its gradient with respect to what the networks see.
+  // Stores a group's gradient with respect to the networks' inputs.
   void store_inputs(const Workspace& space, float* to, const int64_t* index, int count) const {
     for (int i = 0; i < count; i++) {
       const vec* from = &space.dx[(int64_t)(i / LANES) * inputs];
@@ -114,7 +114,7 @@ class Engine {
     }
   }
 
-  // body(first sample, samples) for every group of some tiles, all groups being nearly alike.
+  // Calls body(first sample, samples) for groups of tiles of nearly equal size.
   template <typename Body>
   void over_groups(int64_t first_tile, int64_t last_tile, int64_t samples, const Body& body) const {
     const int64_t tiles = last_tile - first_tile, groups = (tiles + GROUP - 1) / GROUP;
@@ -123,17 +123,17 @@ class Engine {
       body(from, (int)(std::min(to, samples) - from));
     }
   }
-  // … for all of them, shared by the threads.
+  // The same for all samples, shared by the threads.
   void over_tiles(int64_t samples, const std::function<void(int64_t, int, Workspace&)>& body) {
     const int64_t tiles = num_tiles(samples);
     auto part = [&](int rank, int ranks) {
       over_groups(tiles * rank / ranks, tiles * (rank + 1) / ranks, samples,
                   [&](int64_t at, int count) { body(at, count, *spaces[rank]); });
     };
-    if (samples < 64) part(0, 1);  // waking somebody takes longer
+    if (samples < 64) part(0, 1);  // waking another thread takes longer
     else pool->run([&](int rank) { part(rank, pool->size()); });
   }
-  // … in shards whose sum, once `after` has added to them, is the result; no optimizer.
+  // The same with shards, which are summed after `after` has added to them; no optimizer.
   template <typename Body>
   void sharded(int64_t samples, float* result, const Body& body, const std::function<void(int)>* after = nullptr) {
     const int64_t tiles = num_tiles(samples);

@@ -1,5 +1,5 @@
-// How a call gets in. Every exported function is `return guarded([&] { … });`: an exception that left one would end the
-// process. Results go through pointers; what is returned is a `Status`, which surefoot/kernels/calls.py raises in Python.
+// The entry of every call. Every exported function is `return guarded([&] { … });`, because an exception that left it would
+// end the process. Results go through pointers; the return value is a `Status`, which surefoot/kernels/calls.py raises.
 #pragma once
 #include <cstdio>
 #include <exception>
@@ -12,7 +12,7 @@ namespace surefoot {
 
 enum Status : int { OK = 0, NO_MEMORY = 1, FAILED = 2 };
 
-static thread_local char last_error[256] = "";  // of this thread's last call that FAILED
+static thread_local char last_error[256] = "";  // message of this thread's last call that FAILED
 
 template <typename Body>
 static inline int guarded(const Body& body) noexcept {
@@ -31,7 +31,7 @@ static inline int guarded(const Body& body) noexcept {
   return FAILED;
 }
 
-// What another library's function returned.
+// Throws if another library's function returned an error.
 static inline void require(int status) {
   if (status == NO_MEMORY) throw std::bad_alloc();
   if (status != OK) throw std::runtime_error("a function of another library failed");

@@ -17,7 +17,7 @@ static inline Sums gradient(Recurrent& net, const float* theta, const LossSpec& 
   return total;
 }
 
-// Which samples (or sequences) each minibatch takes: order is [epochs, B].
+// The samples (or sequences) of each minibatch: order is [epochs, B].
 struct Passes {
   const int64_t* order;
   int64_t epochs, minibatches;
@@ -34,7 +34,7 @@ static inline void note(double* history, const Sums& found, double norm) {
   for (int i = 0; i < NUM_HISTORY; i++) history[i] += terms[i];
 }
 
-// The gradient as others leave it: rank 0 asks them while all wait. Ends with a barrier.
+// Exchanges the gradient with other processes: rank 0 calls back while all wait. Ends with a barrier.
 static inline void exchange_gradient(Recurrent& net, int rank, const Exchange& exchange, float* g) {
   if (rank == 0) require_success(exchange.gradient(g, net.mlps.size, exchange.context));
   net.pool().barrier().wait();
@@ -57,7 +57,7 @@ static inline void epochs(Recurrent& net, const Moving& moving, const LossSpec& 
                           float* total) {
   const Engine& mlps = net.mlps;
   const int64_t samples = (batch.start ? batch.sequences : batch.size) / passes.minibatches;
-  if (exchange) net.pool().make_room();  // the other threads throw where one fails
+  if (exchange) net.pool().make_room();  // if one thread fails, the others throw
   net.prepare(moving.theta, batch, samples, false);
   net.pool().run([&](int rank) {
     const auto range = mlps.shards.ranks.range(rank, mlps.size, mlps.actor_size);

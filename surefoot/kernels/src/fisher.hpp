@@ -4,7 +4,7 @@
 
 namespace surefoot {
 
-// One group's part, added to the shard g. `along`, [B, inputs], is the tangent of x; null: x does not depend on the
+// Adds one group's part to the shard g. `along`, [B, inputs], is the tangent of x; null: x does not depend on the
 // parameters.
 static inline void fisher_group(const Engine& e, const float* theta, const float* direction, const Batch& batch,
                                 const int64_t* index, int count, float scale, const float* along, Workspace& space,
@@ -36,8 +36,8 @@ static inline void fisher_group(const Engine& e, const float* theta, const float
   if (along) e.store_inputs(space, e.d_inputs[0], index, count);
 }
 
-// F·direction, F being the mean Fisher matrix of the batch (weights as in a loss). Where x itself depends on the
-// parameters: `along` is its tangent, and `after` takes the way back on from `d_inputs`.
+// F·direction, where F is the mean Fisher matrix of the batch (weighted as in a loss). If x itself depends on the
+// parameters, `along` is its tangent, and `after` continues the backward pass from `d_inputs`.
 static inline void fisher_product(Engine& e, const float* theta, const float* direction, const Batch& batch,
                                   float* product, const float* along = nullptr,
                                   const std::function<void(int)>* after = nullptr) {

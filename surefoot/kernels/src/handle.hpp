@@ -1,4 +1,4 @@
-// A network as Python holds it: its description, and the engine that was made from it.
+// A network as Python holds it: its description, and the engine made from it.
 #pragma once
 #include <pthread.h>
 
@@ -16,7 +16,7 @@ struct Description {
   // weight, bias; then three chains (trunk, actor, critic), each: count of layers, and for each in, out, weight, bias,
   // activated; then the parts: count, and for each kind, size, output, param, action, noise, mask, log_std, squashed.
   std::vector<int64_t> numbers;
-  std::vector<float> ranges;  // of each part its log_scale and, where its mean is squashed, centres and halves
+  std::vector<float> ranges;  // per part: its log_scale and, if its mean is squashed, centres and halves
   int64_t size, actor_size, first_trained;
   int threads;
 };
@@ -55,18 +55,18 @@ static inline std::unique_ptr<Recurrent> make_engine(const Description& descript
   return made;
 }
 
-// Forks between the process that loaded this library and this one.
+// The number of forks between the process that loaded this library and this one.
 static std::atomic<int64_t> forks{0};
 static const bool forks_are_counted = pthread_atfork(nullptr, nullptr, [] { forks++; }) == 0;
 
-// A forked child has none of the engine's threads, and one that did not fork may have been in the middle of a call: locks
-// are held, buffers half grown. Nothing in an engine outlives a call, so the child leaves the old one as it is, freeing
-// nothing, and makes its own.
+// A forked child has none of the engine's threads, and another thread may have been in the middle of a call: locks are
+// held, buffers half grown. No state of an engine outlives a call, so the child abandons the old engine, freeing nothing,
+// and makes its own.
 class Handle {
  public:
   explicit Handle(Description description)
       : description_(std::move(description)), engine_(make_engine(description_)), forks_(forks) {
-    if (!forks_are_counted) throw std::bad_alloc();  // the only reason there can be
+    if (!forks_are_counted) throw std::bad_alloc();  // the only possible reason
   }
   ~Handle() {
     if (forks_ != forks) (void)engine_.release();

@@ -9,7 +9,7 @@ struct Gammas {
   double log, first, second;
 };
 
-// For x ≥ 1, to about 1e-12: Stirling's series eight and more above, and back by Γ(x + 1) = x·Γ(x).
+// For x ≥ 1, accurate to about 1e-12: Stirling's series at x + 8 or more, then back by Γ(x + 1) = x·Γ(x).
 static inline Gammas gammas(double x) {
   double product = 1.0, first = 0.0, second = 0.0;
   for (; x < 8.0; x += 1.0) {
@@ -24,12 +24,13 @@ static inline Gammas gammas(double x) {
           second + i + 0.5 * s + of_slope};
 }
 
-// x of Beta(α, β) on (0, 1), which the bounds stretch. Parameters: a, b with α = 1 + softplus(a), β = 1 + softplus(b), so
-// that it has one peak. In float64: log Γ of a sharp peak cancels away all of a float32. So it goes lane by lane.
+// x of Beta(α, β) on (0, 1), scaled to the bounds. Parameters: a, b with α = 1 + softplus(a), β = 1 + softplus(b), so that
+// it has one peak. Computed in float64, because log Γ of a sharp peak would cancel all digits of a float32, and so lane by
+// lane.
 struct Beta {
   const Part& part;
   static constexpr int CANDIDATES = 8;  // for each of two gamma variates: a normal, and the log of a uniform
-  static constexpr double EDGE = 1e-6;  // how near the ends of (0, 1) a draw may come
+  static constexpr double EDGE = 1e-6;  // minimum distance of a draw from the ends of (0, 1)
   int outputs() const { return 2 * part.size; }
   int params() const { return 2 * part.size; }
   int actions() const { return part.size; }
@@ -49,7 +50,7 @@ struct Beta {
           const double of_a = gamma(1.0 + a, noise, i, l), of_b = gamma(1.0 + b, noise, n + i, l);
           x = of_a / (of_a + of_b);
         } else {
-          x = a + b > 0.0 ? a / (a + b) : 0.5;  // where nothing is likelier
+          x = a + b > 0.0 ? a / (a + b) : 0.5;  // all values are equally likely
         }
         action[i][l] = (float)(x < EDGE ? EDGE : x > 1.0 - EDGE ? 1.0 - EDGE : x);
       }
@@ -61,7 +62,7 @@ struct Beta {
     return stretched < low ? low : stretched > high ? high : stretched;
   }
 
-  // Kept: in logp the slopes of log π, in old_logp those of the KL, both with respect to α and β.
+  // Keeps the derivatives of log π in logp and those of the KL in old_logp, both with respect to α and β.
   void measure(HeadScratch& s, bool with_old, Measures& m) const {
     const int n = part.size, at = part.param;
     m.log_prob -= part.log_scale, m.entropy += part.log_scale;
@@ -135,7 +136,7 @@ struct Beta {
     Shape(float raw_a, float raw_b)
         : a(above_one(raw_a)), b(above_one(raw_b)), of_a(gammas(1.0 + a)), of_b(gammas(1.0 + b)), both(gammas(2.0 + a + b)) {}
     double log_beta() const { return of_a.log + of_b.log - both.log; }
-    // Of log B(α, β).
+    // Derivatives of log B(α, β).
     double slope_a() const { return of_a.first - both.first; }
     double slope_b() const { return of_b.first - both.first; }
   };
@@ -151,7 +152,7 @@ struct Beta {
     return found;
   }
 
-  // Marsaglia and Tsang's: the first accepted candidate, or the last.
+  // Marsaglia and Tsang's method: the first accepted candidate, or the last.
   double gamma(double shape, const vec* noise, int number, int lane) const {
     const vec *normal = noise + number * CANDIDATES, *log_uniform = normal + 2 * part.size * CANDIDATES;
     const double d = shape - 1.0 / 3.0, root = std::sqrt(9.0 * d);

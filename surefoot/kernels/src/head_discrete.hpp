@@ -78,7 +78,7 @@ struct Categorical {
   }
 
  private:
-  // Nothing flows through the logit of a forbidden choice.
+  // The logit of a forbidden choice gets no gradient.
   vec legal(const HeadScratch& s, int i, vec x) const {
     return part.mask >= 0 && !s.mask.empty() ? (s.mask[part.mask + i] > 0.5f ? x : vec{}) : x;
   }
@@ -124,7 +124,7 @@ struct Bernoulli {
     vec* out = &s.d_out[part.output];
     for (int i = 0; i < part.size; i++) {
       vec q = sigmoid(-param[i]);
-      // σ(l)(1 − σ(l)) with both factors from their own side, so that neither is 1 − 1
+      // σ(l)(1 − σ(l)), with both factors computed directly, so that neither is 1 − 1
       vec d = of.log_prob * (action[i] > 0.5f ? q : -p[i]) - of.entropy * param[i] * p[i] * q;
       if (with_old) d += of.kl * (p[i] - old_p[i]);
       out[i] = d;

@@ -8,7 +8,7 @@ constexpr float LOG_STD_LOW = -20.0f, LOG_STD_HIGH = 5.0f;
 constexpr float STD_LOW = 2.061153622438558e-09f;  // e^−20
 constexpr float LOG_2PI = 1.8378770664093453f, LOG_2 = 0.6931471805599453f;
 
-// Parameters: means, then log stds. `slope` keeps d(param)/d(output) for the way back.
+// Parameters: means, then log stds. `slope` keeps d(param)/d(output) for the backward pass.
 struct Gaussian {
   const Part& part;
   int outputs() const { return part.log_std < 0 ? 2 * part.size : part.size; }
@@ -31,7 +31,7 @@ struct Gaussian {
       } else {
         vec std = softplus(out[n + i]);
         vec kept = vmax(std, all(STD_LOW));
-        // log of it in scalars: softplus may be denormal-small where vlog wants normal numbers
+        // The log is computed in scalars: softplus may be denormal, and vlog needs normal numbers.
         for (int l = 0; l < LANES; l++) param[n + i][l] = std::log(kept[l]);
         slope[n + i] = std < STD_LOW ? vec{} : sigmoid(out[n + i]) / kept;
       }
@@ -87,7 +87,7 @@ struct Gaussian {
   struct Pair {
     vec mean, log_std;
   };
-  // Of the loss, with respect to both parameters of a dimension.
+  // Derivatives of the loss with respect to both parameters of a dimension.
   Pair slopes(const HeadScratch& s, bool with_old, const Slopes& of, int i) const {
     const int n = part.size, at = part.param;
     const vec *param = &s.param[at], *old = &s.old[at];
@@ -110,9 +110,9 @@ struct Gaussian {
   }
 };
 
-// a = centre + half·tanh(u), u of a Gaussian. Actions are kept as u, so that nothing is lost at the bounds; densities and
-// entropies are those of a. The KL, which no invertible map of the action changes, is the Gaussian's, and so is the Fisher
-// matrix.
+// a = centre + half·tanh(u), where u is Gaussian. Actions are stored as u, so that nothing is lost at the bounds; densities
+// and entropies are those of a. KL and Fisher matrix are the Gaussian's, because an invertible map of the action does not
+// change them.
 struct TanhGaussian : Gaussian {
   float sent(float action, float low, float high) const {
     const double centre = (double)low / 2 + (double)high / 2, half = (double)high / 2 - (double)low / 2;
@@ -154,12 +154,12 @@ struct TanhGaussian : Gaussian {
   }
 
  private:
-  // log(1 − tanh² u), without 1 − 1 at large |u|.
+  // log(1 − tanh² u), without cancellation at large |u|.
   static vec log_slope(vec u) {
     const vec size = vabs(u);
     return 2.0f * (LOG_2 - size - vlog1p(vexp(-2.0f * size)));
   }
-  // E f(z) ≈ Σ weight·(f(node) + f(−node)) for a standard normal z: Gauss and Hermite's 32 points.
+  // E f(z) ≈ Σ weight·(f(node) + f(−node)) for a standard normal z: 32-point Gauss–Hermite quadrature.
   static constexpr int NODES = 16;
   static constexpr float NODE[NODES] = {0.275546419f, 0.827284904f, 1.3809802f,  1.93800491f, 2.49984042f, 3.06813517f,
                                         3.64478125f,  4.23202111f,  4.83260461f, 5.45003327f, 6.08896431f, 6.75593083f,

@@ -1,10 +1,10 @@
 // Action distributions on tiles: a head is a list of independent parts; a Categorical has one, a MultiCategorical or a
 // hybrid several. Each kind of part is a struct with the same few methods:
 //
-//   outputs, params, actions, noises   columns that it takes of the network's outputs, of stored parameters, …
+//   outputs, params, actions, noises   the number of its columns in the network's outputs, stored parameters, …
 //   params_from                        the distribution's parameters from the network's outputs
 //   draw                               an action from pre-drawn noise; without noise, the mode
-//   sent                               the action as its env takes it, between bounds
+//   sent                               the action to send to the env, within bounds
 //   measure                            adds log π(a|s), entropy and KL(old‖new); keeps what the next one needs
 //   gradient                           d(outputs) from the loss's derivatives with respect to those three
 //   fisher                             the Fisher matrix times a tangent of the outputs (and of log_std), as d(outputs)
@@ -17,7 +17,7 @@
 
 namespace surefoot {
 
-// `call` with the part as what it is.
+// Calls `call` with the part as its own kind.
 template <typename Call>
 static inline auto with_kind(const Part& part, const Call& call) {
   switch (part.kind) {
@@ -61,7 +61,7 @@ struct Head {
       kind.draw(&s.param[part.param], with_noise ? &s.noise[part.noise] : nullptr, &s.action[part.action]);
     });
   }
-  // Of a head of one part with one action.
+  // For a head of one part with one action.
   float sent(float action, float low, float high) const {
     return with_kind(parts[0], [&](const auto& kind) { return kind.sent(action, low, high); });
   }
@@ -70,7 +70,7 @@ struct Head {
     each([&](const auto& kind, const Part&) { kind.measure(s, with_old, found); });
     return found;
   }
-  // `shard`: where the gradients of log_std are added up.
+  // `shard`: receives the gradients of log_std.
   void gradient(bool with_old, const Slopes& of, HeadScratch& s, float* shard) const {
     each([&](const auto& kind, const Part&) { kind.gradient(s, with_old, of, shard); });
   }

@@ -1,4 +1,4 @@
-// How the structures that Python shares are laid out here, as text; surefoot/kernels/structs.py compares.
+// The memory layout of the structures shared with Python, as text; surefoot/kernels/structs.py compares it.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -1,4 +1,4 @@
-// The loss of a group of samples, its terms and the gradient of it all.
+// The loss of a group of samples, its terms and its gradient.
 #pragma once
 #include "engine.hpp"
 #include "surrogates.hpp"
@@ -7,14 +7,14 @@ namespace surefoot {
 
 enum Which { ACTOR = 1, CRITIC = 2, BOTH = 3 };
 
-// Of a minibatch: 1 over its weight; advantages are seen as (A − shift)·stretch.
+// Per minibatch: 1 over its weight; advantages are used as (A − shift)·stretch.
 struct Scale {
   float share, shift, stretch;
 };
 
 static inline bool wants_actor(const LossSpec& spec) { return has_surrogate(spec) || spec.with_kl; }
 static inline bool wants_critic(const Engine& e, const LossSpec& spec) { return e.has_critic && spec.with_value; }
-// Whether actor and critic are learned each by itself.
+// Whether actor and critic are learned separately.
 static inline bool in_two(const Engine& e, const LossSpec& spec) {
   return e.apart() && wants_actor(spec) && wants_critic(e, spec);
 }
@@ -25,7 +25,7 @@ static inline vec weights_of(const Batch& batch, const int64_t* index, int count
   return weight;
 }
 
-// The surrogate, KL and entropy of a tile whose distribution is in the head's scratch, and (g not null) their d_out.
+// Surrogate, KL and entropy of a tile whose distribution is in the head's scratch, and (g not null) their d_out.
 static inline void actor_tile(const Head& head, const LossSpec& spec, const Batch& batch, const int64_t* index, int count,
                               Scale scale, HeadScratch& h, float* g, Sums& sums, float* kl_out) {
   const vec weight = weights_of(batch, index, count), share = weight * scale.share;
@@ -51,7 +51,7 @@ static inline void actor_tile(const Head& head, const LossSpec& spec, const Batc
                   g);
 }
 
-// Squared, or Huber's with its knee at 1; `slope` is its derivative.
+// Squared error, or Huber loss with its knee at 1; `slope` is the derivative.
 static inline vec distance(vec error, bool huber, vec& slope) {
   if (!huber) {
     slope = 2.0f * error;
@@ -98,8 +98,8 @@ static inline vec critic_tile(const LossSpec& spec, const Batch& batch, const in
   return weight * scale.share * (float)spec.value_coef * slope;
 }
 
-// Forward, loss, and (g not null) backward, of one group; `start`: ZERO where g is still to be written.
-// `space.sums` gets the terms of each tile.
+// Forward, loss, and (g not null) backward for one group; `start`: ZERO if g is not initialised yet.
+// `space.sums` receives the terms of each tile.
 static inline void loss_group(const Engine& e, int which, const float* theta, const LossSpec& spec, const Batch& batch,
                               const int64_t* index, int count, Scale scale, Workspace& space, float* g, Start start,
                               float* kl) {
@@ -127,7 +127,7 @@ static inline void loss_group(const Engine& e, int which, const float* theta, co
   if (e.d_inputs[0]) e.store_inputs(space, e.d_inputs[which == CRITIC], index, count);
 }
 
-// Mean KL(old‖new) and the loss's terms without gradients; kl, where not null, gets each sample's.
+// Mean KL(old‖new) and the loss's terms without gradients; kl, if not null, receives each sample's KL.
 static inline Sums evaluate(Engine& e, const float* theta, const LossSpec& spec, const Batch& batch, float* kl) {
   std::vector<Sums> sums(num_tiles(batch.size));
   e.over_tiles(batch.size, [&](int64_t at, int count, Workspace& space) {

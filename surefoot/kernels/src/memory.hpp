@@ -1,6 +1,6 @@
-// GRU and LSTM over time. What the inputs contribute, W x + b, comes ready-made or is made on the way. Where an episode
-// begins, memory begins anew. As many sequences as there are lanes go side by side; fewer go by themselves, two or four at
-// once, their units side by side. Both ways add up in the same order, so a sequence's result is the same in either.
+// GRU and LSTM over time. The inputs' contribution, W x + b, is given or computed on the fly. The memory is reset where an
+// episode begins. As many sequences as there are lanes are processed together, one per lane; fewer are processed one, two
+// or four at a time, with units in the lanes. Both ways sum in the same order, so the result of a sequence is the same.
 #pragma once
 #include "memory_inputs.hpp"
 #include "memory_lanes.hpp"
@@ -19,8 +19,8 @@ static inline void recur(const Recurrence& r, Input& from, const Packed& packed,
   else recur_units<4>(r, from, packed, group.begin, state, out, stride, after, own);
 }
 
-// From d(out) [L, S, H] and d(after) [S, M] (null: 0) to d(x) [L, S, G·H], d(state) (where not null), and, added to `g`,
-// of `Recurrence::layer`. `rows` is scratch: LANES × its stride.
+// Backward: from d(out) [L, S, H] and d(after) [S, M] (null: 0) to d(x) [L, S, G·H] and d(state) (if not null); adds the
+// gradient of `Recurrence::layer` to `g`. `rows` is scratch: LANES × its stride.
 static inline void recur_back(const Recurrence& r, const Packed& packed, const Group& group, const vec* kept,
                               const float* d_out, const float* d_after, float* dx, float* d_state, float* rows, float* g) {
   const vec* own = kept + group.kept;

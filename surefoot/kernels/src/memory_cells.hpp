@@ -1,4 +1,4 @@
-// GRU and LSTM cells: one step of units side by side, its way back, and its tangent. `keep` is what a step keeps for those.
+// GRU and LSTM cells: one step of a vector of units, its backward pass and its tangent. `keep` stores what these need.
 //
 // GRU:  r = σ(x_r + W_r h + b_r), z = σ(x_z + W_z h + b_z), q = W_n h + b_n, n = tanh(x_n + r q), h' = (1 − z) n + z h
 // LSTM: i, f, o = σ(x + W h + b), g = tanh(…), c' = f c + i g, h' = o tanh c'
@@ -26,7 +26,7 @@ static inline void lstm_cell(const vec* x, const vec* hidden, vec& h, vec& c, ve
   h = open * squashed;
 }
 
-// d: of the new h. Gives d of what the gates were made of, by way of x and of W h + b, and of the old h (but for that).
+// d: of the new h. Returns d of the gates' arguments, through x and through W h + b, and the rest of d of the old h.
 static inline void gru_back(const vec* keep, vec d, vec* dx, vec* d_hidden, vec& dh) {
   const vec reset = keep[0], update = keep[1], n = keep[2], q = keep[3], before = keep[4];
   const vec dn = d * (1.0f - update) * (1.0f - n * n);
@@ -46,7 +46,7 @@ static inline void lstm_back(const vec* keep, vec d, vec* dx, vec& dc) {
   dc = now * forget;
 }
 
-// After the cell: the tangent of the new h (and c) from those of the gates' arguments, d, and of the old h (and c).
+// After the cell: the tangent of the new h (and c) from the tangents of the gates' arguments, d, and of the old h (and c).
 static inline void gru_tangent(const vec* keep, const vec* d, vec d_xn, vec dq, vec& dh) {
   const vec reset = keep[0], update = keep[1], n = keep[2], q = keep[3], before = keep[4];
   const vec d_reset = reset * (1.0f - reset) * d[0], d_update = update * (1.0f - update) * d[1];

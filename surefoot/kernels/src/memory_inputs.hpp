@@ -1,4 +1,4 @@
-// What the inputs contribute to the gates of a GRU or LSTM, W x + b: given ready-made, or made on the way.
+// The inputs' contribution to the gates of a GRU or LSTM, W x + b: given, or computed on the fly.
 #pragma once
 #include <vector>
 
@@ -6,14 +6,14 @@
 
 namespace surefoot {
 
-// What the inputs contribute, given as rows [L, S, G·H].
+// The inputs' contribution, given as rows [L, S, G·H].
 class Given {
  public:
   Given(const Recurrence& r, const float* x) : r_(r), x_(x), units_((size_t)4 * r.gates() / r.hidden * r.vectors()) {}
   void lanes(int64_t t, int64_t begin, int count, vec* to) {
     load_rows(x_ + (t * r_.sequences + begin) * r_.gates(), r_.gates(), r_.gates(), count, to);
   }
-  // Of sequence s, the n-th of its group, each gate beginning at a whole vector.
+  // For sequence s, the n-th of its group; each gate begins at a whole vector.
   const vec* units(int64_t t, int64_t s, int n) {
     const int H = r_.hidden, G = r_.gates(), V = r_.vectors();
     vec* to = units_.data() + (size_t)n * G / H * V;
@@ -27,8 +27,8 @@ class Given {
   std::vector<vec> units_;
 };
 
-// What the inputs contribute, W x + b, of rows x [L, S, stride] whose first `in` numbers count. Of one sequence a few
-// steps at once, for which the steps are the lanes.
+// The inputs' contribution, W x + b, from rows x [L, S, stride], of which the first `in` numbers are used. For a single
+// sequence, a few steps are computed at once, one per lane.
 class Projected {
  public:
   Projected(const Recurrence& r, const float* x, int in, int stride, const float* weight, const float* bias)

@@ -18,7 +18,7 @@ static inline void recur_lanes(const Recurrence& r, Input& from, const Group& gr
   vec *h = memory.data(), *c = memory.data() + H;
   for (int64_t t = 0; t < r.steps; t++) {
     const vec same = not_started(r, t, begin, count);
-    for (vec& m : memory) m = same > 0.5f ? m : vec{};  // even of what is not finite nothing stays
+    for (vec& m : memory) m = same > 0.5f ? m : vec{};  // a select, so that not even infinities or NaNs survive a reset
     from.lanes(t, begin, count, input.data());
     dense(r.weight, r.bias, H, G, h, hidden.data());
     for (int i = 0; i < H; i++) {

@@ -1,4 +1,4 @@
-// What a recurrence over time is made of: its sizes, which sequences go together, and how units and kept values lie.
+// Parts of a recurrence over time: sizes, grouping of sequences, and the layout of units and kept values.
 #pragma once
 #include <vector>
 
@@ -12,21 +12,21 @@ struct Recurrence {
   int hidden;                  // H
   int64_t steps, sequences;    // L, S
   const float *weight, *bias;  // [G·H, H] and [G·H], G = 3 (r, z, n) or 4 (i, f, g, o)
-  const uint8_t* start;        // [L, S]: memory begins anew before this step
+  const uint8_t* start;        // [L, S]: the memory is reset before this step
   int gates() const { return (lstm ? 4 : 3) * hidden; }
   int state() const { return (lstm ? 2 : 1) * hidden; }
   int vectors() const { return (hidden + LANES - 1) / LANES; }
-  // Kept of each unit and step for the way back: its gates, then q (GRU) or the old c and tanh c (LSTM), and the old h.
+  // Kept per unit and step for the backward pass: gates, then q (GRU) or old c and tanh c (LSTM), and the old h.
   int kept() const { return lstm ? 7 : 5; }
   Layer layer() const { return {hidden, gates(), 0, 0, 0, vectors() * LANES, -1}; }
 };
 
-// Sequences that go together: lane by lane, or one, two or four whose units are the lanes.
+// Sequences processed together: one per lane, or one, two or four with units in the lanes.
 struct Group {
   int64_t begin;
   int count;
   bool lanes;
-  int64_t kept;  // where its part of what is kept begins, in vectors
+  int64_t kept;  // offset of its kept values, in vectors
 };
 
 static inline std::vector<Group> groups_of(const Recurrence& r, int64_t* kept = nullptr) {
@@ -34,7 +34,7 @@ static inline std::vector<Group> groups_of(const Recurrence& r, int64_t* kept = 
   int64_t at = 0;
   for (int64_t begin = 0; begin < r.sequences;) {
     const int64_t left = r.sequences - begin;
-    // By lanes where most of them are used, and where units would not fill them or there is enough for all threads.
+    // One per lane if most lanes are used, and if units would not fill them or there is enough work for all threads.
     const bool lanes = 4 * left >= 3 * LANES && (r.hidden < LANES || r.sequences >= 4 * LANES);
     const int count = lanes ? (int)std::min<int64_t>(LANES, left) : left >= 4 ? 4 : left >= 2 ? 2 : 1;
     found.push_back({begin, count, lanes, at});
@@ -45,7 +45,7 @@ static inline std::vector<Group> groups_of(const Recurrence& r, int64_t* kept = 
   return found;
 }
 
-// What is kept of unit i of a step, gathered from and scattered to rows of `H` units.
+// The kept values of unit i of a step, gathered from and scattered to rows of `H` units.
 static inline void spread(const vec* kept, int count, int H, int i, vec* rows) {
   for (int k = 0; k < count; k++) rows[k * H + i] = kept[k];
 }

@@ -1,4 +1,4 @@
-// The tangent of what a GRU or LSTM remembers, along a direction of the parameters: for Fisher products.
+// The tangent of a GRU's or LSTM's state along a direction of the parameters, for Fisher products.
 #pragma once
 #include <vector>
 
@@ -7,14 +7,14 @@
 
 namespace surefoot {
 
-// What the inputs of a memory are and which layer they go through.
+// The inputs of a memory and the layer they go through.
 struct SeenInputs {
-  const float* x;  // rows [L, S, stride], of which the layer sees the first numbers
+  const float* x;  // rows [L, S, stride], of which the layer uses the first numbers
   int stride;
   const Layer &of_input, &of_hidden;
 };
 
-// d(h) of up to LANES sequences from `begin` on, in rows [L, S, H] of `out`; `state` is [S, M] before the first step.
+// Writes d(h) of up to LANES sequences from `begin` on to rows [L, S, H] of `out`; `state` [S, M] is before step 0.
 static inline void recur_tangent(const Recurrence& r, const SeenInputs& seen, const float* theta, const float* direction,
                                  const float* state, int64_t begin, int count, float* out) {
   const int H = r.hidden, G = r.gates(), M = r.state(), F = seen.of_input.in;

@@ -16,7 +16,7 @@ static inline void at_width(int width, const Body& body) {
   else if constexpr (W > 1) at_width<W - 1>(width, body);
 }
 
-// y[n] = x[n] W + b of N rows x at once; W [in][vectors], y [N][vectors], b may be null.
+// y[n] = x[n] W + b for N rows x at once; W [in][vectors], y [N][vectors], b may be null.
 template <int N>
 static inline void few_rows(const vec* weight, const vec* bias, int in, int vectors, const float* const* x, vec* y) {
   constexpr int MOST = ACCUMULATORS / N;
@@ -37,7 +37,7 @@ static inline void few_rows(const vec* weight, const vec* bias, int in, int vect
     });
 }
 
-// The weights turned around for it, and padded for the way back.
+// The weights, transposed for the forward pass and padded for the backward pass.
 struct Packed {
   std::vector<vec> forward, back, bias;  // [H][K·V], [K·V·LANES][V], [K·V]
   void pack(const Recurrence& r) {
@@ -48,7 +48,7 @@ struct Packed {
       for (int o = 0; o < H; o++)
         load_units(r.weight + ((int64_t)k * H + o) * H, H, back.data() + ((size_t)k * V * LANES + o) * V);
       for (int v = 0; v < V; v++)
-        for (int i = 0; i < V; i++) {  // a square at a time
+        for (int i = 0; i < V; i++) {  // one square block at a time
           vec square[LANES], turned[LANES];
           for (int l = 0; l < LANES; l++) square[l] = back[((size_t)(k * V + v) * LANES + l) * V + i];
           transpose(square, turned);
@@ -95,8 +95,8 @@ static inline void recur_units(const Recurrence& r, Input& from, const Packed& p
   }
 }
 
-// Adds the outer products of a few steps at once, for which the steps are the lanes: `tile` [LANES][K·V] is d of W h + b,
-// `old` [LANES][V] the h before each step. `columns` (K·V·LANES) and `rows` are scratch.
+// Adds the outer products of a few steps at once, one step per lane: `tile` [LANES][K·V] is d of W h + b, `old`
+// [LANES][V] the h before each step. `columns` (K·V·LANES) and `rows` are scratch.
 static inline void outer_of_steps(const Recurrence& r, const vec* tile, const vec* old, vec* columns, float* rows,
                                   float* g) {
   const int H = r.hidden, K = r.gates() / H, V = r.vectors();

@@ -8,17 +8,17 @@
 
 namespace surefoot {
 
-// The samples at `index` of a batch (null: the first ones); advantages are perhaps normalised over them.
+// The samples at `index` of a batch (null: the first ones); advantages may be normalised over them.
 struct Minibatch {
   const Batch& batch;
   const int64_t* index;
   int64_t size;
   bool normalize;
-  const Exchange* exchange;  // null: of no other process
+  const Exchange* exchange;  // null: there are no other processes
 
   int64_t at(int64_t i) const { return index ? index[i] : i; }
   double weight(int64_t i) const { return batch.weight ? batch.weight[at(i)] : 1.0; }
-  double weight() const {  // of all
+  double weight() const {  // total
     if (!batch.weight) return (double)size;
     double sum = 0.0;
     for (int64_t i = 0; i < size; i++) sum += batch.weight[at(i)];
@@ -28,13 +28,13 @@ struct Minibatch {
   bool shares_moments() const { return exchange && exchange->moments; }
 };
 
-// What a callback returned.
+// Throws if a callback failed.
 static inline void require_success(int result) {
   if (result) throw std::runtime_error("a callback returned " + std::to_string(result));
 }
 
-// Of samples whose weights add up to `weight`. All invalid: the loss is 0, not 0/0. Of a single sample nothing would be
-// left if it were normalised.
+// For samples whose weights sum to `weight`. If all are invalid, the loss is 0, not 0/0. A single sample is not normalised,
+// because nothing would be left of it.
 static inline Scale scaled(const Minibatch& m, double weight, double mean, double variance) {
   const float share = (float)(1.0 / (weight > 1.0 ? weight : 1.0));
   if (!m.normalize || !(weight > 1.0)) return {share, 0.0f, 1.0f};
@@ -53,8 +53,8 @@ static inline Scale scale_of(const Minibatch& m, double weight) {
   return scaled(m, weight, mean, squares / weight);
 }
 
-// The same over the minibatches of several processes, in one exchange of three sums. In double precision the variance
-// loses nothing that float32 advantages have, unless their mean is a million times their spread.
+// The same over the minibatches of several processes, in one exchange of three sums. In double precision the variance is
+// as exact as float32 advantages allow, unless their mean is a million times their spread.
 static inline Scale shared_scale_of(const Minibatch& m, double weight) {
   double sums[3] = {0.0, 0.0, weight};
   for (int64_t i = 0; m.normalize && i < m.size; i++) {
@@ -66,7 +66,7 @@ static inline Scale shared_scale_of(const Minibatch& m, double weight) {
   return scaled(m, sums[2], mean, variance < 0.0 ? 0.0 : variance);  // a NaN stays one
 }
 
-// Gradients of minibatches, by all ranks together.
+// Gradients of minibatches, computed by all ranks together.
 class Learning {
  public:
   explicit Learning(Engine& engine) : e_(engine) {}
@@ -78,7 +78,7 @@ class Learning {
     return found;
   }
 
-  // … in shards that are still to be added up.
+  // The same, in shards that have yet to be summed.
   Sums shards(int rank, const float* theta, const LossSpec& spec, const Minibatch& m) {
     const double weight = m.weight();
     const Scale scale = scale_for(rank, m, weight);
@@ -109,7 +109,7 @@ class Learning {
   Sums shard_of(int rank, Which which, const float* theta, const LossSpec& spec, const Minibatch& m, Scale scale,
                 int shard, int count) {
     float* g = e_.shards.at(shard);
-    // Where every layer of the MLPs gets a gradient the first group writes it; else it is added to zeros.
+    // If every layer of the MLPs gets a gradient, the first group writes it; otherwise it is added to zeros.
     Start start = which != BOTH || (wants_actor(spec) && (wants_critic(e_, spec) || !e_.has_critic)) ? ZERO : ADD;
     if (start == ADD) {
       std::memset(g, 0, sizeof(float) * e_.shards.size);
@@ -130,8 +130,8 @@ class Learning {
   }
 
   Engine& e_;
-  Sums sums_[2 * Shards::MOST];  // of each task
-  Scale scale_{};                // that rank 0 has found
+  Sums sums_[2 * Shards::MOST];  // per task
+  Scale scale_{};                // computed by rank 0
 };
 
 }  // namespace surefoot

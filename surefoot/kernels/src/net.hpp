@@ -1,7 +1,7 @@
 // Chains of linear layers on tiles of samples: forward, backward, and forward with a tangent.
 //
-// A row of a tile holds one unit of all its samples. Every sample goes through the same operations in the same order
-// wherever it stands in whatever batch, so its result never depends on its neighbours.
+// A row of a tile holds one unit of all its samples. Every sample goes through the same operations in the same order,
+// whatever its position and batch, so its result never depends on its neighbours.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -24,7 +24,7 @@ struct Chain {
   int out() const { return layers.back().out; }
 };
 
-// In all of these `tiles` of samples go together, [tile][unit]; the tiles of x may stand farther apart than its units.
+// These functions process `tiles` of samples together, [tile][unit]; the tiles of x may have gaps between them.
 
 // y = W x + b; without b: y = W x.
 static inline void dense(const float* w, const float* b, int in, int out, const vec* x, vec* y, int tiles = 1,
@@ -38,8 +38,8 @@ static inline void transposed(const float* w, int in, int out, const vec* dy, ve
   product({w, 1, in, (int64_t)in * LANES}, {dy, 1, out}, {dx, 1, in}, in, tiles, out, start);
 }
 
-// g += Σ over the samples of dy xᵀ, and behind it dy for the bias, lane by lane; with ZERO: g = …
-// `rows`: x with its units side by side.
+// g += Σ over the samples of dy xᵀ, followed by dy for the bias, per lane; with ZERO: g = …
+// `rows`: x with the units of a sample contiguous.
 static inline void outer_given_rows(const Layer& layer, const vec* dy, const Vectors& rows, float* g, int tiles,
                                     Start start) {
   const int columns = layer.stride / LANES;
@@ -50,13 +50,13 @@ static inline void outer_given_rows(const Layer& layer, const vec* dy, const Vec
   for (int t = 0; t < tiles; t++, dy += layer.out)
     for (int o = 0; o < layer.out; o++) bias[o] += dy[o];
 }
-// Of one tile: [LANES][stride].
+// One tile: [LANES][stride].
 static inline void outer_given_rows(const Layer& layer, const vec* dy, const float* rows, float* g) {
   outer_given_rows(layer, dy, {(const vec*)rows, layer.stride / LANES, 1}, g, 1, ADD);
 }
 
-// As `outer_given_rows`, of x as it is. `rows` is scratch: tiles × LANES × stride. In there all samples of the same few
-// units lie one after the other: at a distance of the width, often a power of two, they would share a few cache lines.
+// Like `outer_given_rows`, but from x itself. `rows` is scratch: tiles × LANES × stride. It holds all samples of the same
+// few units contiguously: with a distance of the width, often a power of two, they would compete for a few cache sets.
 static inline void outer(const Layer& layer, const vec* dy, const vec* x, float* rows, float* g, int tiles = 1,
                          int64_t x_tile = 0, Start start = ADD) {
   vec* to = (vec*)rows;
@@ -74,7 +74,7 @@ static inline void outer(const Layer& layer, const vec* dy, const vec* x, float*
   outer_given_rows(layer, dy, {(const vec*)rows, 1, (int64_t)tiles * LANES}, g, tiles, start);
 }
 
-// What one thread needs for one chain: outputs and slopes of every layer, their tangents, and what flows back.
+// One thread's workspace for one chain: outputs and slopes of every layer, their tangents, and gradients.
 struct Scratch {
   std::vector<std::vector<vec>> y, slope, tangent;
   std::vector<vec> back[2], rows_storage;
@@ -92,15 +92,15 @@ struct Scratch {
     rows_storage.resize((size_t)tiles * stride);
     rows = (float*)rows_storage.data();
   }
-  // Before `forward_tangent`: few ask for it.
+  // Call before `forward_tangent`; allocated only then, because few need it.
   void prepare_tangents() {
     for (size_t k = 0; k < y.size(); k++) tangent[k].resize(y[k].size());
   }
 };
 
-// Weights turned around, so that the units of one sample lie side by side: for so few samples that tiles would be empty.
+// Transposed weights, with the units of one sample in the lanes: for so few samples that tiles would be mostly empty.
 struct Turned {
-  std::vector<std::vector<vec>> weight, bias;  // of each layer [in][vectors of out], [vectors of out]
+  std::vector<std::vector<vec>> weight, bias;  // per layer: [in][vectors of out], [vectors of out]
   std::vector<vec> y[2], slope;
 
   void turn(const Chain& chain, const float* theta) {
@@ -120,7 +120,7 @@ struct Turned {
     for (auto* rows : {&y[0], &y[1], &slope}) rows->resize(widest);
   }
 
-  // As `forward` of one sample, in the same order of operations. Returns the outputs.
+  // Like `forward` for one sample, with the same order of operations. Returns the outputs.
   const float* run(const Chain& chain, const float* x) {
     for (size_t k = 0; k < chain.layers.size(); k++) {
       const Layer& layer = chain.layers[k];
@@ -161,7 +161,7 @@ static inline const vec* forward(const Chain& chain, const float* theta, const v
   return x;
 }
 
-// After `forward`: d(outputs) along a direction of the parameters (and of x, where dx is not null).
+// After `forward`: d(outputs) along a direction of the parameters (and of x, if dx is not null).
 static inline const vec* forward_tangent(const Chain& chain, const float* theta, const float* direction, const vec* x,
                                          const vec* dx, Scratch& s, int tiles = 1, int64_t x_tile = 0) {
   for (size_t k = 0; k < chain.layers.size(); k++) {
@@ -180,8 +180,8 @@ static inline const vec* forward_tangent(const Chain& chain, const float* theta,
   return dx;
 }
 
-// After `forward`: adds the gradient of Σ dy·y to the shard `g`, or writes it (ZERO). dy is changed. Where dx is not
-// null: adds Wᵀ… to it.
+// After `forward`: adds the gradient of Σ dy·y to the shard `g`, or writes it (ZERO). Modifies dy. If dx is not null, adds
+// the gradient of x to it.
 static inline void backward(const Chain& chain, const float* theta, const vec* x, vec* dy, Scratch& s, float* g,
                             vec* dx, int tiles = 1, int64_t x_tile = 0, Start start = ADD) {
   for (int k = (int)chain.layers.size() - 1; k >= 0; k--) {

@@ -16,15 +16,15 @@ static Recurrent& net_of(void* handle) { return ((Handle*)handle)->engine(); }
 
 extern "C" {
 
-// What it was built from; setup.py says it.
+// The hash of the sources, passed by setup.py.
 EXPORT const char* surefoot_sources() { return SUREFOOT_SOURCES; }
-// And with what: compilers round alike, but not always in the same order.
+// The compiler: all round alike, but not always in the same order.
 #if defined(__clang__)
 EXPORT const char* surefoot_compiler() { return __VERSION__; }
 #else
 EXPORT const char* surefoot_compiler() { return "GCC " __VERSION__; }
 #endif
-// How it lays out the structures that it shares with Python; null without memory.
+// The layout of the structures shared with Python; null if out of memory.
 EXPORT const char* sf_layout() {
   try {
     static const std::string text = layouts();
@@ -33,7 +33,7 @@ EXPORT const char* sf_layout() {
     return nullptr;
   }
 }
-// Its surrogates with the number of their parameters, in the order of their numbers; null without memory.
+// The surrogates with their numbers of parameters, in order; null if out of memory.
 EXPORT const char* sf_surrogates() {
   try {
     static const std::string text = listed(Surrogates());
@@ -43,7 +43,7 @@ EXPORT const char* sf_surrogates() {
   }
 }
 
-// Of this thread's last call that FAILED.
+// The message of this thread's last call that FAILED.
 EXPORT const char* surefoot_error() { return last_error; }
 
 // `numbers` and `ranges` as in `Description`.
@@ -59,7 +59,7 @@ EXPORT int sf_destroy(void* handle) {
   return guarded([&] { delete (Handle*)handle; });
 }
 
-// Threads that a call really has.
+// The number of threads that a call really uses.
 EXPORT int sf_threads(void* handle, int64_t* threads) {
   return guarded([&] { *threads = net_of(handle).pool().size(); });
 }
@@ -68,7 +68,7 @@ EXPORT int sf_tasks(void* handle, int64_t samples, int64_t* tasks) {
   return guarded([&] { *tasks = net_of(handle).mlps.num_tasks(samples); });
 }
 
-// start, before and after (which may be before): of a memory.
+// start, before and after (which may be the same array as before): for a memory.
 EXPORT int sf_act(void* handle, const float* theta, const float* x, const float* noise, int64_t samples,
                   const uint8_t* start, const float* before, float* after, float* params, float* action,
                   float* log_prob) {
@@ -152,7 +152,7 @@ EXPORT int sf_rollout(void* handle, const float* theta, Rollout* rollout, int64_
   return guarded([&] { *used = Rolling(net_of(handle), theta, *rollout).run(); });
 }
 
-// y_t = x_t + decay_t·y_{t+1} over [T, N], rounded once, as PyTorch's addcmul does it where the processor can.
+// y_t = x_t + decay_t·y_{t+1} over [T, N], rounded once, like PyTorch's addcmul if the processor supports it.
 EXPORT int sf_reverse_scan(const float* x, const float* decay, float* y, int64_t steps, int64_t envs) {
   return guarded([&] {
     for (int64_t n = 0; n < envs; n++) y[(steps - 1) * envs + n] = x[(steps - 1) * envs + n];
@@ -164,7 +164,7 @@ EXPORT int sf_reverse_scan(const float* x, const float* decay, float* y, int64_t
   });
 }
 
-// GAE(λ) and the critic's targets, V + GAE(value_lambda), over [T, N]; segment 0: the sum is cut nowhere.
+// GAE(λ) and the critic's targets, V + GAE(value_lambda), over [T, N]; segment 0: sums are not cut into segments.
 EXPORT int sf_advantages(const float* reward, const float* value, const float* next_value, const uint8_t* terminated,
                          const uint8_t* truncated, const uint8_t* valid, int64_t steps, int64_t envs, double gamma,
                          double lambda, double value_lambda, int64_t segment, float* advantage, float* target) {
@@ -190,7 +190,7 @@ EXPORT int sf_explained_variance(const float* value, const float* target, const 
   return guarded([&] { *out = explained_variance(value, target, weight, samples); });
 }
 
-// Mean and population variance of each column of [rows, columns]; the second pass is about the mean.
+// Mean and population variance of each column of [rows, columns], in two passes.
 EXPORT int sf_moments(const float* x, int64_t rows, int64_t columns, double* mean, double* var) {
   return guarded([&] {
     for (int64_t j = 0; j < columns; j++) mean[j] = var[j] = 0.0;
@@ -206,8 +206,8 @@ EXPORT int sf_moments(const float* x, int64_t rows, int64_t columns, double* mea
   });
 }
 
-// G_t = γ·G_{t−1} + r_t of each env over [T, N], anew after an end, standing still where a step is not valid; `running`
-// is G before and after.
+// G_t = γ·G_{t−1} + r_t of each env over [T, N]; restarts after an end and skips invalid steps. `running` is G before and
+// after.
 EXPORT int sf_running_returns(const double* reward, const uint8_t* done, const uint8_t* valid, int64_t steps,
                               int64_t envs, double gamma, double* running, double* out) {
   return guarded([&] {
@@ -221,7 +221,7 @@ EXPORT int sf_running_returns(const double* reward, const uint8_t* done, const u
   });
 }
 
-// Numbers that a `kept` buffer of sf_recur must hold; it must begin at a multiple of 64 bytes.
+// The numbers that a `kept` buffer of sf_recur must hold; it must start at a multiple of 64 bytes.
 EXPORT int sf_recur_kept(int64_t lstm, int64_t hidden, int64_t steps, int64_t sequences, int64_t* out) {
   return guarded([&] {
     int64_t kept = 0;

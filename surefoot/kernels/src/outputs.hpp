@@ -1,4 +1,4 @@
-// Values and raw outputs of an actor-critic, and the way back from any loss on the outputs.
+// Values and raw outputs of an actor-critic, and the backward pass from any loss on the outputs.
 #pragma once
 #include "engine.hpp"
 
@@ -13,7 +13,7 @@ static inline void values(Engine& e, const float* theta, const float* x, int64_t
   });
 }
 
-// Outputs of actor and critic side by side, `[samples, outputs + 1]`, before any distribution is made of them.
+// The outputs of actor and critic, concatenated, `[samples, outputs + 1]`, before the distribution.
 static inline void outputs(Engine& e, const float* theta, const float* x, int64_t samples, float* out) {
   const int wide = e.head.outputs, columns = wide + (e.has_critic ? 1 : 0);
   e.over_tiles(samples, [&](int64_t at, int count, Workspace& space) {
@@ -30,7 +30,7 @@ static inline void outputs(Engine& e, const float* theta, const float* x, int64_
   });
 }
 
-// The way back from d(outputs), `[samples, outputs + 1]`, to the gradient of all weights (log_std apart) and, where dx is
+// The backward pass from d(outputs), `[samples, outputs + 1]`, to the gradient of all weights (except log_std) and, if dx is
 // not null, of x.
 static inline void outputs_gradient(Engine& e, const float* theta, const float* x, const float* d, int64_t samples,
                                     float* gradient, float* dx) {

@@ -1,4 +1,4 @@
-// Threads that wait between calls. Work is cut into pieces that do not depend on how many threads there are.
+// Threads that wait between calls. Work is split into pieces that do not depend on the number of threads.
 #pragma once
 #include <pthread.h>
 #include <sched.h>
@@ -24,16 +24,16 @@ static inline void relax() {
 #endif
 }
 
-// Everybody waits for everybody. Spins for a moment, then lets others run: on a busy machine the one that is waited
+// A barrier: all threads wait for each other. Spins for a moment, then yields: on a busy machine, the thread that we wait
 // for may need this very core.
 constexpr int SPINS = 2000;
 
-// Thrown at whoever waits for a thread that has failed.
+// Thrown in threads that wait for a thread that has failed.
 struct Broken {};
 
 class Barrier {
  public:
-  int size = 1;  // changes only while nobody waits
+  int size = 1;  // changes only while no thread waits
   void wait() {
     if (size == 1) return;
     const uint64_t phase = phase_.load(std::memory_order_acquire);
@@ -49,10 +49,10 @@ class Barrier {
     }
     if (now & BROKEN) throw Broken();
   }
-  // Lets everybody go who waits or will wait. True for the first to break it.
+  // Releases all threads that wait or will wait. True for the first call.
   bool break_up() { return !(phase_.fetch_or(BROKEN, std::memory_order_acq_rel) & BROKEN); }
   bool broken() const { return phase_.load(std::memory_order_acquire) & BROKEN; }
-  void mend() { arrived_ = 0, phase_ = 0; }  // while nobody waits
+  void mend() { arrived_ = 0, phase_ = 0; }  // call while no thread waits
 
  private:
   static constexpr uint64_t BROKEN = uint64_t{1} << 63;
@@ -62,9 +62,9 @@ class Barrier {
 
 class Pool {
  public:
-  // So many threads, the caller's being one of them, or as many as the system lets us have.
+  // Uses this many threads, including the caller's, or as many as the system allows.
   explicit Pool(int threads) {
-    sigset_t every, before;  // signals are for Python's main thread, from the first moment on
+    sigset_t every, before;  // signals must go to Python's main thread from the start
     sigfillset(&every);
     threads_.reserve(threads - 1);
     pthread_sigmask(SIG_BLOCK, &every, &before);
@@ -85,7 +85,7 @@ class Pool {
   int size() const { return 1 + (int)threads_.size(); }
   Barrier& barrier() { return barrier_; }
 
-  // body(rank) on every thread, the caller being rank 0. An exception on any of them is thrown here; the others leave
+  // Runs body(rank) on every thread; the caller is rank 0. An exception on any of them is thrown here, and the others leave
   // at their next barrier.
   void run(const std::function<void(int)>& body) {
     if (threads_.empty()) return body(0);
@@ -99,8 +99,8 @@ class Pool {
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
-  // Before work that allocates on every thread: a thread's room for exceptions is made when it first throws one, and
-  // where there is none left then, the process ends. One thread at a time, so that what it finds free stays free.
+  // Call before work that allocates on every thread. A thread's exception storage is allocated when it first throws; if
+  // there is no memory then, the process ends. One thread at a time, so that memory found free stays free.
   void make_room() {
     if (has_room_) return;
     bool enough = true;

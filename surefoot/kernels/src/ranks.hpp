@@ -1,4 +1,4 @@
-// Which of several threads does what. Nothing that they compute depends on it.
+// Which thread does what. Results do not depend on it.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -7,10 +7,10 @@ namespace surefoot {
 
 struct Ranks {
   int size = 1;
-  bool apart = false;  // actor and critic are learned each by itself
+  bool apart = false;  // actor and critic are learned separately
 
-  // Whether a rank is the one for piece `number` of the actor's (or all) or of the critic's. Half of the ranks are for
-  // either, so that weights, gradients and moments of one network stay with the same core.
+  // Whether a rank handles piece `number` of the actor (or of all) or of the critic. Half of the ranks handle each, so that
+  // weights, gradients and moments of one network stay on the same core.
   bool mine(int rank, bool of_critic, int number) const {
     const int half = size / 2;
     if (!apart) return number % size == rank;
@@ -18,7 +18,7 @@ struct Ranks {
     return rank == (of_critic ? half : 0) + number % half;
   }
 
-  // The parameters that a rank moves: a share of one network's, as in `mine`, or of all.
+  // The parameters that a rank updates: a share of one network's, as in `mine`, or of all.
   std::pair<int64_t, int64_t> range(int rank, int64_t parameters, int64_t of_actor) const {
     const int half = size / 2;
     if (!apart || size % 2) return {parameters * rank / size, parameters * (rank + 1) / size};

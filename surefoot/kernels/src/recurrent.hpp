@@ -1,7 +1,7 @@
-// An actor-critic whose MLPs see what a GRU or LSTM remembers: a memory and the `Engine` behind it, or the engine alone.
+// An actor-critic with or without memory: a GRU or LSTM followed by the `Engine`, or the engine alone.
 //
-// The samples of a batch are then time-major, [L, S], and minibatches are made of whole sequences. Recurrence and MLPs
-// share the shards: a shard's sequences are given by the batch's size alone, as its tiles are.
+// With a memory, the samples of a batch are time-major, [L, S], and minibatches consist of whole sequences. Recurrence and
+// MLPs share the shards: a shard's sequences, like its tiles, depend only on the size of the batch.
 #pragma once
 #include "acting.hpp"
 #include "fisher.hpp"
@@ -16,18 +16,18 @@ namespace surefoot {
 class Recurrent {
  public:
   Engine mlps;
-  Chain memory;  // two layers, of the input and of the hidden state; or none
+  Chain memory;  // two layers, for the input and for the hidden state; or none
   bool lstm = false;
 
   Recurrent() = default;
   Recurrent(const Recurrent&) = delete;
   Recurrent& operator=(const Recurrent&) = delete;
 
-  // Once the parts are there.
+  // Call once the parts are set.
   void finish(int threads) {
     mlps.shards.lay(memory, mlps.first_trained);
     mlps.finish(threads);
-    if (has_memory()) pool().make_room();  // MLPs allocate nothing while they are shared
+    if (has_memory()) pool().make_room();  // MLPs alone allocate nothing on the threads
   }
 
   Pool& pool() { return *mlps.pool; }
@@ -48,7 +48,7 @@ class Recurrent {
     });
   }
 
-  // One step of a few sequences, of which `packed` holds the weights: what the MLPs see, rows of `width`.
+  // One step of a few sequences with the weights in `packed`; gives the MLPs' inputs, rows of `width`.
   const float* step_few(const float* theta, const Packed& packed, const float* x, const uint8_t* start, float* state,
                         int count) {
     const Recurrence r = over(theta, 1, count, start);
@@ -61,7 +61,7 @@ class Recurrent {
     copy_masks(x, 0, count);
     return features_.data();
   }
-  // … and of any number.
+  // The same for any number of sequences.
   const float* step(const float* theta, const float* x, const uint8_t* start, float* state, int64_t count) {
     features_.resize(count * mlps.width);
     remember(over(theta, 1, count, start), theta, x, state, state, 0, count);
@@ -73,7 +73,7 @@ class Recurrent {
     return found;
   }
 
-  // The batch as the MLPs see it; nothing is kept for a way back.
+  // The batch as the MLPs' inputs; nothing is kept for a backward pass.
   Batch remembered(const float* theta, const Batch& batch) {
     if (!has_memory()) return batch;
     const Recurrence r = over(theta, batch);
@@ -98,12 +98,12 @@ class Recurrent {
     surefoot::fisher_product(mlps, theta, direction, seen_of(batch), product, tangents_.data(), &back);
   }
 
-  // Before gradients of `units` samples (or sequences) of a batch at a time; `all`: also of what is not trained.
+  // Call before gradients of `units` samples (or sequences) at a time; `all`: include untrained parameters.
   void prepare(const float* theta, const Batch& batch, int64_t units, bool all) {
     if (!has_memory()) return;
     const int64_t steps = batch.size / batch.sequences, samples = steps * units;
     through_time_ = all || of_hidden().weight >= mlps.first_trained;
-    if (!through_time_) {  // a critic by itself: what it sees stays as it is
+    if (!through_time_) {  // the critic alone: its inputs do not change
       fixed_ = remembered(theta, batch);
       mlps.d_inputs[0] = mlps.d_inputs[1] = nullptr;
       rows_.assign(pool().size(), std::vector<int64_t>(samples));
@@ -187,7 +187,7 @@ class Recurrent {
     copy_masks(x, begin, end);
   }
 
-  // This rank's part of what the MLPs will see.
+  // Computes this rank's part of the MLPs' inputs.
   void forward_part(int rank, const float* theta, const Recurrence& r, const Batch& batch, bool keep) {
     const int ranks = pool().size();
     Projected from = projected(r, theta, batch.x);
@@ -198,7 +198,7 @@ class Recurrent {
     copy_masks(batch.x, batch.size * rank / ranks, batch.size * (rank + 1) / ranks);
   }
 
-  // This rank's shards, from d(features) on. `both`: actor and critic have sent theirs apart.
+  // Computes this rank's shards from d(features). `both`: actor and critic have separate ones.
   void backward_part(int rank, const Recurrence& r, const Batch& batch, bool both) {
     const int64_t groups = (int64_t)groups_.size();
     const int count = mlps.shards.count(batch.size), inputs = mlps.inputs;
@@ -223,7 +223,7 @@ class Recurrent {
     }
   }
 
-  // Of a tile: the sample of sequence s in step t, and others `apart` samples from each other.
+  // The samples of a tile: sequence s at step t, and others `apart` samples apart.
   void input_back(const Recurrence& r, const Batch& batch, int64_t t, int64_t s, int count, int64_t apart, float* rows,
                   float* g) {
     const Layer& layer = of_input();
@@ -237,7 +237,7 @@ class Recurrent {
   }
 
   Learning learning_{mlps};
-  bool through_time_ = true;                   // what is learned now; else the MLPs alone, of `fixed_`
+  bool through_time_ = true;                   // whether the memory is learned; otherwise only the MLPs, from `fixed_`
   Batch fixed_{};
   std::vector<std::vector<int64_t>> rows_;     // of each rank
   std::vector<Group> groups_;

@@ -1,11 +1,11 @@
-// A whole rollout of native envs: policy and envs stepped together, without a return to Python between two steps.
+// A whole rollout of native envs: policy and envs are stepped together, without returning to Python in between.
 #pragma once
 #include "entry.hpp"
 #include "recurrent.hpp"
 
 namespace surefoot {
 
-// As `surefoot_classic_step`: results of all envs, how many ended; < 0: env −1 − ended is at fault. Returns a `Status`.
+// Like `surefoot_classic_step`: results of all envs, how many ended; < 0: env −1 − ended failed. Returns a `Status`.
 typedef int (*StepFunction)(void* envs, const void* action, const uint8_t* active, float* obs, double* reward,
                             uint8_t* terminated, uint8_t* truncated, float* final_obs, int64_t* ended);
 
@@ -14,12 +14,12 @@ struct Finished {
   double ret;
 };
 
-// T steps of N envs; arrays over time are [T, N, …]. Filled by the rollout unless said otherwise.
+// T steps of N envs; arrays over time are [T, N, …]. Filled by the rollout unless marked (given).
 struct Rollout {
   int64_t steps, envs, numbers;      // T, N, and numbers in an observation (given)
   StepFunction step;                 // (given)
   void* handle;                      // of the envs (given)
-  int64_t discrete;                  // actions are int64 choices, else float32 of one dimension (given)
+  int64_t discrete;                  // actions are int64 choices; otherwise one-dimensional float32 (given)
   float low, high;                   // bounds of a continuous action (given)
   int64_t episodes;                  // whole episodes wanted of each env; 0: fixed length (given)
   const float *shift, *scale;        // of a normaliser, ±10 around it; null: none (given)
@@ -36,9 +36,9 @@ struct Rollout {
   int64_t* final_index;              // t·N + n of truncations, with the observation there
   float* final_obs;                  // [T·N, numbers]
   Finished* finished;                // [T·N]
-  uint8_t* start;                    // [T + 1, N] of a memory: an episode begins; start[0] (given). Null: no memory
+  uint8_t* start;                    // [T + 1, N]: an episode begins; start[0] (given). Null: no memory
   float* memory;                     // [N, M] before the first step (given), after the last
-  float* final_memory;               // [T·N, M], as final_obs: what was remembered there
+  float* final_memory;               // [T·N, M]: the memory before each final_obs
 };
 
 // One rollout, step by step.
@@ -54,7 +54,7 @@ class Rolling {
     if (r_.start) packed_ = net.packed(theta);
   }
 
-  // Steps used; −1 − (t·N + n) where env n was at fault in step t.
+  // The number of steps; −1 − (t·N + n) if env n failed at step t.
   int64_t run() {
     for (int64_t t = 0; t < r_.steps; t++) {
       act(t);
@@ -75,7 +75,7 @@ class Rolling {
     return inputs_.data();
   }
 
-  // The policy's actions, into `drawn_`, with their parameters and log-probabilities.
+  // Writes the policy's actions into `drawn_`, with their parameters and log-probabilities.
   void act(int64_t t) {
     const int64_t N = r_.envs;
     const Engine& mlps = net_.mlps;
@@ -97,7 +97,7 @@ class Rolling {
       act_group(mlps, theta_, x + n * width, noise + n * head.noises, (int)std::min(most, N - n), to.from(n, head), space);
   }
 
-  // The envs take them. Returns what `StepFunction` says.
+  // Steps the envs with them. Returns the result of `StepFunction`.
   int64_t step(int64_t t) {
     const int64_t N = r_.envs, D = r_.numbers;
     const void* sent;
@@ -111,14 +111,14 @@ class Rolling {
       sent = drawn_.data();
     }
     float* obs = r_.obs + (t + 1) * N * D;
-    std::memcpy(obs, r_.obs + t * N * D, sizeof(float) * N * D);  // an idle env shows what it showed
+    std::memcpy(obs, r_.obs + t * N * D, sizeof(float) * N * D);  // an idle env keeps its observation
     int64_t ended = 0;
     require(r_.step(r_.handle, sent, r_.episodes ? active_.data() : nullptr, obs, r_.reward + t * N,
                     r_.terminated + t * N, r_.truncated + t * N, last_.data(), &ended));
     return ended;
   }
 
-  // Books of the episodes; whether any env goes on.
+  // Records episodes; returns whether any env continues.
   bool settle(int64_t t) {
     const int64_t N = r_.envs;
     bool anybody = false;
@@ -150,7 +150,7 @@ class Rolling {
   Recurrent& net_;
   const float* theta_;
   Rollout& r_;
-  const bool few_;  // envs: then through turned weights
+  const bool few_;  // few envs: use transposed weights
   Turned trunk_, actor_;
   Packed packed_;
   std::vector<float> drawn_, last_, inputs_;

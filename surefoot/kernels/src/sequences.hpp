@@ -1,4 +1,4 @@
-// A copy of some sequences of a batch, time-major as the batch is: a minibatch of a policy with memory.
+// A copy of some sequences of a batch, in time-major order: a minibatch for a policy with memory.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -15,7 +15,7 @@ struct Columns {
 
 class Sequences {
  public:
-  // Room for `units` sequences of such a batch.
+  // Allocates room for `units` sequences of such a batch.
   void prepare(const Batch& batch, int64_t units, const Columns& columns) {
     const int widths[FIELDS] = {columns.x, columns.action, 1, columns.params, 1, 1, 1, 1};
     std::copy_n(widths, FIELDS, widths_), state_ = columns.state;
@@ -24,7 +24,7 @@ class Sequences {
     started_.resize(samples), states_.resize(units * state_);
   }
 
-  // Those at `index`; this rank copies its part of them.
+  // Copies the sequences at `index`; each rank copies its part.
   Batch take(int rank, int ranks, const Batch& batch, const int64_t* index, int64_t units) {
     const int64_t steps = batch.size / batch.sequences, S = batch.sequences;
     const int64_t first = steps * rank / ranks, end = steps * (rank + 1) / ranks;

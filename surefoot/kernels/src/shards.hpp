@@ -1,5 +1,5 @@
-// The shards: a batch is cut into a few by its size alone, each with a gradient of its own, and these are added up in
-// order. So no result depends on the number of threads.
+// Shards: a batch is split into a few, depending only on its size. Each has its own gradient, and these are summed in
+// order, so results do not depend on the number of threads.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "pool.hpp"
 #include "ranks.hpp"
 
-// One copy of a function for all its callers: copies that were made for some might round otherwise.
+// One copy of a function for all its callers: specialised copies might round differently.
 #if defined(__clang__)
 #define ONE_COPY __attribute__((noinline))
 #else
@@ -24,13 +24,13 @@ class Shards {
   int64_t size = 0;  // numbers in each
   Ranks ranks;
 
-  // Room for the gradient of a chain, or of a part's log_std. Parameters before `first_trained` have no optimizer.
+  // Reserves room for the gradient of a chain, or of a part's log_std. Parameters before `first_trained` have no optimizer.
   void lay(Chain& chain, int64_t first_trained, bool of_critic = false) {
     for (Layer& layer : chain.layers) {
       layer.stride = (layer.in + LANES - 1) / LANES * LANES;
       layer.shard = size;
       size += (int64_t)(layer.stride + LANES) * layer.out;
-      const int most = 16;  // rows of a piece: enough pieces for all threads
+      const int most = 16;  // rows per piece: gives enough pieces for all threads
       for (int row = 0; row < layer.out; row += most)
         pieces_.push_back({layer.shard + (int64_t)row * layer.stride, layer.weight + (int64_t)row * layer.in,
                            std::min(most, layer.out - row), layer.in, layer.stride, false, layer.weight >= first_trained,
@@ -45,7 +45,7 @@ class Shards {
     if (part.log_std >= 0)
       pieces_.push_back({part.shard, part.log_std, 1, part.size, 0, false, part.log_std >= first_trained, false});
   }
-  // Once everything has its room.
+  // Call once all room is reserved.
   void allocate() {
     storage_.resize((size_t)size * MOST + 16);
     first_ = aligned(storage_);
@@ -54,14 +54,14 @@ class Shards {
 
   float* at(int shard) const { return first_ + shard * size; }
 
-  // Of so many samples: few enough that adding them up costs little, enough to keep that many threads busy.
+  // The number of shards for this many samples: few enough to sum cheaply, enough to keep as many threads busy.
   int count(int64_t samples) const {
     const int64_t each = ranks.apart ? samples / 4 : samples;
     const int found = each < 32 ? 1 : each < 512 ? 2 : each < 2048 ? 4 : MOST;
     return ranks.apart && samples < 512 ? 1 : found;
   }
 
-  // Adds the shards of so many samples into g, each rank its own pieces. Ends with a barrier.
+  // Sums the shards of this many samples into g; each rank does its own pieces. Ends with a barrier.
   void add_up(int rank, float* g, int64_t samples, Barrier& barrier) {
     const int shards = count(samples);
     each_of(rank, [&](const Piece& p) {
@@ -69,14 +69,14 @@ class Shards {
     });
     barrier.wait();
   }
-  // The squares anew, where g has changed since: in the same order, so that they are the same where it has not.
+  // Recomputes the squares after g has changed, in the same order, so that they are the same if it has not.
   void measure(int rank, float* g, Barrier& barrier) {
     each_of(rank, [&](const Piece& p) {
       return p.lanes ? square_of_units(g + p.to, p.rows) : add_rows(p, g + p.to, p.columns, 1, g + p.to);
     });
     barrier.wait();
   }
-  // Of the norm of what is trained of g, added up in the order of the layers.
+  // The squared norm of the trained part of g, summed in the order of the layers.
   double square() const {
     double sum = 0.0;
     for (double s : squares_) sum += s;
@@ -84,7 +84,7 @@ class Shards {
   }
 
  private:
-  // Where rows of a layer stand in a shard and in the parameter vector.
+  // The position of a layer's rows in a shard and in the parameter vector.
   struct Piece {
     int64_t from, to;
     int rows, columns, stride;
@@ -100,7 +100,7 @@ class Shards {
     }
   }
 
-  // to = Σ over the shards, the first of which begins at `from`; returns the square of its norm.
+  // to = Σ over the shards, the first of which begins at `from`; returns its squared norm.
   ONE_COPY double add_rows(const Piece& p, const float* from, int64_t stride, int shards, float* to) const {
     vec squares{};
     float rest = 0.0f;
@@ -123,7 +123,7 @@ class Shards {
     return sum_of_double(squares) + rest;
   }
 
-  // Of biases: one number for each unit, kept lane by lane. Their lanes are added up as many units at a time.
+  // The same for biases, which are kept per lane: sums the lanes of LANES units at a time.
   double add_lanes(const Piece& p, int shards, float* to) const {
     for (int row = 0; row < p.rows; row += LANES) {
       const int here = std::min(LANES, p.rows - row);

@@ -1,4 +1,4 @@
-// What a caller hands over for learning; surefoot/kernels/structs.py declares the same to Python.
+// The arguments for learning; surefoot/kernels/structs.py declares the same structures in Python.
 #pragma once
 #include <cstdint>
 
@@ -17,13 +17,13 @@ struct OptimizerSpec {
   double rate[2], max_grad_norm /* < 0: none */;
 };
 
-// B samples; weight may be null. Rows of x: what the network sees, then the action mask. For a memory (`Recurrent`) they
+// B samples; weight may be null. Rows of x: the network's inputs, then the action mask. With a memory (`Recurrent`) they
 // are B / S steps of S sequences, time-major.
 struct Batch {
   int64_t size;
   const float *x, *action, *log_prob, *params, *advantage, *target, *value, *weight;
   int64_t sequences;
-  const uint8_t* start;  // [B / S, S]: memory begins anew before this step
+  const uint8_t* start;  // [B / S, S]: the memory is reset before this step
   const float* memory;   // [S, M] before the first step
 };
 
@@ -37,13 +37,13 @@ static inline void add(Sums& total, const Sums& s) {
   if (!(s.ratio_error <= total.ratio_error)) total.ratio_error = s.ratio_error;  // a maximum that keeps a NaN
 }
 
-// Where several processes learn together: called on the thread of the caller, in every minibatch of `epochs`. Either may
-// be null; another result than 0 ends the call with an error.
+// Callbacks if several processes learn together: called on the caller's thread, in every minibatch of `epochs`. Either may
+// be null; a result other than 0 ends the call with an error.
 struct Exchange {
   // After the backward pass, before the norm is clipped and the optimizer steps: may change the gradient in place.
   int (*gradient)(float* gradient, int64_t count, void* context);
-  // Before it: Σ w·A, Σ w·A² and Σ w of the minibatch (without weights w is 1), to be replaced by those of all processes.
-  // The loss is then a mean over the samples of all of them, so that their gradients are to be summed.
+  // Before the backward pass: Σ w·A, Σ w·A² and Σ w of the minibatch (without weights, w is 1), to be replaced by the sums
+  // over all processes. The loss is then a mean over the samples of all processes, so their gradients must be summed.
   int (*moments)(double* sums, void* context);
   void* context;
 };

@@ -1,8 +1,8 @@
-// The surrogates: what a sample adds to the objective, each a struct with the same few members:
+// The surrogates: the contribution of a sample to the objective, each a struct with the same few members:
 //
 //   name         what Python calls it
 //   parameters   how many numbers of `LossSpec::parameters` it reads
-//   of           value, slope and whether the ratio was held back, of a tile of samples
+//   of           value, slope and whether the ratio was clipped, for a tile of samples
 //
 // A new one is a struct here and its name in `Surrogates`. It also needs a formula in PyTorch that it is compared with
 // (tests/kernels/test_network.py).
@@ -54,12 +54,12 @@ struct Clip {
   static Gain of(const Sampled& s, const double* p) {
     const vec kept = clamp(s.ratio, (float)(1.0 - p[0]), (float)(1.0 + p[0]));
     const vec free = s.ratio * s.advantage, held = kept * s.advantage;
-    // Where the held one is smaller it sends nothing: −0, which the loss's minus makes 0.
+    // If the clipped term is smaller, the slope is −0, which the loss's minus sign turns into 0.
     return {vmin(free, held), free > held ? all(-0.0f) : free, s.ratio != kept ? all(1.0f) : vec{}};
   }
 };
 
-// SPO: r·Â − |Â|·(r − 1)² / (2ε), whose slope leads back to |r − 1| = ε from beyond it.
+// SPO: r·Â − |Â|·(r − 1)² / (2ε). Beyond |r − 1| = ε the gradient points back.
 struct Spo {
   static constexpr const char* name = "spo";
   static constexpr int parameters = 1;  // ε
@@ -72,12 +72,12 @@ struct Spo {
 
 template <typename... Kinds>
 struct SurrogateList {};
-// The place of a surrogate is its number in `LossSpec::surrogate`; "none" is 0.
+// The position of a surrogate is its number in `LossSpec::surrogate`; "none" is 0.
 using Surrogates = SurrogateList<NoSurrogate, LogProb, Ratio, Clip, Spo>;
 
 static inline bool has_surrogate(const LossSpec& spec) { return spec.surrogate != 0; }
 
-// `call` with the surrogate of this number.
+// Calls `call` with the surrogate of this number.
 template <typename Call, typename First, typename... Rest>
 static inline auto with_surrogate(int64_t number, const Call& call, SurrogateList<First, Rest...>) {
   if constexpr (sizeof...(Rest) > 0) {

@@ -1,4 +1,4 @@
-// Tiles: rows of samples turned so that each lane of a register holds one sample, and back.
+// Tiles: transposes rows of samples so that each lane of a register holds one sample, and back.
 #pragma once
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace surefoot {
 static inline int64_t num_tiles(int64_t samples) { return (samples + LANES - 1) / LANES; }
 static inline int in_tile(int count, int tile) { return std::min(LANES, count - tile * LANES); }
 
-// to[i][l] = row(l)[i]; beyond `count` rows the last one again.
+// to[i][l] = row(l)[i]; beyond `count` rows, the last one is repeated.
 template <typename Row>
 static inline void load_lanes(int columns, int count, const Row& row, vec* to) {
   int i = 0;
@@ -25,11 +25,11 @@ static inline void load_lanes(int columns, int count, const Row& row, vec* to) {
   }
 }
 
-// Rows that lie `stride` numbers apart, …
+// Rows that are `stride` numbers apart.
 static inline void load_rows(const float* rows, int64_t stride, int columns, int count, vec* to) {
   load_lanes(columns, count, [&](int l) { return rows + l * stride; }, to);
 }
-// … and those at `index`.
+// The rows at `index`.
 static inline void load(const float* rows, int64_t stride, int columns, const int64_t* index, int count, vec* to) {
   load_lanes(columns, count, [&](int l) { return rows + index[l] * stride; }, to);
 }

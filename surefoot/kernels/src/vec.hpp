@@ -1,4 +1,4 @@
-// As many samples side by side as a register holds, and the functions of one number that networks need, to a few units
+// Vectors of as many samples as a register holds, and the elementary functions that networks need, accurate to a few units
 // in the last place.
 #pragma once
 #include <cmath>
@@ -16,18 +16,18 @@ constexpr int LANES = 8;
 #else
 constexpr int LANES = 4;
 #endif
-constexpr int BLOCK = 8;  // sums side by side that hide the latency of a multiply-add
+constexpr int BLOCK = 8;  // independent sums that hide the latency of a multiply-add
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 
-static inline vec all(float x) { return x - vec{}; }  // costs nothing; x + 0 would, for the sake of −0
+static inline vec all(float x) { return x - vec{}; }  // costs nothing; x + 0 would cost an addition, because of −0
 static inline ivec bits_of(vec x) { return (ivec)x; }
 static inline vec of_bits(ivec x) { return (vec)x; }
 static inline vec vabs(vec x) { return of_bits(bits_of(x) & 0x7fffffff); }
 static inline vec vmin(vec a, vec b) { return a < b ? a : b; }
 static inline vec vmax(vec a, vec b) { return a > b ? a : b; }
 static inline vec clamp(vec x, float low, float high) { return vmin(vmax(x, all(low)), all(high)); }
-static inline float sum_of(vec x) {  // a fixed tree, whatever the compiler
+static inline float sum_of(vec x) {  // a fixed order, whatever the compiler
   float s[LANES];
   std::memcpy(s, &x, sizeof s);
   for (int width = LANES / 2; width; width /= 2)
@@ -41,8 +41,8 @@ static inline double sum_of_double(vec x) {
     for (int l = 0; l < width; l++) s[l] += s[l + width];
   return s[0];
 }
-// The lanes of the lower halves of a and b in turn, or of the upper halves. Clang and GCC from 12 on know the first
-// builtin, GCC before that only the second.
+// Interleaves the lower halves of a and b, or the upper halves. Clang and GCC from 12 on know the first builtin, GCC before
+// that only the second.
 #if defined(__AVX512F__)
 #define SUREFOOT_LOWER 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define SUREFOOT_UPPER 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
@@ -61,11 +61,11 @@ static inline vec zip_lower(vec a, vec b) { return __builtin_shuffle(a, b, (ivec
 static inline vec zip_upper(vec a, vec b) { return __builtin_shuffle(a, b, (ivec){SUREFOOT_UPPER}); }
 #endif
 
-// As many vectors as there are lanes: the columns of a square become its rows.
+// Transposes a square of as many vectors as there are lanes.
 static inline void transpose(const vec* from, vec* to) {
   vec a[LANES], b[LANES];
   for (int i = 0; i < LANES; i++) a[i] = from[i];
-  for (int round = 1; round < LANES; round *= 2) {  // a perfect shuffle of all, as often as it takes
+  for (int round = 1; round < LANES; round *= 2) {  // log₂(LANES) perfect shuffles
     for (int i = 0; i < LANES / 2; i++) {
       b[2 * i] = zip_lower(a[i], a[i + LANES / 2]);
       b[2 * i + 1] = zip_upper(a[i], a[i + LANES / 2]);
@@ -75,7 +75,7 @@ static inline void transpose(const vec* from, vec* to) {
   for (int i = 0; i < LANES; i++) to[i] = a[i];
 }
 
-// e^r − 1 for what is left of a number when its powers of two are taken out.
+// e^r − 1 for the remainder r after the powers of two are taken out.
 static inline vec exp_less_one(vec r) {
   vec p = all(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
@@ -94,14 +94,14 @@ static inline vec vexp(vec x) {
   vec r = kept - k * 0.693359375f;
   r = r - k * -2.12194440e-4f;
   vec y = exp_less_one(r) + 1.0f;
-  ivec half = n >> 1;  // in two factors: 2^128 itself is no float
+  ivec half = n >> 1;  // in two factors, because 2^128 is not a float
   y = y * of_bits((half + 127) << 23) * of_bits((n - half + 127) << 23);
   y = x < -87.33f ? vec{} : y;
   y = x > 88.72f ? all(std::numeric_limits<float>::infinity()) : y;
   return x == x ? y : x;
 }
 
-// log x for normal x > 0 (all that is asked of it here is a sum of exponentials, at least 1, and 1 + e^−|x|).
+// log x for normal x > 0 (used only for sums of exponentials, which are at least 1, and for 1 + e^−|x|).
 static inline vec vlog(vec x) {
   ivec b = bits_of(x);
   ivec e = ((b >> 23) & 0xff) - 126;
@@ -141,7 +141,7 @@ static inline vec sigmoid(vec x) {
   return x >= 0.0f ? r : e * r;
 }
 
-// tanh x, and 1 − tanh² x with a small relative error of its own: made of a rounded tanh it could be off by all of it.
+// tanh x, and 1 − tanh² x with a small relative error: computed from a rounded tanh, it could lose all digits.
 // With e = e^(−2|x|) and m = e − 1, each to its own precision: tanh |x| = −m/(2 + m), 1 − tanh² = 4e/(2 + m)².
 __attribute__((always_inline)) static inline void vtanh(vec x, vec& y, vec& slope) {
   vec a = vabs(x) * -2.0f;
@@ -180,7 +180,7 @@ static inline void activate(int kind, vec* y, vec* slope, int count) {
       for (int i = 0; i < count; i++) {
         vec e = vexp(vmin(y[i], vec{}));
         ivec on = y[i] > 0.0f;
-        // e^x − 1 of a small x by its series: the difference would have no digits left
+        // e^x − 1 of a small x by its series, because the difference would cancel
         vec x = y[i], series = x * (1.0f + x * (0.5f + x * (1.0f / 6.0f + x * (1.0f / 24.0f + x * (1.0f / 120.0f)))));
         vec below = vabs(x) < 0.1f ? series : e - 1.0f;
         slope[i] = on ? all(1.0f) : e;

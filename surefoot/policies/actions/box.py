@@ -19,7 +19,7 @@ from surefoot.policies.actions.model import MeanRange, Sender, SingleAction, tor
 if TYPE_CHECKING:
     from surefoot.types import Array
 
-LOG_STD_RANGE = (-20.0, 5.0)  # beyond it a density overflows float32 long before it means anything
+LOG_STD_RANGE = (-20.0, 5.0)  # beyond this range, densities overflow float32
 
 
 class BoxActions(SingleAction):
@@ -170,7 +170,7 @@ def _finite_bounds(space: spaces.Box, bounds: str) -> tuple[Array, Array]:
 
 
 def _gaussian_params(outputs: Tensor, log_std: Tensor | None, mean_range: MeanRange | None) -> Tensor:
-    """Mean and log std side by side; see `ActionModel.params_from`."""
+    """Concatenate mean and log std; see `ActionModel.params_from`."""
     if log_std is not None:
         mean, log_std = outputs, log_std.clamp(*LOG_STD_RANGE).expand_as(outputs)
     else:
@@ -182,5 +182,5 @@ def _gaussian_params(outputs: Tensor, log_std: Tensor | None, mean_range: MeanRa
 
 
 def _within(action: Array, low: Array, high: Array) -> Array:
-    """Rounding may step over a bound; a bound is a number of the env's own type, so rounding to that will not."""
+    """Clip, because rounding may cross a bound. The bounds are numbers of the env's dtype, so this is exact."""
     return np.clip(action, low, high)

@@ -1,4 +1,4 @@
-"""The action model of a space."""
+"""Builds the action model of a space."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from surefoot.types import GymSpace
 
 Bounds: TypeAlias = Literal["clip", "tanh", "beta"]
-MOST_CHOICES = 2**24  # the largest whole number up to which a float32 keeps all
+MOST_CHOICES = 2**24  # float32 represents all integers up to this
 
 
 def build_actions(space: GymSpace, bounds: Bounds = "clip") -> ActionModel:
     """The action model of a space, or an error that says what is supported.
 
-    `bounds`: how the parts that are a Box keep to their bounds.
+    `bounds`: how Box parts are kept within their bounds.
     """
     if isinstance(space, spaces.Dict):
         return CompositeActions(_parts(space, space.spaces.values(), bounds), list(space.spaces))

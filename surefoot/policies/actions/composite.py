@@ -1,4 +1,4 @@
-"""Dict and Tuple actions: models side by side."""
+"""Dict and Tuple actions, composed of the models of their parts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class CompositeActions:
-    """`Dict` and `Tuple`, nested as they may be: independent parts, in the space's order.
+    """`Dict` and `Tuple`, possibly nested: independent parts, in the space's order.
 
-    Parameters, noise and masks of the parts lie side by side, and so do their actions: one float32 row, whole numbers
-    where a part is discrete.
+    Parameters, noise and masks of the parts are concatenated, and so are their actions: one float32 row, with whole
+    numbers for discrete parts.
     """
 
     dtype = torch.float32
 
     def __init__(self, parts: Sequence[ActionModel], keys: Sequence[str] | None) -> None:
-        """`keys` are those of a Dict; None: a Tuple."""
+        """`keys`: the keys of a Dict; None for a Tuple."""
         self.models, self.keys = parts, keys
         self._params = _slices([m.num_params for m in parts])
         self._noise = _slices([m.num_noise for m in parts])
@@ -111,7 +111,7 @@ class CompositeActions:
 
 
 def _within(columns: Sequence[slice], inner: Sequence[tuple[slice, ...]]) -> tuple[slice, ...]:
-    """The parts' own slices as those of the row that they stand in side by side."""
+    """Convert the parts' own slices to slices of the concatenated row."""
     return tuple(
         slice(at.start + own.start, at.start + own.stop)
         for at, each in zip(columns, inner, strict=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DiscreteActions(SingleAction):
-    """`Discrete(n, start)`: a Categorical over 0..n−1; `start` is added on the way to the env."""
+    """`Discrete(n, start)`: a Categorical over 0..n−1; `start` is added for the env."""
 
     shape: tuple[int, ...] = ()
     dtype = torch.int64
@@ -51,7 +51,7 @@ class DiscreteActions(SingleAction):
         return lambda action: (action + start).to(kind)
 
     def to_each(self, action: Array) -> list[object]:
-        return list(self.to_env(action))  # NumPy's integers, as the space itself samples them
+        return list(self.to_env(action))  # NumPy integers, like the space's own samples
 
 
 class MultiDiscreteActions(SingleAction):
@@ -91,7 +91,7 @@ class MultiDiscreteActions(SingleAction):
 
 
 class MultiBinaryActions(SingleAction):
-    """`MultiBinary(shape)`: independent bits, stored flat. They take no mask: both values of a bit are always legal."""
+    """`MultiBinary(shape)`: independent bits, stored flat. There is no mask: both values are always legal."""
 
     dtype = torch.int64
 

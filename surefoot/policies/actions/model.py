@@ -1,4 +1,4 @@
-"""What every action model can do."""
+"""The interface of action models."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ MeanRange: TypeAlias = "tuple[Tensor, Tensor]"  # centre and half-width of each 
 class ActionModel(Protocol):
     """How actions of one space are drawn, masked, stored and sent."""
 
-    num_params: int  # A, of the distribution
-    num_noise: int  # numbers that one draw takes
+    num_params: int  # A: parameters of the distribution
+    num_noise: int  # random numbers per draw
     num_gaussian: int  # Gaussian dimensions: means, and as many log stds
     num_clipped: int  # components that `clip_fraction` averages over
     mask_size: int  # choices that a mask can forbid
-    shape: tuple[int, ...]  # of one stored action
+    shape: tuple[int, ...]  # shape of one stored action
     dtype: torch.dtype
-    log_std_slices: tuple[slice, ...]  # where the log stds stand among the parameters
-    gaussian_noise: tuple[slice, ...]  # where the noise of the Gaussian dimensions stands in a row of it
-    kernel_parts: tuple[KernelPart, ...]  # the same distribution as compiled kernels know it
+    log_std_slices: tuple[slice, ...]  # positions of the log stds among the parameters
+    gaussian_noise: tuple[slice, ...]  # positions of the Gaussian dimensions in a row of noise
+    kernel_parts: tuple[KernelPart, ...]  # the same distribution in the kernels' terms
 
     def num_outputs(self, std: str) -> int:
-        """Numbers that the network gives: with the log stds only where its head gives them (std "state")."""
+        """The number of network outputs, including log stds if they depend on the state (std "state")."""
         ...
 
     def params_from(self, outputs: Tensor, log_std: Tensor | None, mean_range: MeanRange | None = None) -> Tensor:
         """The distribution's parameters `[..., A]` from the network's outputs.
 
-        `log_std` `[num_gaussian]` or `[..., num_gaussian]`: those of a parameter; None: the network gives them, through
-        a softplus, at `log_std_slices`. `mean_range` (each `[num_gaussian]`): squash the means, centre + half·tanh(·).
+        `log_std` `[num_gaussian]` or `[..., num_gaussian]`: from a parameter; None: the network outputs them, through a
+        softplus, at `log_std_slices`. `mean_range` (each `[num_gaussian]`): squash the means, centre + half·tanh(·).
         """
         ...
 
@@ -55,11 +55,11 @@ class ActionModel(Protocol):
     def draw(self, params: Tensor, noise: Tensor) -> Tensor: ...
 
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
-        """The parameters of the distribution over legal actions alone, of a mask `[..., mask_size]`."""
+        """The parameters of the distribution over legal actions only, given a mask `[..., mask_size]`."""
         ...
 
     def to_env(self, action: Array) -> Sequence[object] | Array:
-        """What to send, indexable by env."""
+        """The actions to send, indexable by env."""
         ...
 
     def to_each(self, action: Array) -> list[object]:
@@ -67,26 +67,26 @@ class ActionModel(Protocol):
         ...
 
     def to_vector_env(self, action: Array) -> object:
-        """What a `gymnasium.vector.VectorEnv` of these envs takes: arrays over the envs in the space's structure."""
+        """The actions for a `gymnasium.vector.VectorEnv`: arrays over the envs in the space's structure."""
         ...
 
     def tensor_sender(self, device: torch.device) -> Sender:
-        """Makes of raw actions `[N, ...]` what `to_vector_env` does, as tensors; constants go to the device once."""
+        """A version of `to_vector_env` for tensors `[N, ...]`; constants are copied to the device once."""
         ...
 
     def clip_fraction(self, action: Tensor) -> Tensor | None:
-        """Share of each action's components that the env's bounds will cut; None where there is nothing to cut."""
+        """Fraction of each action's components that the env's bounds will clip; None if nothing can be clipped."""
         ...
 
 
 def torch_dtype(kind: object) -> torch.dtype:
-    """NumPy's dtype as PyTorch's."""
+    """The PyTorch dtype for a NumPy dtype."""
     dtype: torch.dtype = torch.from_numpy(np.zeros(0, kind)).dtype
     return dtype
 
 
 class SingleAction(ABC):
-    """What holds of one array of numbers, unless its model says otherwise: no Gaussian, no mask, nothing cut."""
+    """Defaults for actions that are a single array: no Gaussian, no mask, nothing clipped."""
 
     num_params: int
     num_gaussian = 0
@@ -112,7 +112,7 @@ class SingleAction(ABC):
 
     def to_each(self, action: Array) -> list[object]:
         sent = self.to_env(action)
-        return [sent[index, ...] for index in range(len(sent))]  # the dots keep an array where the space has no axis
+        return [sent[index, ...] for index in range(len(sent))]  # with `...`, a space without axes still gives arrays
 
     def to_vector_env(self, action: Array) -> object:
         return self.to_env(action)

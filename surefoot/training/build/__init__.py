@@ -1,1 +1,1 @@
-"""What a trainer is made of, and what is refused before it is made."""
+"""Builds the parts of a trainer, after checking that the settings make sense and fit into memory."""

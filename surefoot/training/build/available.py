@@ -1,4 +1,4 @@
-"""How much memory this process may still take: what the machine has left, within the limits of container and shell."""
+"""How much memory this process may still use, given the machine, container limits and `ulimit`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """On a device; None: nobody knows."""
+    """Free memory of a device; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
@@ -22,7 +22,7 @@ def available_bytes(device: torch.device) -> int | None:
 
 
 def _machine() -> int | None:
-    """What could be had without swapping."""
+    """Memory available without swapping."""
     with suppress(OSError, ValueError, IndexError):
         for line in (PROC / "meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
@@ -31,7 +31,7 @@ def _machine() -> int | None:
 
 
 def _shell() -> int | None:
-    """What `ulimit -v` leaves."""
+    """What `ulimit -v` still allows."""
     with suppress(ImportError, OSError, ValueError, IndexError):
         import resource
 
@@ -43,7 +43,7 @@ def _shell() -> int | None:
 
 
 def _containers() -> Iterator[int]:
-    """What every control group that we are in leaves, of version 2 or 1."""
+    """What each of our control groups (cgroup v2 or v1) still allows."""
     try:
         lines = (PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -59,11 +59,11 @@ def _containers() -> Iterator[int]:
 
 
 def _rooms(root: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
-    """Inside of a container the path may not exist: then the root is our own group."""
+    """Inside a container the path may not exist; the root is then our own group."""
     inner = PurePosixPath(path.lstrip("/"))
     for place in (inner, *inner.parents):
         folder = root / place
-        with suppress(OSError, ValueError, IndexError):  # "max" where there is no limit
+        with suppress(OSError, ValueError, IndexError):  # "max" means no limit
             limit, used = (int((folder / name).read_text(encoding="utf-8")) for name in names[:2])
             cached = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
             yield limit - used + int(cached.get(names[2], 0))

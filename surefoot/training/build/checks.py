@@ -1,4 +1,4 @@
-"""What is refused before the first env step: settings that would be inert, and what does not fit into memory."""
+"""Checks before the first env step: settings that have no effect, and runs that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from surefoot.types import Envs
 
 CPU = torch.device("cpu")
-MOST = 0.9  # of what is available that a run may plan to take
-MOST_TASKS = 16  # that a gradient of the kernels is made of: more threads are not tried
-MANY_NUMBERS = 10_000  # of an observation that is worth mentioning
+MOST = 0.9  # fraction of the available memory that a run may plan to use
+MOST_TASKS = 16  # the kernels split a gradient into this many tasks; more threads would not help
+MANY_NUMBERS = 10_000  # observations larger than this are mentioned in the error
 BOX_ONLY = ("std", "sde_resample", "log_std_init", "tanh_mean", "action_bounds")
 
 
 def check_spaces(config: TrainConfig, envs: Envs) -> None:
-    """A setting for continuous actions on a discrete env, or for images where there are none, would be inert."""
+    """Reject settings for continuous actions on a discrete env, or for images if there are none."""
     name, policy = config.env.env or "this env", config.policy
     if not _has_box(envs.action_space):
         for option in options(type(policy)):
@@ -52,7 +52,7 @@ def _has_box(space: object) -> bool:
 
 
 def facts_of(config: TrainConfig, envs: Envs) -> Facts:
-    """What warnings about this run may depend on."""
+    """Facts about the run that warnings depend on."""
     return Facts(
         env=config.env.env,
         num_envs=envs.num_envs,
@@ -64,7 +64,7 @@ def facts_of(config: TrainConfig, envs: Envs) -> Facts:
 
 
 def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int:
-    """As set, or for whole episodes the longest that one may be."""
+    """The setting or, for algorithms that collect whole episodes, the longest possible episode."""
     if algorithm.episodes_per_env is None:
         return config.algorithm.rollout_length
     limit = config.env.max_episode_steps or envs.time_limit
@@ -83,7 +83,7 @@ def rollout_length(config: TrainConfig, algorithm: Algorithm, envs: Envs) -> int
 
 
 def check_rollout(length: int, num_envs: int) -> None:
-    """Refuse rollouts that could not fit even if there were nothing to see in them, before so many envs are made."""
+    """Refuse rollouts that could not fit even with empty observations, before making that many envs."""
     needed, available = COLUMNS * length * num_envs, available_bytes(CPU)
     if available is not None and needed > available:
         raise UsageError(
@@ -93,7 +93,7 @@ def check_rollout(length: int, num_envs: int) -> None:
 
 
 def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) -> Plan:
-    """What the size of this run depends on; nothing is built yet. `length`: of a rollout, or of its longest episode."""
+    """What the run's memory depends on; nothing is built yet. `length`: of a rollout, or of its longest episode."""
     settings, threads = config.algorithm.as_dict(), config.run.threads
     counted = minibatches(config, envs.num_envs, length)
     joint, of_value = counted.get("num_minibatches", 1), counted.get("value_minibatches", 1)
@@ -116,9 +116,9 @@ def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) 
 
 
 def check_memory(plan: Plan, device: torch.device = CPU, *, on_host: bool = True) -> Footprint:
-    """Refuse what cannot fit, before a network or a rollout is made.
+    """Refuse a run that cannot fit into memory, before a network or a rollout is allocated.
 
-    `device`: where is learned; `on_host`: collected here.
+    `device`: where learning happens. `on_host`: whether rollouts are collected in host memory.
     """
     elsewhere = device.type != "cpu"
     needed = footprint(replace(plan, native=False) if elsewhere else plan)

@@ -1,4 +1,4 @@
-"""What acts and what learns in a run, and why."""
+"""Which engine acts and which one learns in a run, and why."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class EngineNames(TypedDict):
 
 
 class Engines:
-    """`acting` and `learning`: native or torch. They differ where an algorithm hands the kernels no loss."""
+    """`acting` and `learning`: native or torch. They differ if the kernels cannot compute the algorithm's loss."""
 
     def __init__(self, engine: Engine, learner: Learner, reason: str, algorithm: Algorithm, algo: str) -> None:
-        """`reason`: why this engine. `algo`: the algorithm's name."""
+        """`reason`: why this engine was chosen. `algo`: the algorithm's name."""
         self.engine, self.acting = engine, engine.acts_with
         self.reason, self._learner, self._algorithm, self._algo = reason, learner, algorithm, algo
 
     @property
     def learning(self) -> str:
-        """What has computed gradients so far or, before the first update, what the algorithm's spec lets expect."""
+        """The engine that computed the gradients or, before the first update, the one expected to."""
         if self._learner.used:
             return "+".join(sorted(self._learner.used))
         return self.acting if self.engine.learns(self._algorithm.current_loss(1.0)) else "torch"
 
     @property
     def name(self) -> str:
-        """native or torch; mixed where one acts and the other learns."""
+        """native or torch; mixed if one acts and the other learns."""
         return self.acting if self.acting == self.learning else "mixed"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The envs of a run: of the backend that its id names, made by a function, or ready-made."""
+"""Builds the envs of a run: from a backend, from a factory function, or from a ready-made vector env."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build_envs(
     factory: Callable[..., GymEnv] | None,
     notice: Callable[[str], None],
 ) -> Envs:
-    """`ready`: a vector env that somebody made. `factory`: makes one env; none: the config's. `notice`: of workers."""
+    """`ready`: a ready-made vector env. `factory`: makes one env (default: the config's). `notice`: for messages."""
     if ready is not None:
         check_together(config, ready.num_envs)
         check_ready(config, algorithm)
@@ -64,7 +64,7 @@ def build_envs(
 
 
 def ready_envs(envs: GymVectorEnv, seed: int) -> Envs:
-    """A ready-made vector env; what its first reset returns tells whether it speaks in tensors."""
+    """Wrap a ready-made vector env; its first reset shows whether it returns tensors."""
     declared_mode(envs)
     supported_spaces(envs, "single_")
     with blamed("reset", envs):
@@ -73,11 +73,11 @@ def ready_envs(envs: GymVectorEnv, seed: int) -> Envs:
 
 
 def _together(config: TrainConfig, seed: int) -> Envs | None:
-    """Envs that their backend makes all at once; None: they are made one by one."""
+    """Envs that their backend makes all at once; None if they are made one by one."""
     backend = backend_of(config.env.env)
     with made(config.env):
         envs = backend.make_many(config.env, config.algorithm.num_envs, seed, native=uses_kernels(config.engine))
-    if envs is not None and not backend.one_row_each:  # only now is their number known
+    if envs is not None and not backend.one_row_each:  # the number of rows is known only now
         try:
             check_together(config, envs.num_envs)
         except BaseException:
@@ -87,7 +87,7 @@ def _together(config: TrainConfig, seed: int) -> Envs | None:
 
 
 def settle_workers(config: TrainConfig, env: object = None) -> tuple[TrainConfig, list[str]]:
-    """(with a number of workers in the place of `auto`, what to say of it). `env`: one that was made in Python."""
+    """Replace `workers=auto` by a measured number; also returns messages about it. `env`: an env passed in Python."""
     wanted, vector = config.env.workers, isinstance(env, gym.vector.VectorEnv)
     if vector and wanted not in (0, "auto"):
         raise UsageError("workers cannot step a ready-made vector env, which steps itself; drop workers")

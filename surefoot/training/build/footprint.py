@@ -1,8 +1,7 @@
-"""What a run will take of memory, from its settings and spaces alone: nothing of that size has been made yet.
+"""Estimates a run's memory from its settings and spaces alone, before anything large is allocated.
 
-Every term is what some line allocates, in bytes; `benchmarks/footprint.py` holds the sum against what processes really
-took. What follows from the rollout, from the networks and from learning is kept apart, so that an error can say which
-setting to change.
+Every term is what some line allocates, in bytes; `benchmarks/footprint.py` compares the sum with what processes really
+use. The rollout, the networks and learning are counted separately, so that an error can say which setting to change.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from surefoot.types import GymSpace
 
 F = 4  # bytes of a float32
-COLUMNS = 64  # bytes of each step for single numbers: log π, reward, values, advantage, target, KL, and their copies
-GROUP = 512  # samples that a thread of the kernels takes through a layer together
-SHARDS = 8  # gradients of a minibatch that the kernels add up
-LIVE, BACKUP, SAVING = 4, 4, 9  # copies of the weights: with gradient and moments; to fall back on; in a checkpoint
-AT_ONCE = 2**22  # numbers of a shuffled order in one call of the kernels
+COLUMNS = 64  # bytes per step for scalars: log π, reward, values, advantage, target, KL, and their copies
+GROUP = 512  # samples that a kernel thread takes through a layer together
+SHARDS = 8  # partial gradients of a minibatch that the kernels sum
+LIVE, BACKUP, SAVING = 4, 4, 9  # copies of the weights: live with gradient and moments; backup; checkpoint
+AT_ONCE = 2**22  # shuffled indices per kernel call
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,12 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Part:
-    """Of the observation, encoded."""
+    """The size of an encoder, or of one part of it."""
 
     features: int
     parameters: int = 0
-    forward: int = 0  # numbers of a sample that are alive at once on the way through it
-    kept: int = 0  # numbers of a sample that its gradient needs
+    forward: int = 0  # numbers per sample that are alive at once in the forward pass
+    kept: int = 0  # numbers per sample that the backward pass needs
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,12 @@ class Plan:
     critic: bool
     steps: int  # rows of the rollout
     num_envs: int
-    minibatches: int = 1  # of the samples that a gradient is computed of at once
-    shuffled: int = 0  # epochs of samples in a shuffled order
-    twice: bool = False  # the gradient is differentiated once more
-    native: bool = True  # where the kernels serve the policy
+    minibatches: int = 1  # per epoch; each is one gradient
+    shuffled: int = 0  # epochs with shuffled samples
+    twice: bool = False  # second derivatives are needed
+    native: bool = True  # use the kernels if they support the policy
     threads: int = 1  # at most
-    measured: bool = False  # how many of them are used
+    measured: bool = False  # the number of threads will be measured
 
     @property
     def actions(self) -> ActionModel:
@@ -87,35 +86,35 @@ class Plan:
 
     @property
     def served(self) -> bool:
-        """By the kernels, as far as can be told before there is a policy."""
+        """Whether the kernels will be used, as far as can be told before the policy exists."""
         learned = any(_encoded(leaf, self.policy).parameters for leaf in self.layout.leaves)
         gsde = self.policy.std == "gsde" and bool(self.actions.num_gaussian)
         return self.native and not learned and not gsde and not self.policy.own_encoder
 
 
 def footprint(plan: Plan) -> Footprint:
-    """Of a run that collects and learns on one device."""
+    """The memory of a run that collects and learns on one device."""
     chains, encoder, parameters = _chains(plan), _encoder(plan), num_parameters(plan)
     networks = F * parameters * (LIVE + max(BACKUP, SAVING))
     learning = _learning(plan, chains, encoder)
     if plan.served:
         shards, workspace = F * SHARDS * parameters, _workspace(plan, chains)
         working = F * parameters * (LIVE + max(BACKUP, SAVING)) + shards + plan.threads * workspace
-        # While their number is measured there are two networks, one with twice the threads, and weights to try on.
+        # Measuring the number of threads takes a second network with twice the threads, and a copy of the weights.
         trying = F * parameters * 2 * LIVE + 2 * shards + 3 * plan.threads * workspace // 2
         networks = max(working, trying) if plan.measured and plan.threads > 1 else working
     return Footprint(_rollout(plan, encoder), networks, learning)
 
 
 def num_parameters(plan: Plan) -> int:
-    """Of the policy, but for an encoder of the user's own and a few numbers (log σ)."""
+    """Parameters of the policy, without a user's own encoder and a few numbers (log σ)."""
     encoder = _encoder(plan)
     layers = sum((a + 1) * b for chain in _chains(plan) for a, b in pairwise(chain))
     return layers + encoder.parameters + _memory_parameters(plan, encoder.features)
 
 
 def stored_bytes(plan: Plan) -> int:
-    """Of a rollout that is collected here and learned from on another device."""
+    """Bytes of a rollout that is collected on the host and learned from on another device."""
     return _rollout(plan, _encoder(plan))
 
 
@@ -125,26 +124,26 @@ def _row(layout: Layout) -> int:
 
 
 def _rollout(plan: Plan, encoder: Part) -> int:
-    """What is stored of every step, and the copies of observations that are made of all of them."""
+    """The stored steps, and the copies of observations that are made for the whole rollout."""
     actions, layout = plan.actions, plan.layout
     numbers = int(np.prod(layout.shape, dtype=np.int64))
     action = int(np.prod(actions.shape, dtype=np.int64)) * actions.dtype.itemsize
     each = _row(layout) + 2 * action + 2 * F * actions.num_params + COLUMNS
-    each += 2 * F * actions.num_noise  # drawn for the whole rollout
+    each += 2 * F * actions.num_noise  # noise is drawn for the whole rollout
     if plan.policy.std == "gsde":
         each += F * _sde_numbers(plan, encoder) // min(plan.policy.sde_resample or plan.steps, plan.steps)
     raw = layout.plain and any(leaf.kind == "image" for leaf in layout.leaves)
-    if plan.policy.normalize_observations and not raw:  # normalised, on the way there, and as the statistics see them
+    if plan.policy.normalize_observations and not raw:  # the result, an intermediate copy, and the statistics' copy
         each += 3 * F * numbers
     elif layout.plain and not raw and layout.dtype != np.float32:
         each += F * numbers
-    if not raw:  # with the last observations of truncated episodes behind them, for the critic
+    if not raw:  # the critic's input: the final observations of truncated episodes are appended
         each += F * numbers
     return each * (plan.samples + plan.num_envs)
 
 
 def _sde_numbers(plan: Plan, encoder: Part) -> int:
-    """Of a matrix that explores."""
+    """Numbers of one gSDE exploration matrix."""
     return ((plan.policy.hidden_sizes or (encoder.features,))[-1] + 1) * plan.actions.num_gaussian
 
 
@@ -159,15 +158,15 @@ def _learning(plan: Plan, chains: list[list[int]], encoder: Part) -> int:
         through_time = 12 * F * remembered * minibatch + F * remembered * plan.samples
         return order + features + through_time
     widest = max((a + b for chain in chains for a, b in pairwise(chain[1:])), default=0)
-    once = F * (encoder.forward + widest + 20 * remembered)  # of all samples, for V and for KL
-    if plan.policy.std == "gsde":  # each sample's own matrix of noise
+    once = F * (encoder.forward + widest + 20 * remembered)  # V and KL are computed for all samples at once
+    if plan.policy.std == "gsde":  # each sample has its own noise matrix
         once += 2 * F * _sde_numbers(plan, encoder)
     kept = F * (encoder.kept + encoder.features + 2 * hidden + 30 * remembered) * (3 if plan.twice else 1)
     return once * plan.samples + (kept + _row(plan.layout) + COLUMNS) * minibatch
 
 
 def _workspace(plan: Plan, chains: list[list[int]]) -> int:
-    """Of one thread of the kernels: the samples of a group in every layer, on the way there and back."""
+    """Per kernel thread: a group of samples in every layer, forward and backward."""
     seen = chains[0][0]
     numbers = 2 * seen
     for chain in chains:
@@ -176,7 +175,7 @@ def _workspace(plan: Plan, chains: list[list[int]]) -> int:
 
 
 def _chains(plan: Plan) -> list[list[int]]:
-    """Widths of trunk, actor and critic, inputs first."""
+    """Layer widths of trunk, actor and critic, inputs first."""
     policy = plan.policy
     inputs = _encoder(plan).features if policy.memory == "none" else policy.memory_size
     outputs, hidden = plan.actions.num_outputs(policy.std), list(policy.hidden_sizes)
@@ -194,7 +193,7 @@ def _memory_parameters(plan: Plan, features: int) -> int:
 
 
 def _encoder(plan: Plan) -> Part:
-    """All leaves side by side. An encoder of the user's own is not known yet, and taken for small."""
+    """The encoders of all leaves together. A user's own encoder is not known yet and assumed to be small."""
     if plan.policy.own_encoder:
         return Part((plan.policy.hidden_sizes or (1,))[0])
     parts = [_encoded(leaf, plan.policy) for leaf in plan.layout.leaves]
@@ -214,7 +213,7 @@ def _encoded(leaf: Leaf, policy: PolicyConfig) -> Part:
     if leaf.kind == "image" and not policy.own_encoder:
         shape, _ = geometry(leaf)
         build, size = CNNS[chosen(leaf, policy.encoder)]
-        cnn = build(*shape, torch.Generator("cpu"))  # nobody else may miss what it draws
+        cnn = build(*shape, torch.Generator("cpu"))  # must not consume the run's random numbers
         outputs = outputs_of(cnn, *shape[1:])
         parameters = sum(p.numel() for p in cnn.parameters()) + (outputs[-1] + 1) * size
         # The image as floats and scaled; every layer's outputs are kept.
@@ -222,6 +221,6 @@ def _encoded(leaf: Leaf, policy: PolicyConfig) -> Part:
     if leaf.sizes and max(leaf.sizes) > MOST_ONE_HOT:
         size = len(leaf.sizes) * policy.embedding_size
         return Part(size, sum(leaf.sizes) * policy.embedding_size, size, size)
-    if leaf.sizes:  # one-hot: looked up, compared, and as floats again
+    if leaf.sizes:  # one-hot: indices, comparison, floats
         return Part(sum(leaf.sizes), 0, 2 * sum(leaf.sizes))
     return Part(leaf.size)

@@ -1,4 +1,4 @@
-"""Encoders of the user's own: from a name, or from Python; and no code of a stranger's without a word from the user."""
+"""Users' own encoders, by name or as a class. Code that only a file names needs the user's consent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def handed_over(settings: dict[str, object]) -> tuple[EncoderClass | None, dict[str, object]]:
-    """(a class that was handed over as `encoder`, the settings with its name instead)."""
+    """(the class passed as `encoder`, if any; the settings with its name instead)."""
     encoder = settings.get("encoder")
     if encoder is None or isinstance(encoder, str):
         return None, settings
@@ -27,7 +27,7 @@ def handed_over(settings: dict[str, object]) -> tuple[EncoderClass | None, dict[
 
 
 def load_encoder(config: PolicyConfig) -> EncoderClass | None:
-    """The user's encoder class that the settings name; None where it is one of ours. Executes the user's code."""
+    """The user's encoder class that the settings name; None if it is a built-in one. Executes the user's code."""
     if not config.own_encoder:
         return None
     if config.encoder_from_python:
@@ -51,11 +51,11 @@ def check_encoder(encoder: object, name: str) -> EncoderClass:
 
 @dataclass(frozen=True)
 class EncoderCode:
-    """Where the encoder of a policy may come from, if it has one of the user's own."""
+    """Where a policy's own encoder may be loaded from."""
 
-    given: EncoderClass | None = None  # in Python
+    given: EncoderClass | None = None  # a class passed in Python
     trust: Trust = False  # whether the code that a checkpoint names may be executed
-    agreed: str | None = None  # what the user has already agreed to
+    agreed: str | None = None  # an encoder that the user has already agreed to
 
     def of(self, config: PolicyConfig, source: Path) -> EncoderClass | None:
         if self.given is not None:

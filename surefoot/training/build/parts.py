@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from surefoot.training.config.resolve import TrainConfig
     from surefoot.types import GymSpace
 
-LARGE_POLICY = 1_000_000  # parameters from which a GPU beats the cost of reaching it
+LARGE_POLICY = 1_000_000  # parameters from which a GPU is worth the transfers
 
 
 def initial_policy(
@@ -36,7 +36,7 @@ def initial_policy(
     masked: bool,
     encoder: EncoderClass | None = None,
 ) -> ActorCritic:
-    """The policy that a run of this seed begins with."""
+    """The initial policy of a run with this seed."""
     generator = _generator(seed, "init")
     with own_modes(gradients=True):
         return ActorCritic(
@@ -51,7 +51,7 @@ def initial_policy(
 
 
 def choose_device(wanted: str, size: int, home: torch.device | None = None) -> tuple[torch.device, str]:
-    """(the device, why) for a policy of so many parameters. `home`: where the observations of tensor envs are."""
+    """(the device, the reason) for a policy of `size` parameters. `home`: the device of tensor envs' observations."""
     if home is not None and (wanted == "auto" or wanted == home.type):
         return home, "where the envs' tensors are"
     if wanted == "cpu":
@@ -100,5 +100,5 @@ def collector_options(
 
 
 def _generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """Draws on the device that uses the numbers, so that none of them has to be copied there."""
+    """A generator on the device that uses the numbers, so that none have to be copied."""
     return torch.Generator(device).manual_seed(derive_seed(seed, purpose))

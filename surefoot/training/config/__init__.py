@@ -1,1 +1,1 @@
-"""Settings: names and values to the settings of one run, presets, what other libraries call them. Imports no torch."""
+"""The settings of a run: how they are resolved, presets, other libraries' names for them. Imports no torch."""

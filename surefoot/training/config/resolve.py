@@ -50,7 +50,7 @@ SHARED = (RunConfig, EnvConfig, PolicyConfig)  # groups of settings that every a
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """The settings of a run without its algorithm's, which may be code that is not to be executed (yet).
+    """The settings of a run without its algorithm's: that may be code that must not be executed (yet).
 
     `origins` says where each value came from.
     """
@@ -67,7 +67,7 @@ class Outline:
 
     @property
     def engine(self) -> str | type[Engine]:
-        """What was asked for."""
+        """The engine setting: a name, or a class passed in Python."""
         return self.run.engine
 
     def flat(self) -> dict[str, object]:
@@ -78,16 +78,16 @@ class Outline:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Outline):
-    """Everything a run is made from, in the groups of their owners."""
+    """All settings of a run, grouped by the component that owns them."""
 
     algorithm: CollectConfig
     algorithm_class: type[Algorithm]
-    engine_class: type[Engine] | None = None  # that was handed over in Python
-    engines_before: tuple[str, ...] = ()  # what a resumed run began with; `auto` asks these first
+    engine_class: type[Engine] | None = None  # passed in Python
+    engines_before: tuple[str, ...] = ()  # engines a resumed run started with; `auto` tries these first
     preset: str | None = None
     preset_env: str | None = None  # the env that the preset was made for
-    preset_algo: str | None = None  # the algorithm that it was made for
-    preset_left_out: tuple[str, ...] = ()  # what of it the algorithm does not know
+    preset_algo: str | None = None  # the algorithm that the preset was made for
+    preset_left_out: tuple[str, ...] = ()  # settings of the preset that the algorithm does not have
 
     @property
     def groups(self) -> tuple[Settings, ...]:
@@ -99,11 +99,11 @@ class TrainConfig(Outline):
 
     @property
     def algo_name(self) -> str:
-        """Of the algorithm, without the path to it."""
+        """The algorithm's name, without the path to it."""
         return short_name(self.run.algo)
 
     def new_algorithm(self) -> Algorithm:
-        """The algorithm with these settings. Executes the user's code, if it is the user's own."""
+        """The algorithm with these settings. Executes the user's code if the algorithm is their own."""
         try:
             algorithm: Algorithm = self.algorithm_class(self.algorithm)
         except SurefootError:
@@ -140,8 +140,8 @@ def resolve(
 ) -> TrainConfig:
     """The settings of a run. `preset`: a name, "auto" (the tuned one of env and algorithm, if any), or "none"/None.
 
-    `algo` and the override `engine` may be classes. `agreed`: an algorithm that only the file names and whose code the
-    user has agreed to; from then on it counts as typed. Without that, such code is not executed.
+    `algo` and the override `engine` may be classes. `agreed`: an algorithm named only in the file whose code the user
+    has agreed to run; it then counts as typed. Otherwise such code is not executed.
     """
     given = dict(overrides or {}) | {k: v for k, v in (("env", env), ("algo", algo)) if v is not None}
     classes = _by_name(given)
@@ -183,7 +183,7 @@ def resolve(
 
 
 def read_outline(config_file: Path) -> Outline:
-    """What the `config.toml` of a run says besides the settings of its algorithm, of which nothing is executed."""
+    """A run's `config.toml` without the settings of its algorithm. Executes nothing."""
     found, origin = read_toml(config_file), f"file {config_file}"
     known = {option.name for group in SHARED for option in options(group)}
     return Outline(
@@ -196,7 +196,7 @@ def read_outline(config_file: Path) -> Outline:
 
 
 def preset_notes(config: TrainConfig) -> list[str]:
-    """What to know of a preset that was made for something else."""
+    """Messages about a preset that was made for another env or algorithm."""
     notes = []
     if config.preset_env not in (None, config.env.env):
         notes.append(f"the preset {config.preset} was made for {config.preset_env}")
@@ -209,7 +209,7 @@ def preset_notes(config: TrainConfig) -> list[str]:
 
 
 def _by_name(given: dict[str, object]) -> dict[str, type]:
-    """The classes among the values; `given` has their names afterwards."""
+    """Take out the classes among the values; `given` has their names afterwards."""
     classes: dict[str, type] = {}
     for key, name_of in (("algo", algorithm_name), ("engine", engine_name)):
         value = given.get(key)
@@ -225,7 +225,7 @@ def _by_name(given: dict[str, object]) -> dict[str, type]:
 def _fitting(
     preset: Mapping[str, object], algorithm: type[Algorithm], *, exact: bool
 ) -> tuple[dict[str, object], tuple[str, ...]]:
-    """(what of a preset the algorithm knows, the other names). `exact`: it was made for this very algorithm."""
+    """(the preset's settings that the algorithm has, names of the others). `exact`: made for this algorithm."""
     if exact:
         return dict(preset), ()
     known = all_options(algorithm)
@@ -275,7 +275,7 @@ def _build(algo: str, algorithm: type[Algorithm], layers: Sequence[tuple[str, Ma
             values[name], origins[name] = value, origin
             short = f"{name}_schedule"
             if short in known and short not in layer and as_schedule(name, value) is not None:
-                values.pop(short, None)  # a schedule replaces the one that an earlier layer asked for
+                values.pop(short, None)  # a schedule replaces one from an earlier layer
                 origins[short] = "default"
     values["algo"] = algo
     own = whole_envs(known, values, origins)

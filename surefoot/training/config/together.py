@@ -1,4 +1,4 @@
-"""What no group of settings can see alone: minibatches that divide, a budget of at least one rollout."""
+"""Checks across groups of settings: minibatches must divide, the budget must cover at least one rollout."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MINIBATCHES = ("num_minibatches", "value_minibatches")
 
 
 def whole_envs(known: Mapping[str, Option], values: Mapping[str, object], origins: Mapping[str, str]) -> dict[str, int]:
-    """Minibatches of whole envs, as a memory needs them: the nearest number that divides the envs.
+    """The number of minibatches for a policy with memory, which needs whole envs: the nearest number that divides them.
 
-    What the user typed stays as it is, and what a file says that also asks for the memory; the check will speak of it.
+    A number that the user typed, or that a file sets together with the memory, is not changed; the check reports it.
     """
 
     def value(name: str) -> object:
@@ -40,7 +40,7 @@ def whole_envs(known: Mapping[str, Option], values: Mapping[str, object], origin
 
 
 def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
-    """Refuse what does not fit together. `num_envs`: where it is known only once the envs are made."""
+    """Refuse settings that contradict each other. `num_envs`: if it is known only once the envs are made."""
     algorithm, settings = config.algorithm, config.algorithm.as_dict()
     envs = num_envs or algorithm.num_envs
     size = envs * algorithm.rollout_length
@@ -65,7 +65,7 @@ def check_together(config: TrainConfig, num_envs: int | None = None) -> None:
 
 
 def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, int]:
-    """How many minibatches there are of rollouts of this size, by the name of the setting; no `auto` among them."""
+    """Setting name -> number of minibatches for rollouts of this size, with `auto` resolved."""
     settings, samples, memory = config.algorithm.as_dict(), num_envs * length, config.policy.memory != "none"
     units = num_envs if memory else samples
     wanted = {name: coerce(name, settings[name], Minibatches) for name in MINIBATCHES if name in settings}
@@ -73,6 +73,6 @@ def minibatches(config: TrainConfig, num_envs: int, length: int) -> dict[str, in
 
 
 def with_minibatches(config: TrainConfig, num_envs: int, length: int) -> TrainConfig:
-    """With numbers in the place of `auto`, so that `config.toml` repeats the run."""
-    changed: Callable[..., CollectConfig] = replace  # the settings of whichever algorithm it is
+    """Replace `auto` by numbers, so that `config.toml` repeats the run."""
+    changed: Callable[..., CollectConfig] = replace  # the type depends on the algorithm
     return replace(config, algorithm=changed(config.algorithm, **minibatches(config, num_envs, length)))

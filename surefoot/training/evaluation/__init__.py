@@ -1,1 +1,1 @@
-"""A trained policy at work: the agent, its episodes, their returns and pictures."""
+"""Playing episodes with a trained policy: the agent, evaluation, videos."""

@@ -1,4 +1,4 @@
-"""A policy at play: greedy or drawing its actions, with a memory for each row of the envs."""
+"""Acts with a policy during evaluation, greedily or stochastically, with a memory state per env."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class SeenEnvs(EpisodeEnvs, Protocol):
 
 
 class PolicyActor:
-    """The agent with noise of its own, so that an evaluation repeats."""
+    """The agent with its own random generator, so that an evaluation is repeatable."""
 
     def __init__(self, agent: Agent, seed: int, deterministic: bool) -> None:
         self.agent, self.deterministic = Agent(agent.policy, derive_seed(seed, "eval actions")), deterministic
-        self._memory: Array | None = None  # [N, M], once somebody has acted
+        self._memory: Array | None = None  # [N, M]; None before the first action
 
     def act(self, envs: SeenEnvs, rows: Array, begins: Array) -> Actions:
         memory = self._remembered(envs.num_envs, rows, begins)

@@ -1,4 +1,4 @@
-"""A trained policy, ready to act: no environment, no optimizer, no code but ours."""
+"""A trained policy, ready to act, without environment or optimizer. Executes no code from the run."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Agent:
         self.generator = torch.Generator("cpu").manual_seed(seed)
         self._masks = ActionMasks(policy.action_space)
         self._readers: dict[Source, MaskReader] = {}
-        self._matrix: Tensor | None = None  # of state-dependent exploration, while it is held
-        self._held = 0  # for so many steps
+        self._matrix: Tensor | None = None  # the gSDE exploration matrix in use
+        self._held = 0  # steps for which it has been used
 
     def __repr__(self) -> str:
         policy = self.policy
@@ -53,10 +53,10 @@ class Agent:
     ) -> tuple[Any, Array | None]:
         """(action, state) for one observation or a batch of them; the action lies inside the action space.
 
-        `state` is what the last call returned, for a policy with memory (None: the episode begins), `episode_start`
-        says where one begins. With state-dependent exploration its noise is held in between, where `episode_start` is
-        given; else every call draws it anew. `action_masks`: which actions are legal, if the policy was trained with
-        masks and the observation does not say it itself.
+        For a policy with memory, `state` is what the last call returned (None at the start of an episode), and
+        `episode_start` marks rows whose episode begins. State-dependent exploration keeps its noise between calls if
+        `episode_start` is given; otherwise every call draws new noise. `action_masks`: which actions are legal, if the
+        policy was trained with masks and the observation does not contain them.
         """
         rows, single = self._rows(observation, action_masks)
         memory = self._memory(state, episode_start, len(rows))
@@ -71,7 +71,7 @@ class Agent:
         return self.policy.actions.to_each(action)[0], memory
 
     def see(self, env: GymEnv, obs: object, info: Info) -> Array:
-        """What an env shows as a row of the policy's layout, with the mask where the policy knows one."""
+        """An env's observation as a row of the policy's layout, including the mask if the policy uses one."""
         layout = self.policy.layout
         if not layout.mask_size:
             return layout.pack(obs)
@@ -84,7 +84,7 @@ class Agent:
     def act(
         self, rows: Array, memory: Array | None, deterministic: bool, begins: Array | None = None
     ) -> tuple[Array, Array | None]:
-        """Raw actions and the new memory for rows of the policy's layout. `begins`: whose episode begins, if known."""
+        """Raw actions and the new memory for rows of the policy's layout. `begins`: rows that start an episode."""
         policy = self.policy
         with own_modes(gradients=False), policy.uncompiled():
             inputs, before, start = self._inputs(rows, memory)
@@ -103,10 +103,10 @@ class Agent:
         episode_start: object = None,
         action_masks: Iterable[object] | None = None,
     ) -> float | Array:
-        """V(s) of one observation (a float) or of a batch (an array): the return that the critic expects from there.
+        """V(s) of one observation (a float) or of a batch (an array): the return that the critic expects.
 
-        It counts rewards as the run learned from them: discounted, and scaled where the run scales or normalises them.
-        The arguments are those of `predict`; `state` is what was remembered before the observation.
+        It is on the scale that the critic learned: discounted, and scaled if the run scales or normalises rewards.
+        The arguments are those of `predict`; `state` is the memory before the observation.
         """
         if not self.policy.has_critic:
             raise UsageError(
@@ -155,7 +155,7 @@ class Agent:
         )
 
     def _inputs(self, rows: Array, memory: Array | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """(what the policy takes in, its memory, where that begins anew: nowhere)."""
+        """(the policy's inputs, its memory, where the memory is reset: nowhere)."""
         device = self.policy.device
         inputs = self.policy.normalize(torch.from_numpy(np.ascontiguousarray(rows)).to(device))
         if memory is None:
@@ -217,7 +217,7 @@ class Agent:
         return self._masks.flat(mask) if mask is not None else self._free(None, None)
 
     def _free(self, mask: Array | None, count: int | None) -> Array | None:
-        """Without a mask everything is legal, unless the observation itself says otherwise."""
+        """Without a mask, every action is legal, unless the observation contains a mask."""
         layout = self.policy.layout
         if mask is not None or not layout.mask_size or layout.mask_in_obs:
             return mask

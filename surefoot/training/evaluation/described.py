@@ -1,4 +1,4 @@
-"""The policy that a checkpoint describes and the weights that it holds, both checked before they are used."""
+"""Reads a checkpoint's policy: its description and its weights, both checked before use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WRONG_CONTENT = (
 
 
 class Anything:
-    """Checked by whoever reads it."""
+    """A field that is checked by the code that reads it."""
 
     def check(self, value: object, where: str = "") -> None:
         pass
@@ -56,7 +56,7 @@ FACTS = Record(observation_space=TABLE, action_space=TABLE, policy=TABLE, critic
 
 
 class PolicyFacts(TypedDict):
-    """`policy.json`. The spaces are as `space_to_json` writes them, the policy as its settings are called."""
+    """`policy.json`. Spaces are as written by `space_to_json`; `policy` holds the settings by name."""
 
     observation_space: dict[str, object]
     action_space: dict[str, object]
@@ -75,7 +75,7 @@ class Described:
 
     @classmethod
     def read(cls, folder: Path, files: dict[str, bytes]) -> Described:
-        """`files`: of the checkpoint `folder`, with the right hashes."""
+        """`files`: the contents of the checkpoint `folder`, with verified hashes."""
         try:
             facts: PolicyFacts = json.loads(files["policy.json"])
             FACTS.check(facts)
@@ -96,14 +96,14 @@ class Described:
             raise self._unbuildable(error) from None
 
     def build(self, code: EncoderCode, seed: int = 0) -> ActorCritic:
-        """The policy as it is described, with the first weights of a run of this seed."""
+        """The described policy, with the initial weights of a run with this seed."""
         config = self.config()
         encoder = code.of(config, self.folder)
         try:
             facts = self.facts
             observations, actions = space_from_json(facts["observation_space"]), space_from_json(facts["action_space"])
             known = sum(tensor.numel() for tensor in self.weights.values())
-            with nullcontext() if config.own_encoder else no_larger_than(known):  # a user's may do as it likes
+            with nullcontext() if config.own_encoder else no_larger_than(known):  # a user's encoder may be of any size
                 return initial_policy(
                     observations, actions, config, seed, critic=facts["critic"], masked=facts["masked"], encoder=encoder
                 )
@@ -114,7 +114,7 @@ class Described:
         return CheckpointError(f"{self.folder} describes a policy that this version cannot build: {_why(error)}")
 
     def fill(self, policy: ActorCritic, *, strict: bool = True) -> None:
-        """Load the weights. Not `strict`: what only one of the two has is left as it is."""
+        """Load the weights. Without `strict`, tensors that only one side has are ignored."""
         try:
             weights_shape(policy, self.weights).check(self.weights)
             policy.load_state_dict(self.weights, strict=strict)
@@ -124,9 +124,9 @@ class Described:
 
 
 def weights_shape(policy: ActorCritic, names: Container[str]) -> Shape:
-    """What the weights of this policy must look like, as far as they are among `names`; all numbers must be finite.
+    """The shapes that this policy's weights must have, for those among `names`. All numbers must be finite,
 
-    All but the buffers of a user's own encoder, who may have good reasons.
+    except in the buffers of a user's own encoder, which may hold anything.
     """
     parameters = {name for name, _ in policy.named_parameters(remove_duplicate=False)}
     fields: dict[str, Shape] = {}
@@ -139,9 +139,9 @@ def weights_shape(policy: ActorCritic, names: Container[str]) -> Shape:
 
 @contextmanager
 def no_larger_than(count: int) -> Iterator[None]:
-    """Modules that this thread builds inside may have so many parameters in all; Misfit before the next is filled.
+    """Limit the parameters of all modules that this thread builds inside; Misfit is raised before the next is filled.
 
-    A description of a few bytes can ask for a network of any size. PyTorch registers a parameter when its memory is
+    A description of a few bytes can request a network of any size. PyTorch registers a parameter when its memory is
     reserved but not yet touched.
     """
     here, left = threading.get_ident(), count

@@ -1,4 +1,4 @@
-"""Evaluation without bias: a fixed list of episodes, each with its own seed, whatever their lengths."""
+"""Unbiased evaluation: a fixed list of episodes, each with its own seed, whatever their lengths."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 MakeEnv: TypeAlias = "Callable[[], GymEnv] | ParallelMaker"
 
-NO_LIMIT = 10_000  # steps of an episode whose env has no time limit of its own
-AT_ONCE = 32  # envs that play at the same time
-# The same for envs that cost next to nothing. It depends on the env alone, so that both engines see the same batches.
+NO_LIMIT = 10_000  # steps after which an episode is cut if the env has no time limit
+AT_ONCE = 32  # envs played in parallel
+# The same for very cheap envs. It depends only on the env, so that both engines see the same batches.
 CHEAP_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
 class EnvMaker:
-    """Makes the env of a config. `native`: its compiled twin may take its place, which changes no bit."""
+    """Makes the env of a config. `native`: the compiled version may be used instead, which gives the same bits."""
 
     config: EnvConfig
     factory: Factory | None = None
@@ -48,7 +48,7 @@ class EnvMaker:
 
     @property
     def _alone(self) -> EnvConfig:
-        """Evaluation takes no workers."""
+        """Evaluation does not use workers."""
         return replace(self.config, workers=0, restart_workers=0)
 
     @property
@@ -56,7 +56,7 @@ class EnvMaker:
         return AT_ONCE if native_kind(self._alone, self.factory)[0] is None else CHEAP_AT_ONCE
 
     def native_episodes(self, agent: Agent, num_envs: int, seed: int) -> NativeEpisodes | None:
-        """The twins, if there are any and the agent was made for them."""
+        """The compiled envs, if they exist and the agent's spaces fit."""
         if not self.native or self.render_mode is not None or not serves_natively(self._alone, self.factory):
             return None
         envs = NativeEpisodes(self._alone, num_envs, seed, classic_library())
@@ -87,7 +87,7 @@ def env_maker(
 
 
 def open_envs(agent: Agent, make: MakeEnv, num_envs: int, seed: int) -> NativeEpisodes | ParallelEpisodes | GymEpisodes:
-    """The envs that play an evaluation's episodes: the fastest kind that shows what `make`'s would."""
+    """The envs for an evaluation: the fastest kind that gives the same observations as those from `make`."""
     if isinstance(make, ParallelMaker):
         return ParallelEpisodes(agent, make, num_envs, seed)
     twins = make.native_episodes(agent, num_envs, seed) if isinstance(make, EnvMaker) else None
@@ -105,13 +105,13 @@ def evaluate_agent(
     num_envs: int | None = None,
     abandon: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
-    """Play `episodes` episodes on up to `num_envs` envs at once, as `play` does: none is preferred for being short.
+    """Play `episodes` episodes on up to `num_envs` envs at once, without a bias towards short ones (see `play`).
 
-    `abandon` is asked before every step: once it says yes, Abandoned is raised.
+    `abandon` is called before every step; once it returns True, Abandoned is raised.
     """
     size = min(episodes, num_envs or (make.at_once if isinstance(make, EnvMaker) else AT_ONCE))
     returns, lengths, cut = [0.0] * episodes, [0] * episodes, 0
-    guard = Original() if isinstance(make, ParallelMaker) else nullcontext()  # other envs have one each
+    guard = Original() if isinstance(make, ParallelMaker) else nullcontext()  # other kinds of envs have their own guard
     with torch_threads(1), guard, closing(open_envs(agent, make, size, seed)) as envs:
         limit = step_limit(max_steps, envs.time_limit)
         turns = play(envs, PolicyActor(agent, seed, deterministic), range(episodes), limit=limit, abandon=abandon)

@@ -1,4 +1,4 @@
-"""The picture that an env draws, and the caption above it."""
+"""Renders an env's frame, and the caption above it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAPER, INK, FAINT = (32, 36, 44), (240, 242, 246), (140, 146, 158)  # colours of
 
 
 def render(env: EvaluationEpisode) -> Array:
-    """The env's picture now, [H, W, 3]."""
+    """The env's current frame, [H, W, 3]."""
     drawn = call_env("recording", env, "render")
     if isinstance(drawn, np.ndarray):
         frame: Array = np.stack([drawn] * 3, axis=-1) if drawn.ndim == 2 else drawn  # greyscale has no channels
@@ -46,13 +46,13 @@ def _modes(env: EvaluationEpisode) -> str:
 
 
 def caption(width: int, texts: tuple[str, ...], *, faint: bool) -> list[Array]:
-    """The strip above a picture of this width; nothing where there is no pygame."""
+    """The caption strip for a frame of this width; empty without pygame."""
     try:
         import pygame.font
         import pygame.surfarray
 
-        pygame.font.init()  # each time: an env that is closed may take pygame down
-    except (ImportError, NotImplementedError):  # the latter: a pygame that was built without fonts
+        pygame.font.init()  # every time: closing an env may shut pygame down
+    except (ImportError, NotImplementedError):  # the latter: pygame built without fonts
         return []
     size = min(max(width // 20, 14), 48)
     font, left = pygame.font.Font(None, size), size // 2

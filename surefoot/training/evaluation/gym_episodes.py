@@ -1,4 +1,4 @@
-"""Gymnasium envs that play the numbered episodes of an evaluation, seen with the policy's eyes."""
+"""Gymnasium envs that play the numbered episodes of an evaluation, with observations in the policy's layout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EvaluationEpisode(SeededEpisodes):
 
 
 class GymEpisodes:
-    """One env for each of `indices`, by which errors call them. `doing` says in an error what went on."""
+    """One env for each of `indices`, which errors mention. `doing` says in errors what was going on."""
 
     num_agents = 1
 
@@ -50,7 +50,7 @@ class GymEpisodes:
             raise
         self.time_limit = time_limit(self.envs[0])
         self.acting = np.zeros(self.num_envs, np.bool_)
-        self.observations = np.zeros((self.num_envs, 0))  # until one has been seen
+        self.observations = np.zeros((self.num_envs, 0))  # until the first reset
 
     def begin(self, place: int, episode: int) -> None:
         env = self.envs[place]
@@ -67,7 +67,7 @@ class GymEpisodes:
             obs, pay, ended, cut, info = call_env(self.doing, env, "step", action[place])
             terminated[place], truncated[place] = as_flag(ended, "terminated", env), as_flag(cut, "truncated", env)
             over = terminated[place] or truncated[place]
-            if not over:  # nobody acts on the last observation, and its mask may be empty
+            if not over:  # the final observation needs no action, and its mask may be empty
                 self._see(place, obs, info)
             reward[place] = as_number(pay, "reward", env)
             self.acting[place] = not over
@@ -80,7 +80,7 @@ class GymEpisodes:
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise EnvError(f"{self.doing}: {env} showed what the policy cannot read: {error}") from error
         require_sound(row[None], self.agent.policy.layout, "observation", [env])
-        if self.observations.shape[1:] != row.shape:  # in the env's own type: another could not hold its numbers
+        if self.observations.shape[1:] != row.shape:  # in the env's own dtype: another might not hold its values
             self.observations = np.zeros((self.num_envs, *row.shape), row.dtype)
         self.observations[place] = row
 
@@ -91,7 +91,7 @@ class GymEpisodes:
 
 
 def call_env(doing: str, env: SeededEpisodes, method: str, *arguments: object) -> Any:
-    """A method of the user's env; an error of theirs names the env, its seed, its episode and its step."""
+    """Call a method of the user's env; errors name the env, its seed, its episode and its step."""
     try:
         return getattr(env, method)(*arguments)
     except SurefootError as error:

@@ -1,4 +1,4 @@
-"""Drawing where there is no display."""
+"""Rendering without a display."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ctypes.util import find_library
 
 
 def go_headless() -> None:
-    """Without a display, let SDL and MuJoCo draw without one. Some envs decide when imported: call it early."""
+    """If there is no display, make SDL and MuJoCo render without one. Some envs decide on import: call it early."""
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-        if find_library("EGL"):  # told to use an EGL that is not there, MuJoCo could not even be imported
+        if find_library("EGL"):  # MuJoCo cannot be imported if told to use an EGL that is missing
             os.environ.setdefault("MUJOCO_GL", "egl")

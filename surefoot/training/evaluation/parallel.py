@@ -1,7 +1,7 @@
-"""Evaluation in envs of several agents, all of whom play the same policy.
+"""Evaluation in multi-agent envs, where all agents play the same policy.
 
-An episode is one of the whole env, with a seed of its own; its return is the mean of its agents' returns, so that the
-interval of the mean is over independent episodes, and the mean itself is that of the agents.
+An episode covers the whole env and has its own seed. Its return is the mean of its agents' returns, so that the
+confidence interval is over independent episodes, and the overall mean is the mean over agents.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ParallelEpisodes:
         self.names = [AgentOfCopy(copy, name) for copy in self.copies for name in copy.agents]
         self.num_envs = len(self.names)
         self.acting = np.zeros(self.num_envs, np.bool_)
-        self.observations = np.zeros((self.num_envs, 0))  # until one has been seen
+        self.observations = np.zeros((self.num_envs, 0))  # until the first reset
 
     def _rows(self, place: int) -> range:
         return range(place * self.num_agents, (place + 1) * self.num_agents)
@@ -62,7 +62,7 @@ class ParallelEpisodes:
             acted = [row for row in rows if valid[row]]
             if not acted:
                 continue
-            copy.step([action[row] if valid[row] else action[acted[0]] for row in rows])  # the dead ones' are not used
+            copy.step([action[row] if valid[row] else action[acted[0]] for row in rows])  # dead agents' are ignored
             for row in acted:
                 name = self.names[row]
                 reward[row] = as_number(copy.rewards[name.agent], "reward", name)

@@ -1,4 +1,4 @@
-"""What an evaluation found."""
+"""The result of an evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from surefoot.training.reports.progress import as_return
 
 
 class Summary(TypedDict):
-    """An evaluation without its single episodes."""
+    """An evaluation without its individual episodes."""
 
     mean_return: float
     std_return: float
@@ -38,7 +38,7 @@ class WithEpisodes(Summary):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What evaluation found; returns are undiscounted sums of the env's own rewards."""
+    """The result of an evaluation; returns are undiscounted sums of the env's own rewards."""
 
     returns: tuple[float, ...]  # by episode
     lengths: tuple[int, ...]
@@ -68,7 +68,7 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the mean return. Over episodes of one policy: other seeds may train other ones."""
+        """95 % bootstrap interval of the mean return over episodes of this policy; other training seeds may differ."""
         return bootstrap_interval(self.returns)
 
     @property
@@ -76,7 +76,7 @@ class Evaluation:
         return float(np.mean(self.lengths))
 
     def summary(self) -> Summary:
-        """Everything but the single episodes."""
+        """Everything except the individual episodes."""
         low, high = self.interval
         return {
             "mean_return": self.mean_return,

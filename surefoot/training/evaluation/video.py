@@ -1,4 +1,4 @@
-"""Episodes of agents as an mp4 that every player opens: H.264, one panel per agent, pixels as the env drew them."""
+"""Records episodes as an mp4: one panel per agent, pixels exactly as the env drew them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from surefoot.training.reports.progress import as_return
 if TYPE_CHECKING:
     from surefoot.types import Array, GymEnv
 
-DEFAULT_FPS = 30.0  # of an env that does not say
-_one_at_a_time = threading.Lock()  # an env that is closed may take pygame down under the feet of another thread
+DEFAULT_FPS = 30.0  # for envs that do not declare one
+_one_at_a_time = threading.Lock()  # closing an env may shut pygame down while another thread uses it
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded; returns are undiscounted sums of the env's own rewards, as in an Evaluation."""
+    """A recorded video; returns are undiscounted sums of the env's own rewards, as in an Evaluation."""
 
     path: Path
     frames: int
@@ -60,7 +60,7 @@ def record(
     max_steps: int | None = None,
     abandon: Callable[[], bool] = lambda: False,
 ) -> Recording | None:
-    """Play the episodes of an evaluation with every agent and write them to `path`; None where `abandon()` said so.
+    """Play the episodes of an evaluation with every agent and record them to `path`; None if `abandon()` returned True.
 
     `make` returns an env with render_mode="rgb_array". Several agents play the same episodes side by side.
     """
@@ -84,7 +84,7 @@ def record(
         video: Mp4 | None = None
         try:
             for picture in _pictures(panels, episodes):
-                # The first picture says how large the video is.
+                # The first frame determines the size of the video.
                 video = video or leaving.enter_context(Mp4(path, fps, picture))
                 video.write(picture)
         except Abandoned:
@@ -106,19 +106,19 @@ def _require_place(path: Path) -> None:
 
 
 class _Panel:
-    """One agent in one env, and what is seen of it."""
+    """One agent in one env, with its current frame."""
 
     turns: Iterator[Turn]
     frame: Array  # [H, W, 3] uint8
 
     def __init__(self, label: str, envs: GymEpisodes) -> None:
         self.label, self.envs, self.env = label, envs, envs.envs[0]
-        self.open = False  # the episode goes on
-        self.held = False  # the last frame of an ended one is on show, dimmed
+        self.open = False  # the episode is running
+        self.held = False  # the episode has ended; its last frame is shown dimmed
         self.returns: list[float] = []
 
     def advance(self) -> None:
-        """The first picture of the next episode, or the next one of the open episode."""
+        """Go to the next frame of the running episode, or to the first of the next episode."""
         turn = next(self.turns)
         if turn.step is None:
             self.returns.append(0.0)
@@ -132,7 +132,7 @@ class _Panel:
 
 
 def _pictures(panels: list[_Panel], episodes: int) -> Iterator[Array]:
-    """The pictures of the video. An episode lasts as long as its longest panel."""
+    """The frames of the video. An episode lasts as long as its longest panel."""
     shape: tuple[int, ...] = ()
     for _ in range(episodes):
         for panel in panels:
@@ -149,7 +149,7 @@ def _pictures(panels: list[_Panel], episodes: int) -> Iterator[Array]:
 
 
 def _beside(panels: list[_Panel], shape: tuple[int, ...]) -> Array:
-    """One picture of all panels."""
+    """All panels side by side in one frame."""
     for panel in panels:
         if panel.frame.shape != shape:
             (height, width, _), (before, wide, _) = panel.frame.shape, shape
@@ -160,6 +160,6 @@ def _beside(panels: list[_Panel], shape: tuple[int, ...]) -> Array:
 
 
 def _caption(panel: _Panel) -> list[Array]:
-    """Its label and the return so far."""
+    """The panel's label and the return so far."""
     texts = (panel.label, f"return {as_return(panel.returns[-1])}")
     return caption(panel.frame.shape[1], texts, faint=panel.held)

@@ -1,1 +1,1 @@
-"""The life of a run in its process: started, signalled, crashed, resumed; and whose code it may execute."""
+"""The life of a run in its process: start, signals, crashes, resume, and which code it may execute."""

@@ -1,4 +1,4 @@
-"""What a failed run leaves for whoever looks into it."""
+"""Saves what is needed to debug a failed run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
     from surefoot.types import Rollout
 
-LARGEST = 256 * 2**20  # bytes of a rollout that is kept
+LARGEST = 256 * 2**20  # bytes; larger rollouts are not saved
 
 
 def write_crash(run: RunDirectory, trainer: Trainer, error: BaseException) -> Path | None:
-    """`crash/<step>/`: the error with its traceback and, if an update failed, the rollout it was made from.
+    """`crash/<step>/`: the error with its traceback and, if an update failed, the rollout it was computed from.
 
-    Nothing for a wrong setting, which has said everything; nothing either where the disk refuses it.
+    Nothing is written for a usage error, whose message says everything, or if the disk refuses it.
     """
     if isinstance(error, UsageError):
         return None

@@ -1,4 +1,4 @@
-"""A resumed run's new step budget, which is the horizon of its schedules, too."""
+"""A resumed run's new step budget, which is also the horizon of its schedules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def set_horizon(trainer: Trainer, directory: RunDirectory) -> list[str]:
-    """Write a changed `total_steps` down, so that the run's next resume keeps it; what to say of it.
+    """Save a changed `total_steps`, so that the next resume keeps it. Returns messages about it.
 
-    From here on schedules have the values of a run that was so long from the start.
+    From here on, schedules have the values they would have had if the run had been that long from the start.
     """
     stored = resolve(preset=None, config_file=directory.config, agreed=trainer.config.run.algo)
     before, now = stored.run.total_steps, trainer.budget
@@ -38,7 +38,7 @@ def set_horizon(trainer: Trainer, directory: RunDirectory) -> list[str]:
 
 
 def _changing(trainer: Trainer, before: float) -> list[str]:
-    """The settings with a schedule, and where they go on. `before`: what remained of the former horizon."""
+    """The settings with a schedule and their new values. `before`: the fraction that remained under the old horizon."""
     config, found = trainer.config.algorithm, []
     then, now = config.at(before).as_dict(), config.at(trainer.remaining).as_dict()
     for name, value in then.items():

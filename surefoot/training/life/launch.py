@@ -1,4 +1,4 @@
-"""Starting a run: fresh from a config, or again from its directory. Everything is checked before the first env step."""
+"""Starts a run from a config, or resumes one from its directory. Everything is checked before the first env step."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def train_config(
     trust: Trust = False,
     encoder: EncoderClass | None = None,
 ) -> Result:
-    """Train a resolved config; everything is checked and the directory made before the first env step.
+    """Train a resolved config. Everything is checked and the directory created before the first env step.
 
-    `encoder`: a class that was handed over in Python.
-    `own_process`: nobody else lives here, so seed the global generators that a careless env may use.
-    `progress`: show what is about to run, how it goes, and the result.
+    `encoder`: a class passed in Python.
+    `own_process`: the process is ours alone, so seed the global generators that a careless env may use.
+    `progress`: show the header, progress and the result.
     """
     require_trust(config, trust, "a file (--config, --like or --init-from)")
     RunDirectory.check_place(run_dir)
@@ -87,7 +87,7 @@ def train_config(
         notes = chosen + (start_from(trainer, Path(config.run.init_from)) if config.run.init_from else [])
         envs = other_envs(trainer, factory, ready_made=vector is not None)
         trainer.original.end_copies()
-        written = to_toml(trainer.config)  # with what its parts have settled
+        written = to_toml(trainer.config)  # with the values that were chosen while building
         directory = RunDirectory.create(run_dir, config.env.env, config.algo_name, config.run.seed, config.run.name)
         directory.lock()
         trainer.run = directory
@@ -110,7 +110,7 @@ def train_config(
 
 
 def _manifest(config: TrainConfig, trainer: Trainer, *, env_from_python: bool) -> dict[str, object]:
-    """What a run is, what it was made with, and who made it."""
+    """The manifest: what the run is, versions and machine, and its signature."""
     return build_manifest(
         env=config.env.env,
         env_from_python=env_from_python,
@@ -126,7 +126,7 @@ def _manifest(config: TrainConfig, trainer: Trainer, *, env_from_python: bool) -
 
 
 def _prepare_process(config: TrainConfig, own_process: bool) -> None:
-    """What must be so before the first env is made."""
+    """Process-wide settings that must be in place before the first env is made."""
     assert config.run.seed is not None
     for name in config.run.trackers:
         require_tracker(name)
@@ -137,7 +137,7 @@ def _prepare_process(config: TrainConfig, own_process: bool) -> None:
 
 
 def settled(config: TrainConfig) -> TrainConfig:
-    """With everything that was left open written down, so that `config.toml` repeats the run."""
+    """Fill in everything that was left open, so that `config.toml` repeats the run."""
     seed = secrets.randbelow(2**31) if config.run.seed is None else config.run.seed
     source = config.run.init_from
     folder = None if source is None else str(locate_checkpoint(source)[0])
@@ -147,7 +147,7 @@ def settled(config: TrainConfig) -> TrainConfig:
 def other_envs(
     trainer: Trainer, factory: Factory | None, *, ready_made: bool
 ) -> tuple[MakeEnv | None, Callable[[], GymEnv] | None]:
-    """(what evaluates, what is filmed). A ready-made vector env cannot be made once more."""
+    """(makes envs to evaluate in, makes envs to film). A ready-made vector env cannot be made again."""
     config, spaces = trainer.config, (trainer.envs.observation_space, trainer.envs.action_space)
     if ready_made and config.run.eval_env is None:
         for name in ("eval_every", "target_return", "video_every"):
@@ -163,7 +163,7 @@ def other_envs(
 
 
 def resume_flags(directory: RunDirectory, config: TrainConfig) -> str:
-    """What a command on the run must be given besides the directory."""
+    """Flags that commands on this run need besides its directory."""
     return " --trust" if needs_trust(config, directory.config.absolute()) else ""
 
 
@@ -204,7 +204,7 @@ def resume_directory(
     to_stderr: bool = False,
     own_process: bool = False,
 ) -> Result:
-    """Go on from the latest checkpoint that verifies (`strict`: from no other than the latest)."""
+    """Continue from the latest checkpoint that verifies (`strict`: only from the very latest)."""
     if read_json(directory.manifest).get("env_from_python"):
         raise UsageError(
             f"{directory.path} was trained on an env made in Python, which is not recorded; "
@@ -235,7 +235,7 @@ def _resumed(
         raise CheckpointError(f"{directory.config} has no seed, though every run writes its own down")
     _prepare_process(config, own_process)
     own = [load_callback(path) for path in config.run.callbacks]
-    config, chosen = settle_workers(config)  # a run writes the number down: somebody has changed it
+    config, chosen = settle_workers(config)  # saved runs have a number here, unless the file was edited
     assert config.run.seed is not None
     trainer = Trainer(config, config.run.seed, directory, encoder=load_encoder(config.policy))
     trainer.own_process = own_process
@@ -272,7 +272,7 @@ def _resumed(
 
 
 def _computed_with(trainer: Trainer) -> dict[str, object]:
-    """What of this process and machine decides about the last bits of the result."""
+    """Properties of this process and machine that the last bits of the result depend on."""
     return {
         "kernels": library.facts(),
         "torch_instructions": torch.backends.cpu.get_cpu_capability(),
@@ -281,10 +281,10 @@ def _computed_with(trainer: Trainer) -> dict[str, object]:
 
 
 def _engines_before(directory: RunDirectory) -> tuple[str, ...]:
-    """The engines that the run may have begun with, as its manifest says: only they give the same bytes."""
+    """The engines that the run may have started with, by its manifest: only they give the same bytes."""
     manifest = read_json(directory.manifest)
     chosen = manifest.get("engine_chosen")
-    if chosen is None:  # runs of 0.1.0 say native, or torch also where parts of a policy were compiled
+    if chosen is None:  # runs of 0.1.0 say native or torch; torch may also mean hybrid
         acted = manifest.get("acting", manifest.get("engine"))
         return {"native": ("native",), "torch": ("hybrid", "torch")}.get(str(acted), ())
     return (chosen,) if chosen in list(BUILT_IN) else ()  # never code that only the manifest names
@@ -293,7 +293,7 @@ def _engines_before(directory: RunDirectory) -> tuple[str, ...]:
 def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:
     manifest = read_json(directory.manifest)
     before = manifest.get("engine", trainer.engine)
-    known = "acting" in manifest  # earlier versions named what acts alone
+    known = "acting" in manifest  # earlier versions recorded only what acts
     if before == (trainer.engine if known else trainer.engines.acting):
         return []
     return [
@@ -303,7 +303,7 @@ def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:
 
 
 def _restore(trainer: Trainer, directory: RunDirectory, strict: bool) -> tuple[Restored, list[str]]:
-    """From the checkpoint or, where the run was killed before it wrote its first, from the beginning."""
+    """Restore the checkpoint or, if the run was killed before its first one, start from the beginning."""
     if not directory.checkpoints.is_dir():
         raise CheckpointError(f"{directory.checkpoints} is missing; every run begins with it")
     if has_checkpoints(directory.checkpoints):

@@ -1,4 +1,4 @@
-"""The life of one run in one process: set up, train, save, evaluate, and leave in order whatever happens."""
+"""One run in one process: set up, train, save, evaluate, and clean up whatever happens."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from surefoot.types import GymEnv, GymSpace
 
 Spaces: TypeAlias = "tuple[GymSpace, GymSpace]"  # (observation, action)
-HURRY = 0.5  # seconds that a run which is stopped at once gives to a checkpoint on its way to the disk
+HURRY = 0.5  # seconds to wait for a checkpoint being written when a run must stop at once
 
 
 @dataclass
 class Session:
-    """A trainer, its directory, and what surrounds them."""
+    """A trainer with its directory, evaluation and final messages."""
 
     trainer: Trainer
     directory: RunDirectory
@@ -57,17 +57,17 @@ class Session:
     progress: bool = True
     to_stderr: bool = False
     own_process: bool = False
-    resume_flags: str | None = None  # of `surefoot resume`; none: the env cannot be made again from the directory
-    filmed: bool = False  # `surefoot video` works on it
+    resume_flags: str | None = None  # for `surefoot resume`; None: it cannot be resumed from its directory
+    filmed: bool = False  # `surefoot video` works on this run
     unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
 
     def run(self) -> Result:
-        """Train to the end, evaluate, write the result. Whatever ends it, `status.json` says so."""
+        """Train to the end, evaluate, write the result. However it ends, `status.json` says so."""
         trainer, directory = self.trainer, self.directory
         display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
         trainer.selection.make = trainer.target.make = self.evaluation_env
         logs = directory.open_logs(self.unwritten)
-        # The episodes first: a callback of the user's that fails does not keep them from being logged.
+        # The episode log comes first, so that a failing user callback cannot prevent it from writing.
         episodes = EpisodeLog(logs.episodes, trainer.config.run.log_info)
         trainer.callbacks = [episodes, *self.callbacks, OnlyOriginal(), *self._loggers(logs), display]
         directory.note(greeting(trainer, directory))
@@ -86,14 +86,14 @@ class Session:
 
     @property
     def resume_command(self) -> str | None:
-        """What to type to go on, ready to be pasted; the directory may have been renamed since the start."""
+        """The command that continues the run, ready to paste; the directory may have been renamed since the start."""
         if self.resume_flags is None:
             return None
         return f"surefoot resume {shell_path(self.directory.path)}{self.resume_flags}"
 
     @property
     def next_command(self) -> str | None:
-        """What to type when training is done: a film where there can be one, else episodes that were not played yet."""
+        """The command to suggest when training is done: a video if possible, else an evaluation on new episodes."""
         if self.resume_flags is None:
             return None
         where = shell_path(self.directory.path)
@@ -112,7 +112,7 @@ class Session:
                 raise Interrupted(self._resume_message(), 128 + signals.received)
             self._check_saved()
         except KeyboardInterrupt as interrupt:
-            if not isinstance(interrupt, Interrupted):  # a second signal, or the first one's patience ran out
+            if not isinstance(interrupt, Interrupted):  # a second signal, or the update took too long
                 interrupt = Interrupted(self._cut_short(), 128 + (signals.received or signal.SIGINT))
             directory.set_status("interrupted", step=trainer.step)
             raise interrupt from None
@@ -163,21 +163,21 @@ class Session:
         return evaluation
 
     def _check_saved(self) -> None:
-        """A run that ends without its last checkpoint must not look like one that went well."""
+        """A run that ends without its last checkpoint must not look successful."""
         if "checkpoint" in self.trainer.troubles:
             raise SurefootError(f"the end of the run is not saved: {self.trainer.troubles['checkpoint']}")
 
     def _failed(self, error: BaseException) -> None:
         self.trainer.original.end_copies(error)
-        # First of all, as a disk may have room for nothing else.
+        # Save this first: the disk may have room for nothing else.
         self.directory.set_status("failed", step=self.trainer.step, error=f"{type(error).__name__}: {error}")
         self.directory.note(f"failed at step {self.trainer.step}: {type(error).__name__}: {error}")
         self._rescue(error)
 
     def _rescue(self, error: BaseException) -> None:
-        """After an error: the weights are whole, the open episodes are not."""
+        """Save after an error: the weights are intact, but open episodes are not."""
         trainer = self.trainer
-        with suppress(GoneError):  # then there is nowhere to write, and the error is worth more
+        with suppress(GoneError):  # nowhere to write, and the original error matters more
             trainer.saving.settle(trainer)
             if trainer.step and trainer.saved_step != trainer.step:
                 trainer.save(mid_rollout=True)
@@ -187,7 +187,7 @@ class Session:
                 error.add_note(f"what happened is in {where}")
 
     def _cut_short(self) -> str:
-        """In the middle of a rollout nothing exact can be saved; the last checkpoint is, and goes on exactly."""
+        """In the middle of a rollout no exact state can be saved; the last checkpoint resumes exactly."""
         trainer = self.trainer
         with suppress(GoneError):
             trainer.saving.settle(trainer, HURRY)
@@ -213,7 +213,7 @@ class Session:
 
 
 def greeting(trainer: Trainer, directory: RunDirectory) -> str:
-    """What is about to run."""
+    """The lines printed before training starts."""
     config = trainer.config
     size = sum(p.numel() for p in trainer.policy.parameters())
     given = {name: config.flat()[name] for name, origin in config.origins.items() if origin == "given"}
@@ -237,7 +237,7 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
 
 
 def _not_written_down(config: TrainConfig) -> list[str]:
-    """What a resume could not find again."""
+    """Parts passed in Python that a resume could not find again."""
     named = {"algorithm": config.run.algo, "engine": config.run.engine}
     return [
         f"the {what} {name} was handed over in Python and is not written down, so this run cannot be resumed; to be "
@@ -248,7 +248,7 @@ def _not_written_down(config: TrainConfig) -> list[str]:
 
 
 def _complaints(trainer: Trainer) -> list[str]:
-    """What is wrong with the installation, as far as this run is concerned."""
+    """Problems of the installation that affect this run."""
     return locks.complaints() + (library.complaints() if uses_kernels(trainer.config.engine) else [])
 
 
@@ -321,14 +321,14 @@ def evaluation_factory(
 
 
 def no_way_out(left: SystemExit) -> SurefootError:
-    """The error of a callback that calls `sys.exit()`: with 0, a run would look as if it had gone well."""
+    """The error for a callback that calls `sys.exit()`: with code 0, the run would look successful."""
     return SurefootError(
         f"sys.exit({left.code!r}) was called inside the run; to end it early, a callback calls trainer.stop('why')"
     )
 
 
 def say(text: str, to_stderr: bool) -> None:
-    """For people: stdout, or stderr where stdout is for machines. A closed pipe is not worth a run."""
+    """Print for people: to stdout, or to stderr if stdout is for machines. A closed pipe must not end a run."""
     stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
     if stream is not None:
         print(text, file=unfailing(stream), flush=True)

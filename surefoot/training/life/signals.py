@@ -1,4 +1,4 @@
-"""Signals during a run: Ctrl-C, SIGTERM and SIGHUP finish the update, save and leave; SIGUSR1 and SIGUSR2 only save."""
+"""Signals during a run: Ctrl-C, SIGTERM and SIGHUP finish the update, save and exit; SIGUSR1 and SIGUSR2 only save."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from surefoot.text import printable
 
 PATIENCE = 10.0  # seconds from the first signal to the end of the update in progress
-STUCK = 5.0  # seconds more for Python code to notice; after them the process is inside somebody's C code
+STUCK = 5.0  # further seconds for Python code to react; after that we assume it hangs in C code
 
 
 def known_signals(*names: str) -> tuple[signal.Signals, ...]:
-    """Those that this system has."""
+    """Those of the signals that exist on this system."""
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
 STOPPING = known_signals("SIGINT", "SIGTERM", "SIGHUP")
-WARNING = known_signals("SIGUSR1", "SIGUSR2")  # what schedulers send some time before they kill
-# Left alone unless they would kill us: `nohup` ignores SIGHUP, and a job launcher may have handlers of its own.
+WARNING = known_signals("SIGUSR1", "SIGUSR2")  # schedulers send these some time before they kill
+# Handled only if they would otherwise kill us: `nohup` ignores SIGHUP, and a job launcher may have its own handlers.
 ONLY_INSTEAD_OF_DEATH = known_signals("SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop by a signal, and can be resumed."""
+    """A signal asked the run to stop; it can be resumed."""
 
     def __init__(self, message: str, exit_code: int = 130) -> None:
         super().__init__(message)
@@ -36,11 +36,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """The first signal asks politely; a second one, or `PATIENCE` seconds, raises KeyboardInterrupt.
+    """The first signal ends the run after the update; a second one, or `PATIENCE` seconds, raises KeyboardInterrupt.
 
-    The kernel tells a thread of ours of it through a pipe, because Python's own handler waits for the main thread,
-    which may be inside a call that never returns. That thread is joined on leaving, and what it could hold on to is
-    dropped: freeing a trainer's tensors while the interpreter shuts down would abort the process.
+    A thread of ours sees the signal through a pipe (`signal.set_wakeup_fd`), because Python's own handler waits for
+    the main thread, which may be inside a call that never returns. The thread is joined at the end, and its references
+    are dropped: freeing a trainer's tensors while the interpreter shuts down would abort the process.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Signals:
         self.received = 0
         self._suspend: Callable[[str], None] | None = suspend
         self._save, self._last_words, self._left = save, last_words, threading.Event()
-        self._before: dict[int, signal._HANDLER] = {}  # the handlers that were there
+        self._before: dict[int, signal._HANDLER] = {}  # the previous handlers
         self._watcher = threading.Thread(target=self._watch, name="surefoot-signals", daemon=True)
 
     def stop(self, number: int, frame: object) -> None:
         if self.received:
-            if number != getattr(signal, "SIGHUP", None):  # a terminal that closes sends several
+            if number != getattr(signal, "SIGHUP", None):  # a closing terminal sends several
                 raise KeyboardInterrupt
             return
         self.received = number
@@ -72,7 +72,7 @@ class Signals:
     def installed(self) -> Iterator[None]:
         global _installed
         self._read, self._write = os.pipe()
-        if hasattr(os, "set_blocking"):  # Windows has it since Python 3.12, and does not ask for it
+        if hasattr(os, "set_blocking"):  # Windows has it since Python 3.12, and does not need it
             os.set_blocking(self._write, False)
         outer, _installed = _installed, self
         with ExitStack() as leaving:
@@ -80,7 +80,7 @@ class Signals:
             leaving.callback(self._end_watcher)
             leaving.callback(self.restore_handlers)
             self._install_handlers()
-            with suppress(RuntimeError):  # no thread is to be had: then a second signal is needed where we hang
+            with suppress(RuntimeError):  # cannot start a thread: then a hang needs a second signal
                 self._watcher.start()
                 leaving.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._write, warn_on_full_buffer=False))
             yield
@@ -100,8 +100,8 @@ class Signals:
     def _end_watcher(self) -> None:
         self._left.set()
         if self._watcher.ident is not None and self._write >= 0:
-            with suppress(BlockingIOError):  # full: it has enough to wake up from
-                os.write(self._write, b"\0")  # closing it would not do: a child of an env may have it open, too
+            with suppress(BlockingIOError):  # full: there is already enough to wake it up
+                os.write(self._write, b"\0")  # closing is not enough: an env's child process may have it open
             self._watcher.join()
 
     def _forget(self, outer: Signals | None) -> None:
@@ -113,7 +113,7 @@ class Signals:
     def close(self) -> None:
         ends, self._read, self._write = (self._read, self._write), -1, -1
         for end in ends:
-            if end >= 0:  # else it was closed when this process was forked
+            if end >= 0:  # otherwise it was closed when this process was forked
                 os.close(end)
 
     def _watch(self) -> None:
@@ -128,9 +128,9 @@ class Signals:
             os._exit(128 + told)
 
     def _await_stop(self) -> int | None:
-        """The number of the first signal that asks us to stop; none if we leave before one does.
+        """The number of the first signal that asks us to stop; None if we finish first.
 
-        The pipe has every signal that anybody handles in Python: SIGCHLD, SIGALRM, SIGWINCH, …
+        The pipe gets every signal that has a Python handler: SIGCHLD, SIGALRM, SIGWINCH, …
         """
         while not self._left.is_set():
             (number,) = os.read(self._read, 1)
@@ -143,7 +143,7 @@ _installed: Signals | None = None
 
 
 def _in_a_forked_child() -> None:
-    """A process that an env forks is no part of the run: signals to it are its own, and kill it as ever."""
+    """A process forked by an env is not part of the run: restore the default handling of its signals."""
     global _installed
     inherited, _installed = _installed, None
     if inherited is not None:
@@ -163,20 +163,20 @@ def signals_handled(
     save: Callable[[str], None] | None = None,
     last_words: Callable[[], None] | None = None,
 ) -> Iterator[Signals]:
-    """`suspend`, `save`: called with a reason when a signal asks for it.
+    """Handle signals inside. `suspend`, `save`: called with a reason when a signal asks for it.
 
-    `last_words`: the process is ours to end; they are said before it is, if nothing else helps.
+    `last_words`: if given, the process may be killed as a last resort, after printing this.
     """
     signals = Signals(suspend, save, last_words)
     if threading.current_thread() is not threading.main_thread():
-        yield signals  # signals are not for us
+        yield signals  # signals are not ours to handle
         return
     with signals.installed():
         yield signals
 
 
 def complain(text: str) -> None:
-    """To stderr, past every buffer and lock that a stuck thread may hold."""
-    if sys.__stderr__ is not None:  # else it is closed, and its number may be that of any file by now
+    """Write to stderr, bypassing buffers and locks that a stuck thread may hold."""
+    if sys.__stderr__ is not None:  # otherwise it is closed, and its descriptor may belong to any file
         with suppress(OSError, ValueError):
             os.write(sys.__stderr__.fileno(), printable(f"surefoot: {text}\n").encode())

@@ -1,9 +1,9 @@
-"""How a user's own runs are known again: a keyed hash over the code that their settings name.
+"""Recognises a user's own runs: a keyed hash over the code that their settings name.
 
-The key is drawn once per user and lies in a file that nobody else can read. The hash covers the names, the arguments
-that go with them, and where the names lead on this machine: a run that somebody hands over cannot carry a valid one,
-and a changed copy of your own run cannot make another file of the same name run. What the files hold may change: they
-are yours.
+The key is generated once per user and stored in a file that only they can read. The hash covers the names, their
+arguments, and the files that they resolve to on this machine. A run from another person cannot carry a valid hash, and
+a modified copy of your own run cannot execute another file of the same name. The contents of the files may change:
+they are yours.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from surefoot.training.config.resolve import Outline
 
 SIGNED = ("env", "env_kwargs", "wrappers", "callbacks", "eval_env", "eval_env_kwargs", "encoder")
-SIGNED_IF_CODE = ("algo", "engine")  # their other values execute nothing, and runs of 0.1.0 were signed without them
+SIGNED_IF_CODE = ("algo", "engine")  # built-in values execute nothing, and runs of 0.1.0 were signed without them
 KEY_BYTES = 32
 
 
 def signature_of(config: Outline, code: Iterable[str], *, new: bool = False) -> str | None:
-    """Of the settings and the `code` that they name; None without a key. `new`: draw one if this user has none yet."""
+    """The signature of the settings and their `code`; None without a key. `new`: generate a key if there is none."""
     key = _read_key() or (_make_key() if new else None)
     if key is None:
         return None
@@ -43,7 +43,7 @@ def signature_of(config: Outline, code: Iterable[str], *, new: bool = False) -> 
 
 
 def _place(name: str) -> str:
-    """Where `file.py:Name`, `module:Name` or a module leads from here; nothing is imported for it."""
+    """The file that `file.py:Name`, `module:Name` or a module resolves to here. Imports nothing."""
     source = name.rpartition(":")[0] if ":" in name else name
     if source.endswith(".py"):
         return str(Path(source).resolve())
@@ -63,7 +63,7 @@ def _key_file() -> Path | None:
 
 
 def _read_key() -> bytes | None:
-    """The user's key, if it is one that nobody else can have read or put there."""
+    """The user's key, if no one else can have read or planted it."""
     file = _key_file()
     if file is None:
         return None
@@ -77,7 +77,7 @@ def _read_key() -> bytes | None:
 
 
 def _make_key() -> bytes | None:
-    """A new key; None where there is one that may not be used, or where it cannot be written."""
+    """A new key; None if there is an unusable one, or if it cannot be written."""
     file = _key_file()
     if file is None:
         return None
@@ -87,7 +87,7 @@ def _make_key() -> bytes | None:
         with open(beside, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             out.write(key)
         try:
-            os.link(beside, file)  # not over the key of another process that was faster
+            os.link(beside, file)  # must not replace the key of another process that was faster
         finally:
             beside.unlink()
     except (OSError, NotImplementedError):

@@ -1,7 +1,7 @@
-"""Code that only a file names: what it is, and whose word it takes to run it.
+"""Code that is named only in a file, and the consent that it needs before it is executed.
 
-What a user types runs. What a run or a config file names asks first, because a stranger may have written it; unless
-this user has made the run, which its signature tells (`surefoot.training.life.signature`).
+Code that the user types is executed. Code named by a run or a config file needs consent first, because a stranger may
+have written it, unless the run's signature shows that this user made it (`surefoot.training.life.signature`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from surefoot.training.config.resolve import Outline, read_outline
 from surefoot.training.life.signature import signature_of
 from surefoot.user_code import names_code
 
-Trust = bool | Callable[[str], bool]  # yes, no, or somebody to ask
+Trust = bool | Callable[[str], bool]  # yes, no, or a function that asks the user
 
-# Of gymnasium.wrappers: those that only change what passes through them. The others write files (RecordVideo), or are
-# newer than this list.
+# The wrappers in gymnasium.wrappers that only change what passes through them. The others write files (RecordVideo) or
+# are newer than this list.
 HARMLESS = {
     "AddRenderObservation", "AddWhiteNoise", "ArrayConversion", "AtariPreprocessing", "Autoreset", "ClipAction",
     "ClipReward", "DelayObservation", "DiscretizeAction", "DiscretizeObservation", "DtypeObservation",
@@ -44,7 +44,7 @@ class Code(NamedTuple):
 
 
 def named_code(config: Outline) -> list[Code]:
-    """Everything that the settings would import or execute, or that writes files of its own."""
+    """Everything that the settings would import or execute, or that writes files."""
     wrappers = [wrapper.partition("{")[0].strip() for wrapper in config.env.wrappers]
     envs = [("env", config.env.env), ("eval_env", config.run.eval_env or "")]
     found = [Code(setting, name, source) for setting, name in envs if (source := backend_of(name).code(name))]
@@ -55,7 +55,7 @@ def named_code(config: Outline) -> list[Code]:
 
 
 def foreign_code(config: Outline) -> list[str]:
-    """The part of it that nobody typed and that no run of this user's names."""
+    """The code that the user did not type and that is not named by a run of theirs."""
     origins = config.origins
     code = [one for one in named_code(config) if origins.get(one.setting, "default") not in ("given", "default")]
     own = {origin: vouched(config.sources.get(origin)) for origin in {origins[one.setting] for one in code}}
@@ -63,7 +63,7 @@ def foreign_code(config: Outline) -> list[str]:
 
 
 def vouched(config_file: Path | None) -> list[Code]:
-    """The code that a run's `config.toml` names, if this user has made the run; nothing for any other file."""
+    """The code that a run's `config.toml` names, if this user made the run; nothing for any other file."""
     if config_file is None or config_file.name != "config.toml":
         return []
     try:
@@ -79,32 +79,32 @@ def vouched(config_file: Path | None) -> list[Code]:
 
 
 def sign(config: Outline) -> str | None:
-    """What tells later that this user has had the code of these settings executed; None if there is none to name."""
+    """The signature that later shows that this user ran the code of these settings; None if they name none."""
     code = named_code(config)
     return signature_of(config, [one.source for one in code], new=True) if code else None
 
 
 def needs_trust(config: Outline, config_file: Path) -> bool:
-    """Whether a run with these settings, once it is written, has to be trusted when it is used again."""
+    """Whether a run with these settings will need `--trust` when it is used again."""
     read = replace(config, origins=dict.fromkeys(config.origins, "file"), sources={"file": config_file})
     return bool(foreign_code(read))
 
 
 def require_trust(config: Outline, trust: Trust, source: str | Path) -> None:
-    """Nothing that only a file names is imported or executed without a word from the user."""
+    """Nothing that only a file names is imported or executed without the user's consent."""
     require_word(foreign_code(config), trust, source)
 
 
 def require_trusted_encoder(encoder: str, trust: Trust, checkpoint: Path) -> None:
-    """The same for what the description of a policy names."""
+    """The same for the encoder that a policy's description names."""
     own = Code("encoder", encoder, encoder) in vouched(checkpoint.absolute().parent.parent / "config.toml")
     require_word([] if own else [_line("encoder", encoder)], trust, checkpoint)
 
 
 def agreed_algorithm(config_file: str | Path, trust: Trust) -> str | None:
-    """The algorithm that a file names, after a word from the user if that is code; None: it names none.
+    """The algorithm that a file names, after the user's consent if it is code; None if it names none.
 
-    It is asked for by itself and first, because the algorithm decides which settings there are.
+    The algorithm is handled separately and first, because it determines which settings exist.
     """
     algo = read_toml(config_file).get("algo")
     if not isinstance(algo, str):
@@ -115,7 +115,7 @@ def agreed_algorithm(config_file: str | Path, trust: Trust) -> str | None:
 
 
 def require_word(code: Sequence[str], trust: Trust, source: str | Path) -> None:
-    """`code`: what `source` names."""
+    """Ask for consent to execute `code`, which `source` names."""
     if not code:
         return
     listed = "\n  ".join(code)

@@ -1,1 +1,1 @@
-"""What happens between two updates: metrics, checkpoints, evaluations, the target."""
+"""The work between two updates: metrics, checkpoints, evaluations, the target."""

@@ -1,4 +1,4 @@
-"""What may be due between two updates: a try at the target, an evaluation, a row of metrics, a checkpoint."""
+"""What may be due between two updates: a test of the target, an evaluation, a row of metrics, a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def evaluate_log_save(trainer: Trainer) -> None:
-    """A suspended run leaves to its successor whatever is not done yet."""
+    """Do what is due. If the run is being suspended, a resumed run does the rest."""
     saving, selection, journal = trainer.saving, trainer.selection, trainer.journal
     trainer.follow()
     saving.look(trainer)
@@ -35,13 +35,13 @@ def evaluate_log_save(trainer: Trainer) -> None:
     if improved or (saving.behind and (trainer.over or saving.due(trainer.step))):
         with trainer.timer.phase("save"):
             if not trainer.save(best=improved, wait=improved or trainer.over) and improved:
-                selection.best = before  # it is not on the disk
+                selection.best = before  # it was not saved
 
 
 def _try_target(trainer: Trainer) -> bool:
-    """Stops the run where its target return is reached. False if somebody asks to stop before that is known."""
+    """Stop the run if its target return is reached. False if a stop was requested before that was known."""
     target = trainer.target
-    if target.due(trainer.step, trainer.recent) and not trainer.over:  # at the end, the final evaluation tells
+    if target.due(trainer.step, trainer.recent) and not trainer.over:  # at the end, the final evaluation decides
         with trainer.timer.phase("eval"):
             try:
                 tried = target.run(trainer.agent, trainer.step, trainer.abandon)
@@ -56,7 +56,7 @@ def _try_target(trainer: Trainer) -> bool:
 
 
 def _evaluate(trainer: Trainer) -> dict[str, float]:
-    """Nothing, if somebody asks to stop before it is done."""
+    """The columns of an evaluation; empty if a stop was requested before it was finished."""
     try:
         evaluation = trainer.selection.run(trainer.agent, trainer.step, trainer.abandon)
     except Abandoned:

@@ -1,6 +1,6 @@
 """The global generators of Python, NumPy and PyTorch, which our own code never draws from.
 
-A careless environment or callback may. In a process of ours alone they are seeded, saved and restored with the run.
+A careless environment or callback may. If the process is ours alone, they are seeded, saved and restored with the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NumPyState(TypedDict):
 
 
 class GlobalsState(TypedDict):
-    """The generators of this process."""
+    """The state of this process's global generators."""
 
     python: PythonState
     numpy: NumPyState
@@ -64,7 +64,7 @@ def capture_globals() -> GlobalsState:
 
 
 def globals_shape() -> Shape:
-    """Both Mersenne twisters have 624 words of 32 bits and the index of one: another would lead out of their memory."""
+    """Both Mersenne twisters have 624 words of 32 bits and an index; a larger index would read out of bounds."""
     most = float(2**32 - 1)
     words, key = ArrayOf((625,), "int64", 0.0, most), ArrayOf((624,), "int64", 0.0, most)
     return Record(

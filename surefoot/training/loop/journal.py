@@ -1,4 +1,4 @@
-"""What happened since the last row of metrics, and the row that it makes."""
+"""Collects what happened since the last row of metrics, and makes the next row from it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class JournalState(TypedDict):
 
 
 class Journal:
-    """Counts, recent returns, and the updates and episodes that the next row will sum up."""
+    """Counts, recent returns, and the updates and episodes that go into the next row."""
 
     def __init__(self, interval: int, info_keys: Sequence[str] = ()) -> None:
         self.interval, self.info_keys = interval, tuple(info_keys)
         self.next_row = interval
         self.updates = self.episodes = 0
         self.recent: list[float] = []  # returns of the last 100 episodes
-        self.latest: list[Episode] = []  # those that ended in the last rollout
+        self.latest: list[Episode] = []  # episodes that ended in the last rollout
         self._metrics: list[dict[str, float]] = []
         self._finished: list[Episode] = []
 
     def add(self, metrics: dict[str, float], finished: list[Episode]) -> None:
-        """Take in one update and the episodes that ended in its rollout."""
+        """Add one update and the episodes that ended in its rollout."""
         self.updates += 1
         self.episodes += len(finished)
         self._metrics.append(metrics)

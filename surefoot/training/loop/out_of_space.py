@@ -1,7 +1,7 @@
-"""Observations outside of their space, looked for in whole rollouts, where looking costs next to nothing.
+"""Detects observations outside their space. Whole rollouts are checked at once, which costs almost nothing.
 
-A choice that does not exist, or a whole number beyond its bounds, is an error. Real numbers often leave the bounds that
-somebody wrote down, and nothing breaks: that is a warning.
+A choice that does not exist, or an integer beyond its bounds, is an error. Real numbers often leave their declared
+bounds without harm, so that is a warning.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout, Leaf
     from surefoot.types import Rollout
 
-EVERY_ONE, SAMPLED = 8, 16  # rollouts at first, each of which is looked at; after them one in so many
-ROUNDING = 1e-5  # relative: what float32 may add to a bound
-DARK = 16.0  # of 255: no picture is as dark as that for a whole rollout, but a grid of symbols is
+EVERY_ONE, SAMPLED = 8, 16  # check each of the first 8 rollouts, then one in 16
+ROUNDING = 1e-5  # relative tolerance for float32
+DARK = 16.0  # of 255: real images are never this dark for a whole rollout, but grids of symbols are
 
 
 @dataclass(frozen=True)
 class Range:
-    """What a leaf's numbers may be, flat."""
+    """The valid range of a leaf's numbers, flattened."""
 
     leaf: Leaf
     low: Tensor
     high: Tensor
-    whole: bool  # numbers, which nobody rounds
+    whole: bool  # integers, so no tolerance
 
     @property
     def least(self) -> Tensor:
@@ -45,18 +45,18 @@ class Range:
 
 
 class SpaceWatch:
-    """Looks at rollouts of observations that are rows of a layout."""
+    """Checks the observations of rollouts, which are rows of a layout."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         self.layout, self._count = layout, 0
         found = [_range(leaf, space_at(layout.space, leaf.path), device) for leaf in layout.leaves]
         self._ranges = [one for one in found if one is not None]
         self._choices = [one for one in self._ranges if one.leaf.kind in CHOICES]
-        # Pictures of 256 values that may hold something else.
+        # Byte images, which may really hold symbols.
         self._images = [leaf for leaf in layout.leaves if leaf.kind == "image" and leaf.low == 0 and leaf.high == 255]
 
     def look(self, rollout: Rollout, step: int) -> list[tuple[str, str]]:
-        """(name, message) of each warning; EnvError. `step`: of the run, before this rollout."""
+        """(name, message) of each warning; raises EnvError for errors. `step`: the run's step before this rollout."""
         number, self._count = self._count, self._count + 1
         sampled = number < EVERY_ONE or number % SAMPLED == 0
         found = []
@@ -69,7 +69,7 @@ class SpaceWatch:
         return found
 
     def _values(self, obs: Tensor, leaf: Leaf) -> Tensor:
-        """`[T, N, size]` as the space has them, but for choices, which count from 0."""
+        """`[T, N, size]` in the space's own numbers, except that choices count from 0."""
         if not self.layout.plain:
             return obs[..., leaf.span]
         whole = obs if obs.is_floating_point() or obs.dtype == torch.uint8 else obs.long()
@@ -83,7 +83,7 @@ class SpaceWatch:
         if uneven:
             wrong |= values != values.floor()
         places = (wrong & valid[..., None]).nonzero()
-        if not len(places):  # only where nobody acted
+        if not len(places):  # only in rows without an action
             return None
         t, env, at = (int(place) for place in places[0])
         return self._say(one, float(values[t, env, at]), env, at, step + t * values.shape[1] + env)
@@ -110,7 +110,7 @@ class SpaceWatch:
 
 
 def _range(leaf: Leaf, space: object, device: torch.device) -> Range | None:
-    """None where no number of the leaf's type could be outside."""
+    """None if no number of the leaf's dtype can be out of range."""
     if leaf.kind in CHOICES:
         sizes = np.array(leaf.sizes or (2,) * leaf.size)
         low, high = np.zeros_like(sizes), sizes - 1

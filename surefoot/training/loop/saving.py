@@ -1,4 +1,4 @@
-"""When a run writes a checkpoint, and what becomes of it on a disk that refuses."""
+"""When a run writes a checkpoint, and what happens if the disk refuses it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
 
 CHECKPOINT_SECONDS = 60.0
-TOO_MUCH, WATCHED_SECONDS = 0.2, 10.0  # the share of the time that saving may take, over at least so many seconds
+TOO_MUCH, WATCHED_SECONDS = 0.2, 10.0  # warn if saving takes this fraction of at least this many seconds
 
 
 class Saving:
-    """Checkpoints by steps (`every`) or else by the clock: when one is written changes nothing else in the run.
+    """Saves by steps (`every`) or by the clock. When a checkpoint is written changes nothing else in the run.
 
-    A checkpoint is taken as bytes between two updates and written while the next ones go on, one at a time. Where the
-    disk is slower than `every` asks for, the next one is put off until it is ready, so that training need not wait.
+    A checkpoint is serialised between two updates and written during the next ones, one checkpoint at a time. If the
+    disk cannot keep up with `every`, the next checkpoint is postponed, so that training need not wait.
     """
 
-    patient = False  # rather wait for the one before than put one off: then the steps do not depend on the disk
+    patient = False  # wait instead of postponing: then the steps do not depend on the disk
 
     def __init__(self, every: int | None, keep: int | Literal["all"] = KEEP) -> None:
         self.every = every
-        self.keep = None if keep == "all" else keep  # how many of the newest, besides the best; None: all
-        self.saved_step = -1  # of the last checkpoint that is on the disk; none yet
-        self.behind = False  # something has happened since the last one was taken
-        self._asked: str | None = None  # the signal that asks for one
+        self.keep = None if keep == "all" else keep  # how many of the newest to keep, besides the best; None: all
+        self.saved_step = -1  # step of the last checkpoint on disk; -1: none yet
+        self.behind = False  # there was an update since the last one was taken
+        self._asked: str | None = None  # the signal that requested one
         self._writing: Writing | None = None
         self._tried_step, self._tried_at = 0, perf_counter()  # when one was last attempted
-        self._begin, self._seconds, self._complained = perf_counter(), 0.0, False  # what saving costs
+        self._begin, self._seconds, self._complained = perf_counter(), 0.0, False  # the cost of saving
 
     def ask(self, why: str) -> None:
-        """One is due after the update in progress."""
+        """Request a checkpoint after the current update."""
         self._asked = why
 
     def due(self, step: int) -> bool:
@@ -49,7 +49,7 @@ class Saving:
         return step - self._tried_step >= self.every
 
     def save(self, trainer: Trainer, *, best: bool, mid_rollout: bool, wait: bool) -> bool:
-        """False where the disk refused it: a trouble, not the end. Without `wait` that is found out later."""
+        """False if the disk refused it, which does not end the run. Without `wait`, that is found out later."""
         if trainer.run is None:
             return True
         begin, asked = perf_counter(), self._asked
@@ -68,7 +68,7 @@ class Saving:
         return written
 
     def settle(self, trainer: Trainer, patience: float | None = None) -> bool:
-        """Wait for the checkpoint that is being written, if one is. Whether it is on the disk."""
+        """Wait for the checkpoint being written, if any. Returns whether it is on disk."""
         writing = self._writing
         if writing is None:
             return True
@@ -77,13 +77,13 @@ class Saving:
             return False
         if isinstance(writing.error, OSError):
             trainer.follow()
-            if writing.root != trainer.run.checkpoints:  # renamed in the middle of it
+            if writing.root != trainer.run.checkpoints:  # renamed while writing
                 self._writing = writing = Writing(
                     trainer.run.checkpoints, writing.snapshot, best=writing.best, keep=self.keep
                 )
                 writing.done()
         self._writing = None
-        trainer.deadline.expect(writing.seconds)  # the last one is waited for
+        trainer.deadline.expect(writing.seconds)  # the last checkpoint will take about as long
         if isinstance(writing.error, OSError):
             self._refused(trainer, writing.snapshot.step, writing.error)
             return False
@@ -94,7 +94,7 @@ class Saving:
         return True
 
     def look(self, trainer: Trainer) -> None:
-        """Between two updates: what has become of the one that is being written, and what a signal asked for."""
+        """Between two updates: check on the checkpoint being written, and save if a signal asked for it."""
         if self._writing is not None and self._writing.done(0.0):
             self.settle(trainer)
         if self._asked is not None and not self.behind and self.settle(trainer):
@@ -106,7 +106,7 @@ class Saving:
 
     @property
     def under_way(self) -> bool:
-        """Whether one is on its way to the disk."""
+        """Whether a checkpoint is being written."""
         return self._writing is not None
 
     def _refused(self, trainer: Trainer, step: int, error: OSError) -> None:
@@ -132,5 +132,5 @@ class Saving:
             )
 
     def resumed(self, step: int) -> None:
-        """The run goes on from the checkpoint of this step."""
+        """The run was resumed from the checkpoint of this step."""
         self.saved_step = self._tried_step = step

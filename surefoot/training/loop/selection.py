@@ -1,4 +1,4 @@
-"""Evaluation during training, by which the best checkpoint is chosen."""
+"""Evaluates during training to choose the best checkpoint."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SelectionState(TypedDict):
 class Selection:
     """Plays the same greedy episodes every `eval_every` steps and remembers the best.
 
-    Their seeds are not those of the final evaluation: the best of many tries on some episodes is lucky on them, and
-    would be reported too high.
+    Their seeds are not those of the final evaluation: the best of many checkpoints is lucky on the episodes that chose
+    it, and its return on them would be too high.
     """
 
     def __init__(self, config: RunConfig, run_seed: int, make: MakeEnv | None = None) -> None:
@@ -35,16 +35,16 @@ class Selection:
         self.seed, self.make = derive_seed(run_seed, "selection"), make
         self.next_step, self.last_step = self.every or 0, 0
         self.best: tuple[int, float] | None = None  # (step, mean return)
-        self.patience, self.waited = config.patience, 0  # evaluations since one was the best
+        self.patience, self.waited = config.patience, 0  # evaluations since the best one
 
     def due(self, step: int, *, last: bool = False) -> bool:
-        """Every so many steps, and at the end of the run, whose policy may be the best."""
+        """Every `eval_every` steps, and at the end of the run, because the last policy may be the best."""
         if self.every is None or self.make is None:
             return False
         return step >= self.next_step or (last and step != self.last_step)
 
     def run(self, agent: Agent, step: int, abandon: Callable[[], bool]) -> Evaluation:
-        """Evaluate; `Abandoned` leaves everything as it was, so that a resumed run evaluates here again."""
+        """Evaluate. `Abandoned` changes nothing, so a resumed run evaluates here again."""
         assert self.make is not None
         assert self.every is not None
         found = evaluate_agent(
@@ -64,11 +64,11 @@ class Selection:
 
     @property
     def exhausted(self) -> bool:
-        """The last `patience` evaluations were no better than one before them."""
+        """Whether the last `patience` evaluations were no better than the best before them."""
         return self.patience is not None and self.waited >= self.patience
 
     def go_on(self) -> None:
-        """The run is to train on though its patience was exhausted."""
+        """Reset the count: the user wants the run to continue although its patience was exhausted."""
         self.waited = 0
 
     def state_dict(self) -> SelectionState:
@@ -85,7 +85,7 @@ class Selection:
 
 
 def as_row(found: Evaluation) -> dict[str, float]:
-    """What an evaluation adds to its row of metrics."""
+    """The columns that an evaluation adds to its row of metrics."""
     low, high = found.interval
     return {
         "eval_return": found.mean_return,

@@ -1,4 +1,4 @@
-"""A checkpoint: the whole run as safetensors and JSON. Nothing is ever unpickled."""
+"""A checkpoint: the complete run as safetensors and JSON. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
 
 
-ONLY_AT_FIRST = {"init", "log_std_init"}  # settings of a policy that loaded weights overrule
+ONLY_AT_FIRST = {"init", "log_std_init"}  # policy settings that loaded weights make irrelevant
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkpoint as bytes: it may be written while the run goes on. It refers to nothing of the run."""
+    """A checkpoint as bytes. It holds no reference to the run, so it can be written while the run continues."""
 
     step: int
     files: dict[str, bytes]
@@ -40,7 +40,7 @@ class Snapshot:
 
 
 def take_snapshot(trainer: Trainer, *, mid_rollout: bool = False) -> Snapshot:
-    """Everything that acting (`policy`) and going on (`state`) need."""
+    """Everything needed to act (`policy`) and to resume (`state`)."""
     config = trainer.config.flat()
     names = {field.name for field in fields(PolicyConfig)}
     description = {
@@ -51,7 +51,7 @@ def take_snapshot(trainer: Trainer, *, mid_rollout: bool = False) -> Snapshot:
         "masked": bool(trainer.policy.layout.mask_size),
     }
     plain, tensors = split(trainer.state_dict(mid_rollout=mid_rollout))
-    # Parameters are views of one vector; safetensors wants each tensor on its own.
+    # Parameters are views of one vector; safetensors needs separate tensors.
     weights = {name: tensor.detach().cpu().clone() for name, tensor in trainer.policy.state_dict().items()}
     files = {
         "policy.safetensors": safetensors.torch.save(weights),
@@ -76,7 +76,7 @@ def load_policy(folder: Path, code: EncoderCode = NO_CODE) -> ActorCritic:
 
 
 def untrained_policy(folder: Path, config: Outline, code: EncoderCode = NO_CODE) -> ActorCritic:
-    """The policy that the run of this checkpoint began with."""
+    """The initial policy of the run that this checkpoint belongs to."""
     if config.run.init_from is not None:
         return load_policy(Path(config.run.init_from), code)
     with torch_threads(1):
@@ -85,15 +85,15 @@ def untrained_policy(folder: Path, config: Outline, code: EncoderCode = NO_CODE)
 
 @dataclass(frozen=True)
 class Restored:
-    """What a resume has to know of the checkpoint besides the trainer's own state."""
+    """What a resume needs to know about the checkpoint besides the trainer's own state."""
 
-    lost_envs: list[int]  # whose open episode could not be restored
-    log_sizes: dict[str, int]  # bytes of the logs when it was written
-    unwritten: dict[str, list[str]] = field(default_factory=dict)  # rows that the disk had refused until then
+    lost_envs: list[int]  # envs whose open episode could not be restored
+    log_sizes: dict[str, int]  # bytes of the logs when the checkpoint was written
+    unwritten: dict[str, list[str]] = field(default_factory=dict)  # rows that a full disk had refused so far
 
 
 def restore(trainer: Trainer, folder: Path) -> Restored:
-    """Bring a fresh trainer to where the checkpoint was."""
+    """Bring a new trainer to the state of the checkpoint."""
     manifest, files = read_verified(folder)
     for name, now in (("algo", trainer.config.run.algo), ("env", trainer.config.env.env)):
         if manifest.get(name) != now:
@@ -121,22 +121,22 @@ def restore(trainer: Trainer, folder: Path) -> Restored:
 
 
 def start_from(trainer: Trainer, folder: Path) -> list[str]:
-    """Give a fresh trainer the policy and normaliser of another run's checkpoint; what is worth saying of it."""
+    """Give a new trainer the policy and normaliser of another run's checkpoint. Returns messages about it."""
     described = Described.read(folder, read_verified(folder)[1])
     _check_spaces(trainer, described)
     critic = described.facts["critic"]
     without_critic = {"critic_hidden_sizes"} if not (critic and trainer.policy.has_critic) else set()
     built, wanted = described.config(), trainer.config.policy
-    # A user's encoder may have moved to another file since; whether the weights fit is seen when they are loaded.
+    # A user's encoder may have moved to another file; loading the weights will show whether they fit.
     moved = {"encoder"} if built.own_encoder and wanted.own_encoder else set()
     images = any(leaf.kind == "image" for leaf in trainer.policy.layout.leaves)
     if not images and not built.own_encoder and not wanted.own_encoder:
-        moved = {"encoder"}  # none is used
+        moved = {"encoder"}  # no encoder is used
     theirs, mine = asdict(built), asdict(wanted)
     for name in mine.keys() - ONLY_AT_FIRST - without_critic - moved:
         if mine[name] != theirs[name]:
             raise UsageError(f"{name}={mine[name]}, but init_from={folder} was made with {theirs[name]}; drop {name}")
-    # Without a critic on one side, the actor's half is loaded and the other left.
+    # If one side has no critic, load only the actor's part.
     described.fill(trainer.policy, strict=not without_critic)
     notes = [f"starting from the policy of {folder}"]
     if trainer.policy.has_critic and not critic:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TENSOR = "$tensor"  # {"$tensor": name} stands in the JSON for an array of that name
+TENSOR = "$tensor"  # in the JSON, {"$tensor": name} stands for the array of that name
 
 
 def split(tree: object, path: str = "") -> tuple[object, dict[str, Tensor]]:
-    """(what JSON can hold, the arrays by path). Floats survive JSON exactly; NumPy arrays come back as tensors."""
+    """(the JSON part, the arrays by path). Floats survive JSON exactly; NumPy arrays come back as tensors."""
     if isinstance(tree, (Tensor, np.ndarray)):
         tensor = torch.from_numpy(np.ascontiguousarray(tree)) if isinstance(tree, np.ndarray) else tree
         return {TENSOR: path}, {path: tensor.detach().cpu().clone().contiguous()}

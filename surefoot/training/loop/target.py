@@ -1,4 +1,4 @@
-"""Stopping at a target: as soon as an evaluation reaches it."""
+"""Stops a run as soon as an evaluation reaches the target return."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from surefoot.training.evaluation.agent import Agent
     from surefoot.training.evaluation.evaluate import MakeEnv
 
-FEW = 10  # training episodes that are looked at, and evaluation episodes that are played at first
-TRIES = 10  # there are at least so many over the whole run, whatever the training returns say
+FEW = 10  # training returns that are averaged, and evaluation episodes that are played first
+TRIES = 10  # at least this many over the whole run, whatever the training returns
 
 
 class Tried(TypedDict):
@@ -31,40 +31,40 @@ class TargetState(TypedDict):
     first: float | None
     last_step: int
     not_before: int
-    tries: NotRequired[int | None]  # earlier versions played the same episodes in each
+    tries: NotRequired[int | None]  # earlier versions played the same episodes every time
     passed: bool
     found: tuple[list[float], list[int], int] | None  # returns, lengths, cut
 
 
 class Target:
-    """Decides when to try for the target, and keeps the try that reached it.
+    """Decides when to test the target, and keeps the attempt that reached it.
 
-    Due: when the last ten training returns have come half of the way from the run's first ones to the target, or
-    a tenth of `total_steps` after the last try. A try plays ten episodes; `eval_episodes` others follow if the mean of
-    those ten is within one standard error of the target. Until the next try, training takes at least as many steps as
-    those ten episodes had, so that looking never costs much more than learning. All of it depends on the run's own
-    numbers alone: a resumed run tries where an uninterrupted one does.
+    An attempt is due when the average of the last ten training returns is halfway from the run's first ones to the
+    target, or a tenth of `total_steps` after the last attempt. It plays ten episodes; `eval_episodes` others follow if
+    the mean of those ten is within one standard error of the target. Before the next attempt, training takes at least
+    as many steps as those ten episodes had, so that testing never costs much more than learning. All of this depends
+    only on the run's own numbers: a resumed run makes the same attempts as an uninterrupted one.
 
-    Every try has episodes of its own. The one that reaches the target is lucky more often than not, so that it ends the
-    run but is not what the run reports: that is the final evaluation, on episodes that nothing was decided by.
+    Every attempt plays new episodes. The one that reaches the target is usually lucky, so it ends the run but is not
+    reported as its result: that is the final evaluation, on episodes that influenced no decision.
     """
 
     def __init__(self, config: RunConfig, run_seed: int, make: MakeEnv | None = None) -> None:
         self.wanted, self.run_seed, self.make = config.target_return, run_seed, make
         self.episodes, self.max_steps = config.eval_episodes, config.eval_max_steps
         self.interval = max(1, config.total_steps // TRIES)
-        self.first: float | None = None  # mean of the first training returns, from when there are a few
+        self.first: float | None = None  # mean of the first ten training returns
         self.last_step = self.not_before = self.tries = 0
-        self.found: Evaluation | None = None  # the one that reached it
-        self.passed = False  # reached, and the run was told to go on
+        self.found: Evaluation | None = None  # the evaluation that reached the target
+        self.passed = False  # reached, and the user asked to continue
 
     @property
     def open(self) -> bool:
-        """There is something to reach yet."""
+        """Whether there is a target that has not been reached yet."""
         return self.wanted is not None and self.make is not None and self.found is None and not self.passed
 
     def due(self, step: int, recent: Sequence[float]) -> bool:
-        """`recent`: the last training returns. To be asked after every update."""
+        """Call after every update. `recent`: the last training returns."""
         if not self.open or self.wanted is None:
             return False
         if self.first is None and len(recent) >= FEW:
@@ -76,7 +76,7 @@ class Target:
         return self.first is not None and float(np.mean(recent[-FEW:])) >= (self.first + self.wanted) / 2.0
 
     def run(self, agent: Agent, step: int, abandon: Callable[[], bool]) -> Evaluation:
-        """Try, by a few episodes or by all; `Abandoned` leaves everything as it was: a resumed run tries here again."""
+        """Make an attempt, with ten episodes or all. `Abandoned` changes nothing: a resumed run tries again here."""
         assert self.wanted is not None
         few = self._evaluate(agent, min(FEW, self.episodes), "few", abandon)
         found = few if few.episodes == self.episodes else None
@@ -89,21 +89,21 @@ class Target:
         return found or few
 
     def _evaluate(self, agent: Agent, episodes: int, which: str, abandon: Callable[[], bool]) -> Evaluation:
-        """Episodes that no other evaluation has."""
+        """Evaluate on episodes that no other evaluation plays."""
         make, seed = self.make, derive_seed(self.run_seed, "target", self.tries, which)
         assert make is not None
         return evaluate_agent(agent, make, episodes=episodes, seed=seed, max_steps=self.max_steps, abandon=abandon)
 
     @property
     def summary(self) -> Tried | None:
-        """The try that reached it, for `result.json`."""
+        """The attempt that reached the target, for `result.json`."""
         if self.found is None:
             return None
         found = self.found
         return {"step": self.last_step, "mean_return": found.mean_return, "episodes": found.episodes}
 
     def go_on(self) -> None:
-        """The run is to train beyond a target that it has reached."""
+        """The user wants to train beyond a target that was reached."""
         self.found, self.passed = None, True
 
     def state_dict(self) -> TargetState:
@@ -136,5 +136,5 @@ class Target:
         if state["found"] is not None:
             returns, lengths, cut = state["found"]
             found = Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), int(cut), True)
-            if self.wanted is not None and found.mean_return >= self.wanted:  # somebody may have raised it since
+            if self.wanted is not None and found.mean_return >= self.wanted:  # the target may have been raised since
                 self.found = found

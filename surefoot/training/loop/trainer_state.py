@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run, apart from the policy's own tensors."""
+"""The state of a run in a checkpoint, apart from the policy's tensors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class TrainerState(TypedDict):
-    """Everything that the rest of a run depends on. `Trainer.state_shape` checks what comes from a file."""
+    """Everything that the rest of a run depends on. `Trainer.state_shape` checks it when it is loaded."""
 
     step: int
     seconds: float
-    logs: LogState  # empty where the run has no directory
+    logs: LogState  # empty if the run has no directory
     algorithm: dict[str, float]
     learner: LearnerState
     collector: CollectorState
@@ -28,4 +28,4 @@ class TrainerState(TypedDict):
     selection: SelectionState
     target: TargetState
     advice: NotRequired[AdviceState | None]  # not in runs of 0.1.0
-    globals: GlobalsState | None  # where the process is the run's own
+    globals: GlobalsState | None  # only if the process is the run's own

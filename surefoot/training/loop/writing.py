@@ -1,4 +1,4 @@
-"""A checkpoint on its way to the disk, beside the training."""
+"""Writes a checkpoint in a thread while training continues."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Writing:
-    """One snapshot that a thread writes. `error`: why it could not, once it is `done`.
+    """One snapshot being written by a thread. `error`: why it failed, once it is `done`.
 
-    `handles`: the logs, which are to be on the disk before it and are closed when it is. `lock`: kept until then.
+    `handles`: the logs, which must be on disk before the checkpoint and are closed afterwards. `lock`: held until then.
 
-    The thread has bytes and no part of a trainer, so that a disk which never answers cannot keep a process from ending:
-    what is on the disk then is what a kill would leave, the checkpoint before it.
+    The thread holds only bytes and no part of a trainer, so that a disk that never answers cannot keep the process from
+    ending. The disk then has what a kill would leave: the previous checkpoint.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class Writing:
         self._thread = Thread(target=self._write, name="surefoot-checkpoint", daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # no thread is to be had: write it here
+        except RuntimeError:  # cannot start a thread: write it here
             self._write()
 
     def _hold(self, root: Path) -> Path:
-        """The folder by an open descriptor: a rename in the middle of the writing does not lead it elsewhere."""
+        """The folder through an open descriptor, so that a rename during writing does no harm."""
         if not hasattr(os, "O_DIRECTORY") or not Path("/proc/self/fd").is_dir():
             return root
         try:
             folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:  # whoever writes will hear of it
+        except OSError:  # the writer will get the error
             return root
         self._handles.append(folder)
         return Path(f"/proc/self/fd/{folder}")
@@ -60,14 +60,14 @@ class Writing:
     def _write(self) -> None:
         begin = perf_counter()
         try:
-            # The checkpoint remembers how long the logs are: their rows must not come to the disk after it.
+            # The checkpoint records the length of the logs, so their rows must be on disk before it.
             for handle in self._handles:
                 os.fsync(handle)
             snapshot = self.snapshot
             write_checkpoint(
                 self._place, snapshot.step, snapshot.files, snapshot.facts, best=self.best, keep=self._keep
             )
-        except BaseException as error:  # raised where it is waited for
+        except BaseException as error:  # re-raised by whoever waits
             self.error = error
         finally:
             self.seconds = perf_counter() - begin
@@ -76,7 +76,7 @@ class Writing:
             self._lock = None
 
     def done(self, timeout: float | None = None) -> bool:
-        """Wait so long (None: until it is) and say whether it is."""
+        """Wait up to `timeout` seconds (None: forever) and return whether it is done."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()

@@ -1,1 +1,1 @@
-"""What a run tells people and other programs: rows, events, trackers, the live table, advice."""
+"""What a run reports to people and programs: metrics, TensorBoard, trackers, the live table, warnings."""

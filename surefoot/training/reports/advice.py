@@ -1,7 +1,7 @@
-"""Warnings about how a run goes: rows of one table, each a condition on the metrics and a line with the flag to try.
+"""Warnings about problems in training. Each rule is a condition on the metrics and a message with the flag to try.
 
-A condition is asked of every row of metrics and must hold for a stretch of the run; a warning is said once per run. To
-add one, write one more `Rule` and its line in docs/metrics.md.
+A condition is checked on every row of metrics and must hold for a stretch of the run. A warning is given once per run.
+To add one, write a `Rule` and its line in docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from typing import TypedDict
 
 from surefoot.schema import Items, Number, Optional, Record, Row, Shape, Table, Text, Whole
 
-LONG_EPISODE = 10_000  # steps of one env; where nothing is known of its episodes, they should have ended by then
-SOME_STEPS = 2_000  # of one env, before a share of a short run says anything about its episodes
+LONG_EPISODE = 10_000  # steps of one env by which an episode should have ended if no limit is known
+SOME_STEPS = 2_000  # of one env, before a fraction of a short run says anything about its episodes
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules know of a run besides its metrics."""
+    """What the rules know about a run besides its metrics."""
 
     env: str
     num_envs: int
     total_steps: int
-    time_limit: int | None = None  # longest episode, where the env or the user declares one
-    discrete: bool = False  # no part of an action is continuous, so that an entropy of 0 is the least
+    time_limit: int | None = None  # longest episode, if the env or the user declares one
+    discrete: bool = False  # no part of an action is continuous, so 0 is the lowest entropy
     settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def num_epochs(self) -> int:
-        """Passes over a rollout; 1 where the algorithm has no such setting."""
+        """Passes over a rollout; 1 if the algorithm has no such setting."""
         found = self.settings.get("num_epochs")
         return found if isinstance(found, int) else 1
 
     def now(self, *names: str) -> str:
-        """Those flags that the run's algorithm has, with their values: `--learning-rate (now 0.001)`."""
+        """The flags among `names` that the algorithm has, with their values: `--learning-rate (now 0.001)`."""
         known = {name: self.settings[name] for name in names if self.settings.get(name) is not None}
         return " or ".join(f"--{name.replace('_', '-')} (now {value})" for name, value in known.items())
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A row of metrics and what led to it."""
+    """A row of metrics with its history."""
 
     row: Mapping[str, float | None]
     facts: Facts
     quiet: int  # steps since an episode ended
-    first_return: float = float("nan")  # of the first row in which episodes ended
+    first_return: float = float("nan")  # in the first row in which episodes ended
 
     def __getitem__(self, name: str) -> float:
-        """A metric; NaN, which no comparison holds for, where the row has none."""
+        """A metric; NaN if the row lacks it, which makes every comparison false."""
         found = self.row.get(name)
         return float("nan") if found is None else float(found)
 
@@ -59,7 +59,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Rule:
-    """One warning: said when `when` held in `rows` rows on end that span this `share` of the run."""
+    """One warning: given when `when` held in `rows` consecutive rows that span this `share` of the run."""
 
     name: str
     when: Callable[[Moment], bool]
@@ -114,7 +114,7 @@ def _say_collapsed(now: Moment) -> str:
 
 
 def _nothing(now: Moment) -> bool:
-    if not now.has("explained_variance"):  # no critic to ask: a policy that has learned enough stands still as well
+    if not now.has("explained_variance"):  # cannot tell this from a policy that has finished learning
         return now["kl"] < 5e-5 and not now["episode_return"] > now.first_return
     return now["kl"] < 5e-5 and abs(now["explained_variance"]) < 0.01
 
@@ -179,18 +179,18 @@ class AdviceState(TypedDict):
 
 
 class Advice:
-    """Asks the rules of a run's rows, one after the other, and remembers what was said."""
+    """Checks the rules on each row of a run, and remembers which warnings were given."""
 
     def __init__(self, facts: Facts, rules: tuple[Rule, ...] = RULES) -> None:
         self.facts, self.rules = facts, rules
         self.said: list[Warned] = []
-        self._held: dict[str, tuple[int, int]] = {}  # rule -> (step before the first row that it held in, rows since)
+        self._held: dict[str, tuple[int, int]] = {}  # rule -> (step before the first row in which it held, rows since)
         self._last = (0, 0)  # (step of the last row, episodes then)
         self._ended = 0  # step of the last row in which an episode ended
-        self._first: float | None = None  # mean return of the first of them
+        self._first: float | None = None  # mean return of the first row with episodes
 
     def look(self, row: Mapping[str, float | None]) -> list[str]:
-        """The warnings that this row brings."""
+        """The new warnings after this row."""
         (before, episodes), self._last = self._last, (int(row["step"] or 0), int(row["episodes"] or 0))
         step = self._last[0]
         if self._last[1] > episodes:
@@ -211,7 +211,7 @@ class Advice:
         return self.once(rule.name, step, rule.say(now)) if rows + 1 >= rule.rows and long_enough else []
 
     def once(self, name: str, step: int, message: str) -> list[str]:
-        """The message, unless there was one of this name."""
+        """The message, unless a warning of this name was given before."""
         if any(warning["name"] == name for warning in self.said):
             return []
         self.said.append({"name": name, "step": step, "message": message})

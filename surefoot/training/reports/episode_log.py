@@ -1,4 +1,4 @@
-"""`episodes.csv`: every training episode, with the seed that plays it again."""
+"""`episodes.csv`: every training episode, with the seed that starts it again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
     from surefoot.types import MetricsRow
 
-MANY, SECONDS = 1000, 1.0  # episodes, or seconds, after which lines are made and written
-MOST_WAITING = 2**24  # bytes of rows that a full disk may leave in memory: about 400,000 episodes
+MANY, SECONDS = 1000, 1.0  # lines are formatted and written after this many episodes or seconds
+MOST_WAITING = 2**24  # bytes of rows kept in memory while the disk is full: about 400,000 episodes
 
 
 class Ended(NamedTuple):
-    """What one rollout ended. `begun`: in each row the number of the episode that it began with, if by a reset."""
+    """The episodes that ended in a rollout. `begun`: each row's first episode number, if it began with a reset."""
 
     step: int
     seconds: float
@@ -29,18 +29,18 @@ class Ended(NamedTuple):
 
 
 class EpisodeLog(Callback):
-    """Keeps the episodes of some rollouts and makes lines of them: of many, or once a second, or for a checkpoint.
+    """Collects ended episodes and writes them in batches: of many, once a second, or for a checkpoint.
 
-    A fast run ends ten thousand episodes a second, so that a line may cost a microsecond. After every rollout it would
-    cost many times that: what the kernels have driven out of the processor's caches has to come back first.
+    A fast run ends ten thousand episodes per second, so a line may cost only a microsecond. Writing after every rollout
+    would cost many times that, because the kernels evict this code and data from the processor's caches.
     """
 
     def __init__(self, log: LinesFile, info_keys: Sequence[str] = ()) -> None:
         self._log, self._info_keys = log, tuple(info_keys)
         self._ended: list[Ended] = []
         self._envs: Numbered | None = None
-        self._numbers: list[int] = []  # of each row's open episode, when the envs were last asked
-        self._count, self._due = 0, 0.0  # episodes in `_ended`; seconds of training at which they are written
+        self._numbers: list[int] = []  # episode number of each row, when the envs were last asked
+        self._count, self._due = 0, 0.0  # episodes in `_ended`; training time at which they are written
         self._anew = self._full = False
         log.prepare = self._make_lines
         if not log.size and not log.pending:
@@ -85,7 +85,7 @@ class EpisodeLog(Callback):
         return "".join([f"{episode.info.get(key, '')}," for key in self._info_keys])
 
     def _seeds(self, ended: list[Ended]) -> Sequence[int | str]:
-        """Of these episodes, in order; empty where the envs have no such seeds, or where they cannot be told."""
+        """The seeds of these episodes, in order; empty strings where they do not exist or are not known."""
         rows = [episode.env for rollout in ended for episode in rollout.episodes]
         if self._envs is None:
             return [""] * len(rows)
@@ -96,18 +96,18 @@ class EpisodeLog(Callback):
         return ["" if row in unknown else seed for row, seed in zip(rows, seeds, strict=True)] if unknown else seeds
 
     def _begun(self) -> list[int]:
-        """What the rollout began with: a reset of all envs. Only the episodes that began there are logged."""
+        """The episode numbers when a rollout begins with a reset; only episodes that begin there are logged."""
         if self._envs is None:
             return []
         before, agents = self._numbers, self._envs.num_agents
         self._numbers = self._envs.episode_numbers()
-        if agents > 1:  # one that had left the episode already was ahead of the others
+        if agents > 1:  # an agent that left the episode early was ahead of the others
             before = [min(before[row - row % agents :][:agents]) for row in range(len(before))]
         return [number + 1 for number in before]
 
     def _next_numbers(self, rows: list[int]) -> tuple[list[int], set[int]]:
-        """(of each episode, the rows where that is not sure): an episode that a lost worker cut short has a number,
-        too, but is not among them; nor are those of a rollout in which the run has failed.
+        """(the number of each episode, the rows in which it is uncertain). Episodes that a lost worker cut short, and
+        those of a rollout in which the run failed, have numbers too but are not in the log.
         """
         assert self._envs is not None
         following, numbers = [max(number, 0) for number in self._numbers], []

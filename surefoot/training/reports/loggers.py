@@ -1,4 +1,4 @@
-"""Where rows of metrics go: the run's own files, and TensorBoard beside them."""
+"""Writes metrics to the run's files and to TensorBoard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def json_number(name: str, value: float | None) -> float | int | None:
 
 
 class OnlyOriginal(Callback):
-    """Stands between the user's callbacks and ours: a forked copy of the process does not come to what writes files."""
+    """Runs between the user's callbacks and ours, so that a forked copy of the process never writes files."""
 
     def _check(self, trainer: Trainer, *_: object) -> None:
         trainer.original.end_copies()
@@ -41,9 +41,9 @@ class OnlyOriginal(Callback):
 
 
 class FileLog(Callback):
-    """`metrics.jsonl`, the record, `timings.jsonl`, kept apart so that equal runs have equal metrics, and `log.txt`.
+    """Writes `metrics.jsonl`, `timings.jsonl` (separate, so that equal runs have equal metrics) and `log.txt`.
 
-    `EpisodeLog` writes `episodes.csv`; whether the disk takes it is said here.
+    `EpisodeLog` writes `episodes.csv`; failures to write it are reported here.
     """
 
     def __init__(self, run: RunDirectory, logs: Logs) -> None:
@@ -74,7 +74,7 @@ class FileLog(Callback):
             self._run.set_status("degraded" if trainer.troubles else "running", step=trainer.step, **trainer.troubles)
 
     def on_end(self, trainer: Trainer) -> None:
-        self._over = True  # from here on the session says how the run stands
+        self._over = True  # from here on, the session writes the status
         for log in self._logs:
             log.close()
         for name, log in (("metrics", self._logs.metrics), ("episodes", self._logs.episodes)):
@@ -86,7 +86,7 @@ class TensorBoardLog(Callback):
     """Event files that TensorBoard reads, one scalar per metric under its own name."""
 
     def __init__(self, run: RunDirectory, step: int = 0) -> None:
-        # A resumed run writes another file and disowns what the last one wrote beyond its checkpoint.
+        # A resumed run writes another file, and tells TensorBoard to drop what was logged after its checkpoint.
         self._events = run.adopt(EventFile(run.tensorboard, purge_step=step + 1 if step else None))
 
     def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
@@ -99,7 +99,7 @@ class TensorBoardLog(Callback):
 
 
 class VideoLog(Callback):
-    """A video of one greedy episode every so many steps. One that fails is a trouble, not the end of a run."""
+    """A video of one greedy episode every `video_every` steps. If it fails, the run continues with a warning."""
 
     def __init__(self, run: RunDirectory, make: Callable[[], GymEnv], every: int, step: int = 0) -> None:
         self._run, self._make, self._every = run, make, every
@@ -124,7 +124,7 @@ class VideoLog(Callback):
                     abandon=trainer.abandon,
                 )
         except Exception as error:
-            trainer.follow()  # deleted in the middle of it: that is the end
+            trainer.follow()  # raises if the directory was deleted meanwhile
             free = shutil.disk_usage(self._run.path).free
             trainer.trouble(
                 "video",

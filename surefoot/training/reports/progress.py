@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live table on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from surefoot.types import MetricsRow
 
 LINE_SECONDS = 2.0  # between plain lines
-COLUMNS = (  # metric, heading, format (z: no zero has a sign)
+COLUMNS = (  # metric, heading, format (z: no negative zero)
     ("kl", "KL", "{:z.4f}"),
     ("clip_fraction", "clipped", "{:.0%}"),
     ("entropy", "entropy", "{:z.2f}"),
@@ -45,7 +45,7 @@ class Progress(Callback):
 
     @contextmanager
     def evaluating(self, episodes: int) -> Iterator[None]:
-        """Around the final evaluation."""
+        """Context around the final evaluation."""
         yield
 
 
@@ -95,7 +95,7 @@ class LineProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """A bar, the speed, the time split and the vital signs, redrawn in place."""
+    """A progress bar, speed, time split and key metrics, redrawn in place."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -113,7 +113,7 @@ class LiveProgress(Progress):
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
         now = perf_counter()
-        if now >= self._next:  # drawing costs a millisecond or two; eight times a second is plenty
+        if now >= self._next:  # drawing takes a millisecond or two; eight times a second is enough
             self._next = now + 0.125
             self._row = {**self._row, **metrics}
             self._live.update(self._table(trainer), refresh=True)
@@ -147,7 +147,7 @@ class LiveProgress(Progress):
             "update": [(f"{trainer.update:,}", ""), *((cell, "") for cell in vital)],
         }
         width = width_of(self._stream)
-        if width is not None:  # rich asks the standard streams, which need not be this one
+        if width is not None:  # rich would measure the standard streams, which may not be this one
             self._console.width = width
         label = 10 if self._console.width >= 60 else 6
         room = self._console.width - label - 2
@@ -167,7 +167,7 @@ class LiveProgress(Progress):
 
 
 def _lines(cells: list[tuple[str, str]], width: int) -> Text:
-    """Cells side by side, over several lines where one is too narrow for them."""
+    """Cells side by side, on several lines if one is too narrow."""
     from rich.text import Text
 
     text = Text()
@@ -179,7 +179,7 @@ def _lines(cells: list[tuple[str, str]], width: int) -> Text:
 
 
 def describe_try(trainer: Trainer, evaluation: Evaluation) -> str:
-    """A try at the target return, in a line."""
+    """One line about an attempt at the target return."""
     wanted, found = trainer.config.run.target_return, evaluation.mean_return
     assert wanted is not None
     missing = wanted - found
@@ -195,7 +195,7 @@ def _step(trainer: Trainer, step: int) -> str:
 
 
 def as_return(value: float, *beside: float) -> str:
-    """One decimal, or two where it and the numbers `beside` it are all small: 0.15 of FrozenLake is not 0.2."""
+    """One decimal, or two if it and the numbers `beside` it are all small: FrozenLake's 0.15 must not become 0.2."""
     digits = 1 if max(abs(number) for number in (value, *beside)) >= 10.0 else 2
     return f"{round(value, digits) + 0.0:.{digits}f}"  # never -0.0
 

@@ -1,4 +1,4 @@
-"""The result of a run and of an evaluation, in words."""
+"""Describes the result of a run or an evaluation in words."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _engine(result: Result) -> str:
 
 
 def _target(result: Result) -> str:
-    """Whether it is reached, by the final evaluation; a try that ended the run may have been luckier than that."""
+    """Whether the final evaluation reached the target; the attempt that ended the run may have been luckier."""
     if result["target_reached"]:
         return "reached"
     tried = result["target_try"]
@@ -106,6 +106,6 @@ def describe_evaluation(found: Summary) -> str:
 
 
 def _curves(where: str) -> str:
-    """The folder for TensorBoard: that of all runs, where this one is among them, so that they can be compared."""
+    """The folder for TensorBoard: the folder of all runs if this run is in it, so that they can be compared."""
     run, root = Path(where).absolute(), ROOT.absolute()
     return str(ROOT) if root in run.parents else f"{where}/tensorboard"

@@ -1,4 +1,4 @@
-"""What is printed for people fits their terminal: lines break between words or cells, never inside a number."""
+"""Fits printed text to the terminal: lines break between words or cells, never inside a number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NARROWEST, USUAL = 20, 80  # columns
 
 
 def width_of(stream: TextIO | None) -> int | None:
-    """Columns of the terminal that the stream writes to; None for a pipe or a file, whose lines stay whole."""
+    """Columns of the stream's terminal; None for a pipe or a file, whose lines are not broken."""
     if stream is None or stream.closed or not stream.isatty():
         return None
     said = os.environ.get("COLUMNS", "")
@@ -48,7 +48,7 @@ def fit(text: str, stream: TextIO | None = None) -> str:
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """A line as several of at most `width` columns, with a hanging indent. A word that is longer stays whole."""
+    """Break a line into lines of at most `width` columns, with a hanging indent. Longer words stay whole."""
     if len(line) <= width:
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
@@ -63,7 +63,7 @@ def wrap(line: str, width: int) -> list[str]:
 
 
 def pack(lengths: Sequence[int], width: int, gap: int) -> list[list[int]]:
-    """Cells of these lengths into lines of at most `width` columns: the indices of each line's cells."""
+    """Distribute cells of these lengths over lines of at most `width` columns; returns the indices per line."""
     lines: list[list[int]] = [[]]
     used = 0
     for index, length in enumerate(lengths):
@@ -84,7 +84,7 @@ def join(cells: Sequence[str], stream: TextIO | None, gap: str = "  ", indent: s
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO | None = None) -> Iterator[str]:
-    """The lines of a table; where the terminal is too narrow for it, a paragraph per row instead."""
+    """The lines of a table or, if the terminal is too narrow for it, a paragraph per row."""
     widths = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(names)]
     width = width_of(sys.stdout if stream is None else stream)
     if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
@@ -95,7 +95,7 @@ def table(names: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO | 
 
 
 def paragraphs(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Each row on lines of its own: its first cell, then the others with their names."""
+    """Each row as a paragraph: its first cell, then the others with their names."""
     for first, *others in rows:
         yield from wrap(first, width)
         cells = [f"{name} {cell}" for name, cell in zip(names[1:], others, strict=True)]

@@ -1,4 +1,4 @@
-"""Streams for people that may fail at any time: a closed terminal, a pipe without a reader, a full disk."""
+"""Output streams that may fail at any time: a closed terminal, a pipe without a reader, a full disk."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any, TextIO, cast
 
 
 class Outlet:
-    """A text stream that never raises. After its first error it takes everything and writes nothing."""
+    """A text stream that never raises. After its first error it discards everything."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.error: OSError | ValueError | None = None  # ValueError: somebody has closed it
+        self.error: OSError | ValueError | None = None  # ValueError: it was closed
 
     def write(self, text: str) -> int:
         self._try("write", text)
@@ -31,5 +31,5 @@ class Outlet:
 
 
 def unfailing(stream: TextIO) -> TextIO:
-    """The stream, in an Outlet."""
+    """Wrap the stream in an Outlet."""
     return stream if isinstance(stream, Outlet) else cast(TextIO, Outlet(stream))

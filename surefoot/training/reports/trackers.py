@@ -1,9 +1,9 @@
-"""Weights & Biases and MLflow, from a process of their own that reads the run's files.
+"""Sends a run to Weights & Biases or MLflow from a separate process that reads the run's files.
 
-`metrics.jsonl` is the record; the mirror follows it. Whatever such a client does (hang, crash, print, replace Python's
-hooks, wait for a server at exit), it does elsewhere: the run sees a child process that works, or one that does not.
+The mirror follows `metrics.jsonl`. Whatever such a client does (hang, crash, print, replace Python's hooks, wait for a
+server at exit), it cannot affect the run, which only sees whether the child process works.
 
-    python -m surefoot.training.reports.trackers wandb RUN     what a run starts; its stdin tells how the run ended
+    python -m surefoot.training.reports.trackers wandb RUN     started by a run; learns from stdin how the run ended
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from surefoot.types import MetricsRow
 
 PROJECT = "surefoot"
-END_SECONDS = 10.0  # that the end of a run waits for a mirror
-UPLOAD_SECONDS = 8.0  # of them for wandb's last upload; the rest it keeps for `wandb sync`
+END_SECONDS = 10.0  # how long the end of a run waits for a mirror
+UPLOAD_SECONDS = 8.0  # of these, for wandb's last upload; what remains is left for `wandb sync`
 POLL_SECONDS = 1.0
 QUIET = {"WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}  # unless the user says otherwise
-BATCH, LONGEST_PARAM = 1000, 6000  # metrics per request and characters per setting that MLflow takes
+BATCH, LONGEST_PARAM = 1000, 6000  # MLflow's limits: metrics per request, characters per setting
 
 
 NUMBER = Number(finite=False)
@@ -53,7 +53,7 @@ ENDED: queue.Queue[str] = queue.Queue()  # how the run ended
 
 
 class Mirror(Protocol):
-    """One run at a tracker; `id` finds it again."""
+    """One run at a tracker; `id` identifies it."""
 
     id: str
 
@@ -98,7 +98,7 @@ class MlflowMirror:
             return
         project = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         if client.get_experiment_by_name(project) is None:
-            with suppress(Exception):  # another run may be faster
+            with suppress(Exception):  # another run may have done it first
                 client.create_experiment(project)
         experiment = client.get_experiment_by_name(project).experiment_id
         self.id = str(client.create_run(experiment, run_name=name).info.run_id)
@@ -120,7 +120,7 @@ MIRRORS: dict[str, type[WandbMirror | MlflowMirror]] = {"wandb": WandbMirror, "m
 
 
 def require_tracker(name: str) -> None:
-    """Refuse, before anything has begun, a tracker that is unknown or not installed."""
+    """Refuse a tracker that is unknown or not installed, before training starts."""
     if name not in MIRRORS:
         raise UsageError(f"unknown tracker '{name}'{did_you_mean(name, MIRRORS)} (there are {', '.join(MIRRORS)})")
     spec = find_spec(name)
@@ -129,7 +129,7 @@ def require_tracker(name: str) -> None:
 
 
 class TrackerLog(Callback):
-    """Starts the mirror, says once if it fails, and at the end waits for it a little."""
+    """Starts the mirror, warns once if it fails, and waits a little for it at the end."""
 
     def __init__(self, name: str, run: RunDirectory) -> None:
         self.name, self.run = name, run
@@ -143,7 +143,7 @@ class TrackerLog(Callback):
         command = [sys.executable, "-m", "surefoot.training.reports.trackers", self.name, str(self.run.path.absolute())]
         try:
             with open(self.log, "wb") as out:
-                # A session of its own: it gets no Ctrl-C of ours, and it can be ended with its children.
+                # In its own session it does not get our Ctrl-C, and can be ended together with its children.
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
                 )
@@ -192,7 +192,7 @@ class TrackerLog(Callback):
 
 
 def run_name(run: RunDirectory) -> str:
-    """What `--name` called it; else its path below `runs/`, or elsewhere its directory's name."""
+    """The `--name`, or else its path below `runs/`, or the name of a directory elsewhere."""
     with suppress(CheckpointError):
         given = read_json(run.manifest).get("name")
         if isinstance(given, str):
@@ -202,13 +202,13 @@ def run_name(run: RunDirectory) -> str:
 
 
 class Followed:
-    """What the mirror has sent of a run, remembered in `tracker-NAME.json` for the next process of it."""
+    """What the mirror has sent so far, stored in `tracker-NAME.json` for resumed runs."""
 
     def __init__(self, name: str, run: RunDirectory) -> None:
         self._name, self._run = name, run
         self.id: str | None = None
         self.step = 0
-        with suppress(CheckpointError, Misfit):  # damaged or missing: another run at the tracker is better than none
+        with suppress(CheckpointError, Misfit):  # damaged or missing: start a new tracker run
             known = read_json(self._file)
             FOLLOWED.check(known)
             self.id, self.step = known["id"], known["step"]
@@ -219,12 +219,12 @@ class Followed:
 
     def remember(self, run_id: str, step: int) -> None:
         self.id, self.step = run_id, step
-        with suppress(OSError):  # a full disk: a resumed run will begin another one at the tracker
+        with suppress(OSError):  # full disk: a resumed run will start a new tracker run
             write_json(self._file, {"id": run_id, "step": step})
 
 
 def rows_after(run: RunDirectory, step: int) -> Iterator[tuple[int, dict[str, float]]]:
-    """Rows of metrics with their speed. After a resume the rows of a step are the same, so none is sent twice."""
+    """Rows of metrics with their speed. A resume reproduces the same rows, so none is sent twice."""
     speed = {row["step"]: row["steps_per_second"] for row in _rows(run.timings, TIMING)}
     for row in _rows(run.metrics, METRICS):
         at = int(row["step"] or 0)
@@ -244,11 +244,11 @@ def _rows(file: Path, shape: Shape) -> Iterator[MetricsRow]:
 
 
 def follow(name: str, run: RunDirectory) -> None:
-    """Mirror the run until its process says how it ended, or is gone."""
+    """Mirror the run until its process reports how it ended, or is gone."""
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
     for number in known_signals("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
-        signal.signal(number, lambda *_: None)  # sent to every process of a job; the run will say how it ends
+        signal.signal(number, lambda *_: None)  # signals go to every process of a job; wait for the run's report
     threading.Thread(target=_leave_with_the_run, daemon=True).start()
     run.watch()
     settings = tomllib.loads(run.config.read_text(encoding="utf-8"))
@@ -259,7 +259,7 @@ def follow(name: str, run: RunDirectory) -> None:
     while not outcome:
         with suppress(queue.Empty):
             outcome = ENDED.get(timeout=POLL_SECONDS)
-        with suppress(GoneError):  # then there is nothing more to send, and the run will say so
+        with suppress(GoneError):  # nothing more to send; the run reports the deleted directory
             run.follow()
         step = followed.step
         for step, row in rows_after(run, followed.step):
@@ -270,8 +270,8 @@ def follow(name: str, run: RunDirectory) -> None:
 
 
 def _leave_with_the_run() -> None:
-    """Tell how the run ended, and end this process a little later whatever it hangs in: nobody else will."""
-    said = b""  # not by sys.stdin: an interpreter that ends while a thread waits in it may abort
+    """Report how the run ended, and kill this process a little later even if it hangs: no one else will."""
+    said = b""  # not sys.stdin: exiting while a thread waits in it may abort the interpreter
     while not said.endswith(b"\n") and (more := os.read(0, 100)):
         said += more
     ENDED.put(said.decode().strip() or "interrupted")

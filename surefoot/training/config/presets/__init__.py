@@ -1,6 +1,6 @@
-"""Settings that are known to work, as TOML files beside this one: `<env>/<algo>`, `homework/…`, `lecture/…`.
+"""Settings that are known to work, as TOML files in this folder: `<env>/<algo>`, `homework/…`, `lecture/…`.
 
-Where an env has none of its own, `family/…` has sound defaults for its kind.
+For an env without its own preset, `family/…` has sound defaults for its kind.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def load_preset(name: str) -> dict[str, object]:
 
 
 def automatic_preset(env: str, algo: str) -> str | None:
-    """The tuned preset of this env and algorithm, else the defaults of its family, if there are any."""
+    """The tuned preset for this env and algorithm, or else the defaults of its family, if any."""
     ids = backend_of(env).preset_ids(env)
     family = next((kind for kind, pattern in FAMILIES.items() if any(map(pattern.fullmatch, ids))), None)
     names = [*(f"{one}/{algo}" for one in ids), *([f"family/{family}-{algo}"] if family else [])]

@@ -20,7 +20,7 @@ from surefoot.engine.native.operations import CompiledOperations
 from surefoot.engine.native.threads import fastest
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.learner import Learner, ValueFit
-from surefoot.engine.torch.natural import NaturalStep, fisher_samples, natural_step
+from surefoot.engine.torch.natural import NaturalStep, fisher_samples
 from surefoot.kernels import structs
 from surefoot.kernels.network import Network
 from surefoot.kernels.scan import explained_variance
@@ -116,9 +116,17 @@ class NativeLearner(Learner):
             epochs,
             minibatches,
             normalize=normalize,
-            reduce=None if self.group.size == 1 else lambda gradient: self.share(torch.from_numpy(gradient)),
+            reduce=None if self.group.size == 1 and self.observer is None else self._between,
         )
         return found, first
+
+    def _between(self, gradient: Array) -> None:
+        """Between a minibatch's backward pass and its step."""
+        whole = torch.from_numpy(gradient)
+        if self.group.size > 1:
+            self.share(whole)
+        if self.observer is not None:
+            self.observer("minibatch", whole[self.first_trained :])
 
     def _compiled(self, loss: Loss, *, with_value: bool = False) -> structs.LossSpec:
         return loss_spec(
@@ -188,7 +196,7 @@ class NativeLearner(Learner):
             self.net.fisher_product(self.theta, along, seen, image)
             return image[:size] + config.cg_damping * vector
 
-        return natural_step(ascent, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
+        return self._natural_step(ascent, product, config)
 
     def measure(self, loss: Loss, batch: Batch) -> float:
         if not known(loss):

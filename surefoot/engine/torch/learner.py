@@ -17,7 +17,7 @@ from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.flat import FlatParameters
-from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, fisher_samples, natural_step
+from surefoot.engine.torch.natural import NaturalStep, Product, fisher_by_autograd, fisher_samples, natural_step
 from surefoot.engine.torch.optimizers import FlatOptimizer
 from surefoot.errors import NonFiniteError, SurefootError, UsageError
 from surefoot.math.operations import OPERATIONS, Operations
@@ -29,7 +29,7 @@ from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig
-    from surefoot.engine.contract import Actor
+    from surefoot.engine.contract import Actor, Observer
     from surefoot.engine.losses import Loss, LossFunction
     from surefoot.engine.torch.optimizers import OptimizerState
     from surefoot.policies.actor_critic import ActorCritic
@@ -90,6 +90,7 @@ class Learner:
         self.used: set[str] = set()  # the engines that computed gradients so far
         self.threads = Threads(1)
         self.actor: Actor = TorchActor(policy)
+        self.observer: Observer | None = None  # is shown every gradient; it changes no result
 
     def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
         flat, rate = self.flat, self.config.learning_rate
@@ -145,6 +146,8 @@ class Learner:
         gradient = self.flat.gradient[self.first_trained :]
         if self.group.size > 1:
             self.share(gradient)
+        if self.observer is not None:
+            self.observer("minibatch", gradient)
         norm = torch.linalg.vector_norm(gradient)
         if self.max_grad_norm is not None:
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
@@ -229,7 +232,14 @@ class Learner:
         gradient = flat_gradient(loss.objective(outputs, batch), actor)
         sample = fisher_samples(batch, config.fisher_fraction)
         product = fisher_by_autograd(self.policy, actor, sample, config.cg_damping)
-        return natural_step(gradient, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
+        return self._natural_step(gradient, product, config)
+
+    def _natural_step(self, gradient: Tensor, product: Product, config: NaturalStep) -> tuple[Tensor, Tensor]:
+        step, gain = natural_step(gradient, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
+        if self.observer is not None:
+            self.observer("policy", gradient)
+            self.observer("natural_step", step)
+        return step, gain
 
     def measure(self, loss: Loss, batch: Batch) -> float:
         """The objective with the policy as it is now, read on the host (for a line search)."""

@@ -21,6 +21,8 @@ COMMANDS = {  # name -> (module, one line)
     "resume": ("surefoot.cli.resume", "continue an interrupted run, or give a finished one more steps"),
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
+    "replay": ("surefoot.cli.replay", "rebuild one update of a run and look inside it"),
+    "diff": ("surefoot.cli.diff", "find where two runs part"),
     "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what it adds, its settings"),
@@ -29,7 +31,7 @@ COMMANDS = {  # name -> (module, one line)
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
-WITH_TORCH = ("train", "resume", "eval", "video", "bench")
+WITH_TORCH = ("train", "resume", "eval", "video", "bench", "replay", "diff")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 

@@ -1,1 +1,1 @@
-"""Going back into a run: any of its updates rebuilt, and where two runs part. Nothing is written to a run's directory."""
+"""Going back into a run: one of its updates rebuilt, or the place where two runs part. Writes nothing to a run."""

@@ -80,9 +80,10 @@ class History:
         extended = run.manifest.get("extended")
         horizons = [(int(one["step"]), int(one["from"])) for one in extended] if isinstance(extended, list) else []
         result = run.result if os.path.lexists(run.directory.result) else {}
-        why, updates = result.get("stopped"), result.get("updates")
-        early = isinstance(why, str) and isinstance(updates, int) and result.get("resume") is None
-        return cls(rows, last, horizons, (int(updates), str(why)) if early else None)
+        why, updates, stopped = result.get("stopped"), result.get("updates"), None
+        if isinstance(why, str) and isinstance(updates, int) and result.get("resume") is None:
+            stopped = (updates, why)
+        return cls(rows, last, horizons, stopped)
 
     def row_of(self, update: int) -> int | None:
         """The row that an update is part of, by its last one."""

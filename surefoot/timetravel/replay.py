@@ -28,7 +28,7 @@ class Replay(Update):
     """One update of a run, rebuilt: what it was made from, how, what came of it, and whether it is what was logged."""
 
     run: Run
-    row: MetricsRow | None  # the row of metrics that it is part of (`log_interval` steps), as computed now
+    row: MetricsRow | None  # the row of metrics that it is part of (`log_every` steps), as computed now
     logged: MetricsRow | None  # the same as the run logged it; None: the run was cut off before it
     differences: dict[str, tuple[float | None, float | None]]  # columns in which the two differ: (logged, now)
     parted: int | None  # the first row on the way here that is not as logged, by its update
@@ -75,7 +75,8 @@ class Replay(Update):
                 import numpy as np
 
                 with open(target, "wb") as file:
-                    np.savez_compressed(file, **{name: tensor.numpy() for name, tensor in arrays.items()})
+                    numbers = {name: tensor.numpy() for name, tensor in arrays.items()}
+                    np.savez_compressed(file, **numbers)  # type: ignore[arg-type]  # it takes a flag beside them
             else:
                 import safetensors.torch
 
@@ -105,9 +106,9 @@ def replay(
 ) -> Replay:
     """Rebuild one update of a run: its rollout, batch, weights and gradients. Writes nothing to the run's directory.
 
-    `update`: as in the rows of metrics, from 1 on; or `step`: the update whose rollout contains this env step. `strict`:
-    a damaged checkpoint is an error, even if an older one could serve. `trust`: the run's own modules and files may be
-    executed.
+    `update`: as in the rows of metrics, from 1 on; or `step`: the update whose rollout contains this env step.
+    `strict`: a damaged checkpoint is an error, even if an older one could serve. `trust`: the run's own modules and
+    files may be executed.
     """
     found = run if isinstance(run, Run) else Run(run)
     if (update is None) == (step is None):

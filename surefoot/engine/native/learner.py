@@ -20,7 +20,7 @@ from surefoot.engine.native.operations import CompiledOperations
 from surefoot.engine.native.threads import fastest
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.learner import Learner, ValueFit
-from surefoot.engine.torch.natural import NaturalStep, fisher_samples
+from surefoot.engine.torch.natural import NaturalStep, fisher_samples, natural_step
 from surefoot.kernels import structs
 from surefoot.kernels.network import Network
 from surefoot.kernels.scan import explained_variance
@@ -196,7 +196,7 @@ class NativeLearner(Learner):
             self.net.fisher_product(self.theta, along, seen, image)
             return image[:size] + config.cg_damping * vector
 
-        return self._natural_step(ascent, product, config)
+        return natural_step(ascent, product, config, self.observer)
 
     def measure(self, loss: Loss, batch: Batch) -> float:
         if not known(loss):

@@ -17,7 +17,7 @@ from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.flat import FlatParameters
-from surefoot.engine.torch.natural import NaturalStep, Product, fisher_by_autograd, fisher_samples, natural_step
+from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, fisher_samples, natural_step
 from surefoot.engine.torch.optimizers import FlatOptimizer
 from surefoot.errors import NonFiniteError, SurefootError, UsageError
 from surefoot.math.operations import OPERATIONS, Operations
@@ -232,14 +232,7 @@ class Learner:
         gradient = flat_gradient(loss.objective(outputs, batch), actor)
         sample = fisher_samples(batch, config.fisher_fraction)
         product = fisher_by_autograd(self.policy, actor, sample, config.cg_damping)
-        return self._natural_step(gradient, product, config)
-
-    def _natural_step(self, gradient: Tensor, product: Product, config: NaturalStep) -> tuple[Tensor, Tensor]:
-        step, gain = natural_step(gradient, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
-        if self.observer is not None:
-            self.observer("policy", gradient)
-            self.observer("natural_step", step)
-        return step, gain
+        return natural_step(gradient, product, config, self.observer)
 
     def measure(self, loss: Loss, batch: Batch) -> float:
         """The objective with the policy as it is now, read on the host (for a line search)."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from surefoot.api import evaluate, load, resume, train, video
     from surefoot.errors import BusyError, CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
     from surefoot.runs.run import Run
+    from surefoot.timetravel.diff import diff
+    from surefoot.timetravel.replay import replay
     from surefoot.training.callbacks import Callback
     from surefoot.training.evaluation.agent import Agent
     from surefoot.training.evaluation.result import Evaluation
@@ -35,8 +37,10 @@ _HOME = {
     "Run": "surefoot.runs.run",
     "SurefootError": "surefoot.errors",
     "UsageError": "surefoot.errors",
+    "diff": "surefoot.timetravel.diff",
     "evaluate": "surefoot.api",
     "load": "surefoot.api",
+    "replay": "surefoot.timetravel.replay",
     "resume": "surefoot.api",
     "train": "surefoot.api",
     "video": "surefoot.api",
@@ -54,8 +58,10 @@ __all__ = [
     "SurefootError",
     "UsageError",
     "__version__",
+    "diff",
     "evaluate",
     "load",
+    "replay",
     "resume",
     "train",
     "video",

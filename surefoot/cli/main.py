@@ -25,6 +25,8 @@ COMMANDS = {  # name -> (module, one line)
     "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
     "compare": ("surefoot.cli.compare", "tell which method is better, and how sure that is"),
     "ui": ("surefoot.cli.ui", "show runs in the browser as they happen"),
+    "replay": ("surefoot.cli.replay", "rebuild one update of a run and look inside it"),
+    "diff": ("surefoot.cli.diff", "find where two runs part"),
     "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what it adds, its settings"),
@@ -33,7 +35,7 @@ COMMANDS = {  # name -> (module, one line)
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
-WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "bench")
+WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "bench", "replay", "diff")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from surefoot.errors import UsageError
 from surefoot.schedules import Schedule
@@ -120,3 +120,13 @@ def check_minibatches(batch_size: int, num_minibatches: int, normalized: bool) -
             "advantages cannot be normalised over minibatches of one sample; "
             "use fewer num_minibatches or normalize_advantage=batch"
         )
+
+
+class ValueFit(Protocol):
+    """How long a critic is fitted."""
+
+    @property
+    def value_epochs(self) -> int: ...
+
+    @property
+    def value_minibatches(self) -> Minibatches: ...

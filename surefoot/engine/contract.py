@@ -67,6 +67,16 @@ class Actor(Protocol):
         ...
 
 
+class Observer(Protocol):
+    """Is shown what a learner computes on its way, as flat vectors that are used again: copy what you keep.
+
+    `minibatch`: the gradient of one minibatch over all trained parameters, before its norm is clipped. `policy`: the
+    gradient of the objective over the actor's parameters; `natural_step`: the step that was computed from it.
+    """
+
+    def __call__(self, kind: Literal["minibatch", "policy", "natural_step"], vector: Tensor, /) -> None: ...
+
+
 class Threads(NamedTuple):
     """The threads of a learner."""
 

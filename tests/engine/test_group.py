@@ -63,3 +63,21 @@ def test_alone_nothing_is_exchanged():
     numbers = torch.ones(3)
     assert ALONE.sum_(numbers) is numbers
     assert ALONE.agree(0.5) == 0.5
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_observer_sees_every_gradient_and_changes_nothing(engine):
+    def trained(observer):
+        policy, algorithm = make_policy(), PPOClip(Config(num_epochs=2, num_minibatches=4))
+        learner = get_engine(engine).learner(policy, algorithm, LearnerOptions(torch.Generator().manual_seed(0), 1))
+        learner.observer = observer
+        metrics = algorithm.update(learner, make_rollout(policy, steps=8))
+        return metrics, learner.flat.vector
+
+    norms = []
+    watched = trained(lambda kind, vector: norms.append(float(vector.norm())))
+    alone = trained(None)
+    assert watched[0] == alone[0]
+    assert torch.equal(watched[1], alone[1])
+    assert len(norms) == 8
+    assert sum(norms) / 8 == pytest.approx(alone[0]["grad_norm"], rel=1e-5)

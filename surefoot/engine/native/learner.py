@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.engine.config import count_minibatches
+from surefoot.engine.config import ValueFit, count_minibatches
 from surefoot.engine.losses import Loss
 from surefoot.engine.native.actor import NativeActor
 from surefoot.engine.native.describe import as_rows, describe, kernel_context, rows_of
@@ -29,7 +29,7 @@ from surefoot.engine.torch.instruments import (
     sampled_rows,
     with_instruments,
 )
-from surefoot.engine.torch.learner import Learner, ValueFit
+from surefoot.engine.torch.learner import Learner
 from surefoot.engine.torch.natural import NaturalStep, fisher_samples, natural_step
 from surefoot.kernels import structs
 from surefoot.kernels.network import Network
@@ -138,7 +138,7 @@ class NativeLearner(Learner):
             epochs,
             minibatches,
             normalize=normalize,
-            reduce=None if self.group.size == 1 else lambda gradient: self.share(torch.from_numpy(gradient)),
+            reduce=None if self.group.size == 1 and self.observer is None else self._between,
             total=total,
         )
         if look is not None and total is not None:
@@ -154,6 +154,14 @@ class NativeLearner(Learner):
         spec = self._compiled(loss, with_value=loss.value_coef is not None)
         self.net.gradient(self.theta, spec, self._pack(batch), self.gradient)
         return self.flat.gradient[: self.flat.actor_size].clone()
+
+    def _between(self, gradient: Array) -> None:
+        """Between a minibatch's backward pass and its step."""
+        whole = torch.from_numpy(gradient)
+        if self.group.size > 1:
+            self.share(whole)
+        if self.observer is not None:
+            self.observer("minibatch", whole[self.first_trained :])
 
     def _compiled(self, loss: Loss, *, with_value: bool = False) -> structs.LossSpec:
         return loss_spec(
@@ -225,7 +233,7 @@ class NativeLearner(Learner):
             self.net.fisher_product(self.theta, along, seen, image)
             return image[:size] + config.cg_damping * vector
 
-        return natural_step(ascent, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
+        return natural_step(ascent, product, config, self.observer)
 
     def measure(self, loss: Loss, batch: Batch) -> float:
         if not known(loss):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, NotRequired, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor
 
-from surefoot.engine.config import Minibatches, count_minibatches
+from surefoot.engine.config import count_minibatches
 from surefoot.engine.contract import Threads
 from surefoot.engine.group import ALONE, Group
 from surefoot.engine.losses import RATIO, Loss
@@ -40,8 +40,8 @@ from surefoot.schema import Flag, Number, Optional, Record, Shape
 from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
-    from surefoot.engine.config import EpochConfig, GradientConfig
-    from surefoot.engine.contract import Actor
+    from surefoot.engine.config import EpochConfig, GradientConfig, ValueFit
+    from surefoot.engine.contract import Actor, Observer
     from surefoot.engine.losses import LossFunction
     from surefoot.engine.torch.optimizers import OptimizerState
     from surefoot.policies.actor_critic import ActorCritic
@@ -51,16 +51,6 @@ if TYPE_CHECKING:
 
 RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
 RATIO_TOLERANCE = 1e-3  # above rounding, also that of a GPU: a broken invariant (dropout, a drifting normaliser)
-
-
-class ValueFit(Protocol):
-    """How long a critic is fitted."""
-
-    @property
-    def value_epochs(self) -> int: ...
-
-    @property
-    def value_minibatches(self) -> Minibatches: ...
 
 
 class LearnerState(TypedDict):
@@ -104,6 +94,7 @@ class Learner:
         self.look: Look | None = None  # of an update that is
         self._begun = False  # `begin_look` was asked in this update
         self.actor: Actor = TorchActor(policy)
+        self.observer: Observer | None = None  # is shown every gradient; it changes no result
 
     def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
         flat, rate = self.flat, self.config.learning_rate
@@ -159,6 +150,8 @@ class Learner:
         gradient = self.flat.gradient[self.first_trained :]
         if self.group.size > 1:
             self.share(gradient)
+        if self.observer is not None:
+            self.observer("minibatch", gradient)
         norm = torch.linalg.vector_norm(gradient)
         if self.look is not None:
             self.look.add(self.flat.gradient[: self.flat.actor_size])
@@ -269,7 +262,7 @@ class Learner:
             self.look.add(-gradient)
         sample = fisher_samples(batch, config.fisher_fraction)
         product = fisher_by_autograd(self.policy, actor, sample, config.cg_damping)
-        return natural_step(gradient, product, max_kl=config.max_kl, cg_iterations=config.cg_iterations)
+        return natural_step(gradient, product, config, self.observer)
 
     def measure(self, loss: Loss, batch: Batch) -> float:
         """The objective under the current policy, read on the host (for a line search)."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from surefoot.engine.contract import Observer
     from surefoot.policies.actor_critic import ActorCritic
 
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
@@ -39,10 +40,15 @@ class NaturalStep(Protocol):
     def fisher_fraction(self) -> float: ...
 
 
-def natural_step(gradient: Tensor, product: Product, *, max_kl: float, cg_iterations: int) -> tuple[Tensor, Tensor]:
+def natural_step(
+    gradient: Tensor, product: Product, config: NaturalStep, observer: Observer | None = None
+) -> tuple[Tensor, Tensor]:
     """(s, ∇L·s): the actor's step s = √(2δ / xᵀFx)·x with x ≈ F⁻¹∇L, and its predicted gain."""
-    direction = conjugate_gradient(product, gradient, cg_iterations)
-    step = step_scale(direction, product, max_kl) * direction
+    direction = conjugate_gradient(product, gradient, config.cg_iterations)
+    step = step_scale(direction, product, config.max_kl) * direction
+    if observer is not None:
+        observer("policy", gradient)
+        observer("natural_step", step)
     return step, gradient @ step
 
 

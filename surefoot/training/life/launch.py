@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import torch
@@ -19,7 +19,7 @@ from surefoot.envs.checks import blamed
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.kernels import library
 from surefoot.runs import RunDirectory
-from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints
+from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints, point_best
 from surefoot.runs.files import read_json, write_atomic, write_json
 from surefoot.runs.manifest import build_manifest, different_machine, different_versions
 from surefoot.settings import coerce
@@ -205,18 +205,10 @@ def resume_directory(
     own_process: bool = False,
 ) -> Result:
     """Continue from the latest checkpoint that verifies (`strict`: only from the very latest)."""
-    if read_json(directory.manifest).get("env_from_python"):
-        raise UsageError(
-            f"{directory.path} was trained on an env made in Python, which is not recorded; "
-            "only runs on an env by id or by file can be resumed"
-        )
     directory.refuse_links()
     given = {"max_time": max_time, "total_steps": coerce("total_steps", total_steps, int | None)}
     given = {name: value for name, value in given.items() if value is not None}
-    outline = read_outline(directory.config)
-    require_trust(outline, trust, directory.path)
-    config = resolve(preset=None, config_file=directory.config, overrides=given, agreed=outline.run.algo)
-    config = replace(config, engines_before=_engines_before(directory))
+    config = stored_config(directory, trust, given)
     directory.lock()
     try:
         session, notes = _resumed(directory, config, strict, own_process)
@@ -228,17 +220,44 @@ def resume_directory(
     return _run(session, notes)
 
 
-def _resumed(
-    directory: RunDirectory, config: TrainConfig, strict: bool, own_process: bool
-) -> tuple[Session, list[str]]:
+def stored_config(directory: RunDirectory, trust: Trust, given: Mapping[str, object]) -> TrainConfig:
+    """The settings of a run that can be built again from its directory. `given` overrules them."""
+    if read_json(directory.manifest).get("env_from_python"):
+        raise UsageError(
+            f"{directory.path} was trained on an env made in Python, which is not recorded; "
+            "only runs on an env by id or by file can be resumed or replayed"
+        )
+    outline = read_outline(directory.config)
+    require_trust(outline, trust, directory.path)
+    config = resolve(preset=None, config_file=directory.config, overrides=given, agreed=outline.run.algo)
     if config.run.seed is None:
         raise CheckpointError(f"{directory.config} has no seed, though every run writes its own down")
+    return replace(config, engines_before=_engines_before(directory))
+
+
+class Rebuilt(NamedTuple):
+    """A run built again from its settings, at its beginning."""
+
+    trainer: Trainer
+    callbacks: list[Callback]  # those that the settings name
+    notes: list[str]
+
+
+def rebuild(config: TrainConfig, directory: RunDirectory | None, *, own_process: bool) -> Rebuilt:
+    """`directory`: where the trainer writes; None: nowhere."""
     _prepare_process(config, own_process)
     own = [load_callback(path) for path in config.run.callbacks]
     config, chosen = settle_workers(config)  # saved runs have a number here, unless the file was edited
     assert config.run.seed is not None
     trainer = Trainer(config, config.run.seed, directory, encoder=load_encoder(config.policy))
     trainer.own_process = own_process
+    return Rebuilt(trainer, own, chosen)
+
+
+def _resumed(
+    directory: RunDirectory, config: TrainConfig, strict: bool, own_process: bool
+) -> tuple[Session, list[str]]:
+    trainer, own, chosen = rebuild(config, directory, own_process=own_process)
     try:
         envs = other_envs(trainer, None, ready_made=False)
         restored, notes = _restore(trainer, directory, strict)
@@ -259,9 +278,7 @@ def _resumed(
             lost = ", ".join(map(str, restored.lost_envs))
             notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
         notes += set_horizon(trainer, directory)
-        notes += different_versions(directory) + _different_engine(trainer, directory)
-        kernels = uses_kernels(config.engine)
-        notes += different_machine(directory, _computed_with(trainer), kernels=kernels)
+        notes += what_differs(trainer, directory)
     except BaseException:
         trainer.envs.close()
         raise
@@ -269,6 +286,13 @@ def _resumed(
     session = Session(trainer, directory, *envs, own, own_process=own_process, resume_flags=flags, filmed=filmed)
     session.unwritten = restored.unwritten
     return session, notes
+
+
+def what_differs(trainer: Trainer, directory: RunDirectory) -> list[str]:
+    """Versions, engine or machine that are not those the run began with: reasons for other bits."""
+    notes = different_versions(directory) + _different_engine(trainer, directory)
+    kernels = uses_kernels(trainer.config.engine)
+    return notes + different_machine(directory, _computed_with(trainer), kernels=kernels)
 
 
 def _computed_with(trainer: Trainer) -> dict[str, object]:
@@ -309,6 +333,8 @@ def _restore(trainer: Trainer, directory: RunDirectory, strict: bool) -> tuple[R
     if has_checkpoints(directory.checkpoints):
         folder, passed_over = find_checkpoint(directory.checkpoints, strict=strict)
         restored = restore(trainer, folder)
+        best = trainer.selection.best
+        point_best(directory.checkpoints, best[0] if best else None)
         notes = [f"resuming {directory.path} at step {trainer.step:,}"]
         return restored, notes + [f"skipped: {reason}" for reason in passed_over]
     notes = [f"{directory.path} has no checkpoint yet: starting from the beginning"]

@@ -13,7 +13,7 @@ from surefoot.engine.torch.threads import torch_threads
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
-from surefoot.runs.checkpoints import MANIFEST, point_best, read_verified
+from surefoot.runs.checkpoints import MANIFEST, read_verified
 from surefoot.schema import Misfit
 from surefoot.spaces.as_json import space_to_json
 from surefoot.training.build.own_encoders import NO_CODE, EncoderCode
@@ -93,7 +93,7 @@ class Restored:
 
 
 def restore(trainer: Trainer, folder: Path) -> Restored:
-    """Bring a new trainer to the state of the checkpoint."""
+    """Bring a new trainer to the state of the checkpoint. Writes nothing."""
     manifest, files = read_verified(folder)
     for name, now in (("algo", trainer.config.run.algo), ("env", trainer.config.env.env)):
         if manifest.get(name) != now:
@@ -108,7 +108,6 @@ def restore(trainer: Trainer, folder: Path) -> Restored:
         if state["step"] != manifest["step"]:
             raise Misfit(f"step is {state['step']}, not {manifest['step']} as in {MANIFEST}")
         lost = trainer.load_state_dict(state)
-        best = trainer.selection.best
         if trainer.own_process and state["globals"] is not None:
             restore_globals(state["globals"])
         restored = Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"])
@@ -116,7 +115,6 @@ def restore(trainer: Trainer, folder: Path) -> Restored:
         raise CheckpointError(f"{folder / 'state.json'} is not as we write it: {misfit}") from None
     except WRONG_CONTENT as error:
         raise CheckpointError(f"{folder} holds a state that this version cannot read: {error!r}") from None
-    point_best(folder.parent, best[0] if best else None)
     return restored
 
 

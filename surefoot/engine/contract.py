@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.collecting.collector import Collector
-    from surefoot.engine.config import GradientConfig, Minibatches
+    from surefoot.engine.config import GradientConfig
     from surefoot.engine.losses import Loss, LossFunction
     from surefoot.engine.torch.learner import Learner
     from surefoot.envs.rewards import RewardNormalizer
@@ -40,16 +40,6 @@ class Learns(Protocol):
     def episodes_per_env(self) -> int | None: ...
 
     def terms(self, remaining: float) -> Loss | None: ...
-
-
-class ValueFit(Protocol):
-    """How long a critic is fitted."""
-
-    @property
-    def value_epochs(self) -> int: ...
-
-    @property
-    def value_minibatches(self) -> Minibatches: ...
 
 
 class Actor(Protocol):

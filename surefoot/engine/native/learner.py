@@ -19,7 +19,7 @@ from surefoot.engine.native.describe import as_rows, describe, kernel_context, r
 from surefoot.engine.native.operations import CompiledOperations
 from surefoot.engine.native.threads import fastest
 from surefoot.engine.rollouts import fill_values
-from surefoot.engine.torch.learner import Learner
+from surefoot.engine.torch.learner import Learner, ValueFit
 from surefoot.engine.torch.natural import NaturalStep, fisher_samples, natural_step
 from surefoot.kernels import structs
 from surefoot.kernels.network import Network
@@ -28,7 +28,6 @@ from surefoot.kernels.specs import loss_spec, optimizer_spec, surrogates
 
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig
-    from surefoot.engine.contract import ValueFit
     from surefoot.engine.losses import LossFunction
     from surefoot.engine.torch.learner import Estimate
     from surefoot.types import Array, Batch, Metrics, Rollout
@@ -121,6 +120,14 @@ class NativeLearner(Learner):
         )
         return found, first
 
+    def _between(self, gradient: Array) -> None:
+        """Between a minibatch's backward pass and its step."""
+        whole = torch.from_numpy(gradient)
+        if self.group.size > 1:
+            self.share(whole)
+        if self.observer is not None:
+            self.observer("minibatch", whole[self.first_trained :])
+
     def _compiled(self, loss: Loss, *, with_value: bool = False) -> structs.LossSpec:
         return loss_spec(
             "none" if loss.surrogate is None else loss.surrogate.kernel or "none",
@@ -132,14 +139,6 @@ class NativeLearner(Learner):
             with_value=self.policy.has_critic and with_value,
             entropy_coef=loss.entropy_coef,
         )
-
-    def _between(self, gradient: Array) -> None:
-        """Between a minibatch's backward pass and its step."""
-        whole = torch.from_numpy(gradient)
-        if self.group.size > 1:
-            self.share(whole)
-        if self.observer is not None:
-            self.observer("minibatch", whole[self.first_trained :])
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:

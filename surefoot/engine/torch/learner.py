@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor
 
-from surefoot.engine.config import count_minibatches
+from surefoot.engine.config import Minibatches, count_minibatches
 from surefoot.engine.contract import Threads
 from surefoot.engine.group import ALONE, Group
 from surefoot.engine.random_state import STATE_SHAPE, continued
@@ -29,7 +29,7 @@ from surefoot.types import Batch, Outputs
 
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig
-    from surefoot.engine.contract import Actor, Observer, ValueFit
+    from surefoot.engine.contract import Actor, Observer
     from surefoot.engine.losses import Loss, LossFunction
     from surefoot.engine.torch.optimizers import OptimizerState
     from surefoot.policies.actor_critic import ActorCritic
@@ -41,6 +41,16 @@ RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
 RATIO_TOLERANCE = 1e-3  # above rounding, also that of a GPU: a broken invariant (dropout, a drifting normaliser)
 MOST_QUANTILES = 1_000_000  # values that torch.quantile takes
 CHUNK = 65_536  # samples per pass where no gradient is needed
+
+
+class ValueFit(Protocol):
+    """How long a critic is fitted."""
+
+    @property
+    def value_epochs(self) -> int: ...
+
+    @property
+    def value_minibatches(self) -> Minibatches: ...
 
 
 class LearnerState(TypedDict):

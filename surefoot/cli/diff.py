@@ -27,7 +27,7 @@ def run(words: Sequence[str]) -> int:
     arguments = parser.parse_args(words)
     from surefoot.timetravel.diff import diff
 
-    found = diff(arguments.a, arguments.b, strict=arguments.strict, trust=trusting(arguments.trust))
+    found = diff(arguments.a, arguments.b, strict=arguments.strict, trust=trusting(arguments.trust), progress=True)
     out = sys.stderr if arguments.json else sys.stdout
     print(fit("\n".join(found.lines()), out), file=out)
     if arguments.json:

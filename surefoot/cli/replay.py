@@ -36,7 +36,12 @@ def run(words: Sequence[str]) -> int:
 
     target = None if arguments.out is None else check_target(arguments.out)
     found = replay(
-        Run(find_run(arguments.run)), update, step=step, strict=arguments.strict, trust=trusting(arguments.trust)
+        Run(find_run(arguments.run)),
+        update,
+        step=step,
+        strict=arguments.strict,
+        trust=trusting(arguments.trust),
+        progress=True,
     )
     out = sys.stderr if arguments.json else sys.stdout
     print(fit(describe(found), out), file=out)

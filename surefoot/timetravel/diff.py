@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from surefoot import notebook
 from surefoot.errors import SurefootError
@@ -117,11 +117,26 @@ def _listed(title: str, pairs: dict[str, Pair]) -> list[str]:
     return [f"{title} (A | B)", *shown[:MOST_LISTED], *more]
 
 
-def diff(a: Run | str | Path, b: Run | str | Path, *, strict: bool = False, trust: Trust = False) -> Difference:
+class How(TypedDict):
+    """How runs are replayed."""
+
+    strict: bool
+    trust: Trust
+    progress: bool
+
+
+def diff(
+    a: Run | str | Path,
+    b: Run | str | Path,
+    *,
+    strict: bool = False,
+    trust: Trust = False,
+    progress: bool = False,
+) -> Difference:
     """Where two runs part: their settings, the first row of metrics that differs, and, by replaying both, the first
     update, tensor and sample. Writes nothing to their directories.
 
-    `strict` and `trust`: as for `replay`. Where a run cannot be replayed, the files alone are compared.
+    `strict`, `trust` and `progress`: as for `replay`. Where a run cannot be replayed, the files alone are compared.
     """
     left, right = (run if isinstance(run, Run) else Run(run) for run in (a, b))
     ends = (History.read(left).last["update"], History.read(right).last["update"])
@@ -130,21 +145,22 @@ def diff(a: Run | str | Path, b: Run | str | Path, *, strict: bool = False, trus
     same, found.checkpoint = compare_checkpoints(left, right, found.notes)
     parted = [one.update for one in (found.row, found.checkpoint) if one is not None]
     if parted and left.path.resolve() != right.path.resolve():
+        how: How = {"strict": strict, "trust": trust, "progress": progress}
         try:
-            _locate(found, min(*parted, *ends), [update for _, update in same], strict, trust)
+            _locate(found, min(*parted, *ends), [update for _, update in same], how)
         except SurefootError as error:
             found.notes.append(f"the runs could not be replayed, so only their files are compared: {error}")
     return found
 
 
-def _locate(found: Difference, last: int, same: list[int], strict: bool, trust: Trust) -> None:
+def _locate(found: Difference, last: int, same: list[int], how: How) -> None:
     """Replay both as far as they are known to differ, from where they are known or seem to be the same."""
     certain = max((update for update in same if update < last), default=0)
     likely = max(certain, found.row.same_until if found.row is not None and found.row.same_until < last else 0)
     for begin in dict.fromkeys((likely, certain, 0)):
-        update = _first_update(found, Span(begin + 1, last), strict, trust) if begin + 1 < last else last
+        update = _first_update(found, Span(begin + 1, last), how) if begin + 1 < last else last
         if update is not None:
-            one, other = (replay(run, update, strict=strict, trust=trust) for run in (found.a, found.b))
+            one, other = (replay(run, update, **how) for run in (found.a, found.b))
             place = first_place(one, other)
         if update is None or place is None:
             found.notes.append(
@@ -161,12 +177,12 @@ def _locate(found: Difference, last: int, same: list[int], strict: bool, trust: 
         return
 
 
-def _first_update(found: Difference, span: Span, strict: bool, trust: Trust) -> int | None:
+def _first_update(found: Difference, span: Span, how: How) -> int | None:
     """The first update of the span that is not the same in both."""
     digests = []
     for run in (found.a, found.b):
         seen = Digests()
-        Journey(run, span, seen).travel(trust, strict=strict)
+        Journey(run, span, seen, progress=how["progress"]).travel(how["trust"], strict=how["strict"])
         digests.append(seen.found)
     left, right = digests
     return next((update for update in left if left[update].whole != right[update].whole), None)

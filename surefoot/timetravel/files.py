@@ -11,6 +11,7 @@ import safetensors.torch
 
 from surefoot.errors import CheckpointError
 from surefoot.runs.checkpoints import read_verified, steps_of
+from surefoot.timetravel.journey import rows_by_update
 from surefoot.timetravel.places import Place, different
 
 if TYPE_CHECKING:
@@ -71,11 +72,12 @@ def origins_of(a: Run, b: Run) -> dict[str, Pair]:
 def first_row(a: Run, b: Run) -> RowDifference | None:
     """Columns that only one of them logs do not count: they are of another version, or of a callback."""
     same_until = 0
-    for left, right in zip(a.metrics, b.metrics, strict=False):
+    rows = (rows_by_update(run).items() for run in (a, b))
+    for (update, left), (other, right) in zip(*rows, strict=False):
         columns = {name: (left[name], right[name]) for name in left if name in right and left[name] != right[name]}
         if columns:
-            return RowDifference(min(left["update"], right["update"]), same_until, columns)
-        same_until = left["update"]
+            return RowDifference(min(update, other), same_until, columns)
+        same_until = update
     return None
 
 

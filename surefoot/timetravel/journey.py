@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from torch import Tensor
 from surefoot.errors import CheckpointError, SurefootError, UsageError
 from surefoot.runs.checkpoints import read_verified, steps_of
 from surefoot.runs.files import read_json
+from surefoot.text import print
 from surefoot.training.callbacks import Callback
 from surefoot.training.life.launch import other_envs, rebuild, stored_config, what_differs
 from surefoot.training.loop.global_generators import capture_globals, restore_globals
@@ -68,9 +70,9 @@ class History:
 
     @classmethod
     def read(cls, run: Run) -> History:
-        rows = {row["update"]: row for row in run.metrics if isinstance(row.get("update"), int)}
+        rows = rows_by_update(run)
         last = {"update": 0, "step": 0}
-        ends = [(number, row["step"]) for number, row in rows.items()]
+        ends = [(number, int(row["step"] or 0)) for number, row in rows.items()]
         with suppress(SurefootError):
             ends += [(_updates_of(folder), int(folder.name)) for folder in steps_of(run.directory.checkpoints)[-1:]]
         for update, step in ends:
@@ -78,7 +80,10 @@ class History:
         with suppress(SurefootError):  # the update that was rejected can be looked into as well
             last["update"] += run.status.get("state") == "failed"
         extended = run.manifest.get("extended")
-        horizons = [(int(one["step"]), int(one["from"])) for one in extended] if isinstance(extended, list) else []
+        try:
+            horizons = [(int(one["step"]), int(one["from"])) for one in extended or ()]
+        except (KeyError, TypeError, ValueError):
+            raise CheckpointError(f"{run.directory.manifest} is not as we write it: extended = {extended!r}") from None
         result = run.result if os.path.lexists(run.directory.result) else {}
         why, updates, stopped = result.get("stopped"), result.get("updates"), None
         if isinstance(why, str) and isinstance(updates, int) and result.get("resume") is None:
@@ -94,11 +99,19 @@ class History:
         return next(((budget, end) for end, budget in self.horizons if step < end), (None, None))
 
 
+def rows_by_update(run: Run) -> dict[int, MetricsRow]:
+    """The rows of metrics by the number of their last update; a row that does not say it, or its step, is left out."""
+    return {
+        row["update"]: row for row in run.metrics if all(isinstance(row.get(name), int) for name in ("update", "step"))
+    }
+
+
 class Journey(Callback):
     """One way through a run, as far as `span` and the row of metrics that its last update is part of."""
 
-    def __init__(self, run: Run, span: Span, visitor: Visitor) -> None:
-        self.run, self.span, self.visitor = run, span, visitor
+    def __init__(self, run: Run, span: Span, visitor: Visitor, *, progress: bool = False) -> None:
+        """`progress`: say where it starts, since the way may be long."""
+        self.run, self.span, self.visitor, self.progress = run, span, visitor, progress
         self.history = History.read(run)
         self.rows: dict[int, MetricsRow] = {}  # as computed now
         self.notes: list[str] = []
@@ -190,6 +203,8 @@ class Journey(Callback):
         else:
             self._start_at(trainer, folder)
             self.notes += [*rebuilt.notes, *what_differs(trainer, self.run.directory)]
+            if self.progress:
+                print(f"replaying {self.span} of {self.run.path} from {self.start}", file=sys.stderr, flush=True)
             if not trainer.envs.exact_seeds:
                 self.notes.append("note: this env backend takes no seed for each episode, so a run cannot be repeated")
         if trainer.target.found is not None:  # the run went on all the same

@@ -103,19 +103,20 @@ def replay(
     step: int | None = None,
     strict: bool = False,
     trust: Trust = False,
+    progress: bool = False,
 ) -> Replay:
     """Rebuild one update of a run: its rollout, batch, weights and gradients. Writes nothing to the run's directory.
 
     `update`: as in the rows of metrics, from 1 on; or `step`: the update whose rollout contains this env step.
     `strict`: a damaged checkpoint is an error, even if an older one could serve. `trust`: the run's own modules and
-    files may be executed.
+    files may be executed. `progress`: say on stderr where the replay starts.
     """
     found = run if isinstance(run, Run) else Run(run)
     if (update is None) == (step is None):
         raise UsageError("say which update to replay: its number (update), or an env step of its rollout (step)")
     span = Span(update, update) if update is not None else Span(int(step or 0), int(step or 0), "step")
     capture = Capture()
-    journey = Journey(found, span, capture)
+    journey = Journey(found, span, capture, progress=progress)
     error = None
     try:
         journey.travel(trust, strict=strict)

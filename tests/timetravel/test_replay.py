@@ -282,3 +282,18 @@ def test_a_run_of_an_earlier_version_can_be_replayed(name, tmp_path):
     found = surefoot.replay(run, run.metrics[-1]["update"])
     assert found.logged == run.metrics[-1]
     assert found.exact or found.notes
+
+
+@pytest.mark.slow
+def test_files_of_a_stranger_are_read_with_care(capsys):
+    run = train()
+    with run.directory.metrics.open("a") as file:
+        file.write('{"kl": 1}\n{"update": "many", "step": 3}\n{"upda')  # rows of something else, and a torn one
+    assert surefoot.replay(run, 16).exact
+    assert surefoot.diff(run, run).same
+    manifest = json.loads(run.directory.manifest.read_text())
+    run.directory.manifest.write_text(json.dumps({**manifest, "extended": [{"step": None}]}))
+    with pytest.raises(CheckpointError, match="not as we write it"):
+        surefoot.replay(run, 2)
+    assert main(["replay", "run", "--update", "2"]) == 4
+    assert "manifest.json" in capsys.readouterr().err

@@ -5,10 +5,10 @@
     python benchmarks/fuzz_runs.py --first 1234 --mutations 1 --verbose   # one of them again
 
 `mutations.py` changes a copy of a small run (tests/fixtures): flipped bits, truncated files, values of other types,
-wild numbers, deep nesting, control characters, pipes instead of files. For checkpoint files the hashes are mostly adjusted,
-as a forger would. After each change, every command that reads runs is tried in a child process with little memory. It
-may succeed, or fail with one of our errors and its exit code. Any other exception, more than `LIMIT` seconds, a process
-that dies, or a control character in the output is listed as a fault. The result goes to
+wild numbers, deep nesting, control characters, pipes instead of files. For checkpoint files the hashes are mostly
+adjusted, as a forger would. After each change, every command that reads runs is tried in a child process with little
+memory. It may succeed, or fail with one of our errors and its exit code. Any other exception, more than `LIMIT`
+seconds, a process that dies, or a control character in the output is listed as a fault. The result goes to
 `benchmarks/results/fuzz_runs.json`.
 """
 

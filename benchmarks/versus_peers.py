@@ -9,10 +9,11 @@ of a change. Peers without an interpreter are left out. Every run is a separate 
 alternate, and each round starts with another side, because a machine's speed drifts; ratios are taken round by round.
 
 The result is env steps over the wall time from the first env step to the last update. On our side that includes
-logging, TensorBoard events and saving; the peers log nothing. Imports and compilation are reported separately. The peers in
-PyTorch get one thread, which is best for networks this small; those in JAX use as many as they want. Our side may use
-the flags that a user with two cores may type: the candidates of a setting are tried before the rounds, and the fastest
-is used (or --flags). Memory is the highest resident set of a process plus those of its children, each counted in full.
+logging, TensorBoard events and saving; the peers log nothing. Imports and compilation are reported separately. The
+peers in PyTorch get one thread, which is best for networks this small; those in JAX use as many as they want. Our side
+may use the flags that a user with two cores may type: the candidates of a setting are tried before the rounds, and the
+fastest is used (or --flags). Memory is the highest resident set of a process plus those of its children, each counted
+in full.
 """
 
 from __future__ import annotations
@@ -264,7 +265,7 @@ def main() -> None:
             continue
         result["settings"][setting.name] = compare(sides, setting, arguments.flags, arguments.rounds)
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")  # save after every round
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")  # save after every setting
     if not result["settings"]:
         parser.error("nothing to compare with: give the interpreter of a peer")
     machine.write(result, table(result), arguments.out)

@@ -120,7 +120,7 @@ def _log_tanh_slope(u: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _hermite(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Nodes and weights with E[f(z)] ≈ Σ w f(z_i) for a standard normal z. Kept: a copy to a GPU waits for it."""
+    """Nodes and weights with E[f(z)] ≈ Σ w f(z_i) for a standard normal z. Cached: a copy to a GPU waits for it."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
     kept = (torch.from_numpy(values).to(device, dtype) for values in (nodes, weights / weights.sum()))
     return next(kept), next(kept)

@@ -66,7 +66,7 @@ def parse_schedule(text: str) -> Schedule:
         ends = [(0.0, float(first)), (1.0, float(last or 0.0))]
         return Schedule(ends, f"{kind}:{ends[0][1]!r}:{ends[1][1]!r}", smooth=kind == "cosine")
     if kind != "points":
-        raise ValueError(f"{kind} is no schedule")
+        raise ValueError(f"{kind} is not a schedule")
     pairs = [pair.partition("=") for pair in rest.split(",")]
     return _through([(float(share), float(value)) for share, _, value in pairs])
 
@@ -94,7 +94,7 @@ def as_schedule(name: str, value: object) -> Schedule | None:
             return parse_schedule(value)
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"{name}={value!r} is no schedule ({error}); write it as linear:3e-4:0, cosine:3e-4:0 or "
+            f"{name}={value!r} is not a schedule ({error}); write it as linear:3e-4:0, cosine:3e-4:0 or "
             "points:0=3e-4,0.5=1e-4,1=0"
         ) from None
     return None

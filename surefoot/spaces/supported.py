@@ -25,7 +25,7 @@ def require_supported(space: object, what: str) -> None:
 
 def unsupported(space: object, where: str) -> UsageError:
     if not isinstance(space, spaces.Space):
-        found = "missing" if space is None else f"{space!r}, which is no Gymnasium space"
+        found = "missing" if space is None else f"{space!r}, which is not a Gymnasium space"
         return UsageError(f"{where} is {found}; set it to a space from gymnasium.spaces ({SUPPORTED})")
     reason = next((said for kind, said in REASONS.items() if isinstance(space, kind)), "which is not Gymnasium's own")
     return UsageError(

@@ -47,7 +47,7 @@ class TRPO(Base[Config]):
         return Loss(RATIO, entropy_coef=self.config.at(remaining).entropy_coef)
 
     def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]:
-        from surefoot.math.trust_region import backtrack  # here, because reading a config must not import torch
+        from surefoot.math.trust_region import backtrack  # not above: reading a config must not import torch
 
         config = self.config.at(rollout.remaining)
         batch, loss = self.estimate(rollout, learner.operations), self.terms(rollout.remaining)

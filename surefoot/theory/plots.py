@@ -1,4 +1,4 @@
-"""The plots of `surefoot theory`: one function per study, from its numbers to a figure. Needs matplotlib.
+"""The pictures of `surefoot theory`: one function per study, from its numbers to a figure. Needs matplotlib.
 
 Colours are Okabe and Ito's, which people with any colour vision tell apart; lines also differ in style.
 """

@@ -1,9 +1,9 @@
-"""What the kernels bring for each way of keeping actions within their bounds: clipped, tanh-squashed, Beta.
+"""The kernels' speed-up for each way of keeping actions within their bounds: clipped, tanh-squashed, Beta.
 
     python benchmarks/action_bounds.py [--rounds 5] [--seconds 4]
 
-PPO on Pendulum-v1 (4 envs × 1024 steps, 10 epochs of 64 minibatches), native engine beside PyTorch by turns in one
-process; ratios are taken within a round. tanh and Beta must gain at least 4 times.
+PPO on Pendulum-v1 (4 envs × 1024 steps, 10 epochs of 64 minibatches). The native engine and PyTorch alternate in one
+process; ratios are taken within a round. tanh and Beta must be at least 4 times as fast.
 """
 
 from __future__ import annotations

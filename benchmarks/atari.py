@@ -1,12 +1,12 @@
-"""Does a game from pixels get better within minutes? Trains with the shipped settings and writes the curve down.
+"""Does a game from pixels improve within minutes? Trains with the shipped settings and records the curve.
 
     python benchmarks/atari.py --game Pong --minutes 8 --device auto
-    python benchmarks/atari.py --game Pong --minutes 8 --run-dir pong        # once more: the run goes on
+    python benchmarks/atari.py --game Pong --minutes 8 --run-dir pong        # run it again to continue
 
-Needs the extra: pip install "surefoot[atari]". The preset is that of the family (`family/atari-ppo`), with twice its
-envs and as many minibatches more, so that a gradient step has the same 256 samples. Results are merged into
-benchmarks/results/atari_gpu.json, a curve of at most 60 points for each game; scores are those of whole games, as they
-are while training, and at the end of `--episodes` further ones with drawn actions.
+Needs the extra: pip install "surefoot[atari]". The preset is the family's (`family/atari-ppo`), with twice the envs and
+twice the minibatches, so that a gradient step has the same 256 samples. Results are merged into
+benchmarks/results/atari_gpu.json, with a curve of at most 60 points for each game. Scores are those of whole games
+during training and, at the end, of `--episodes` further ones with sampled actions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def surefoot(words: list[str]) -> tuple[str, dict[str, Any]]:
 def read_rows(run: Path) -> list[Row]:
     """Step, seconds, return and episodes of every row of metrics in which a game ended."""
     logs = (run / "metrics.jsonl", run / "timings.jsonl")
-    if not all(log.exists() for log in logs):  # not even one row yet
+    if not all(log.exists() for log in logs):  # no rows yet
         return []
     metrics, timings = ([json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] for log in logs)
     rows, before = [], 0
@@ -66,7 +66,7 @@ def read_rows(run: Path) -> list[Row]:
 
 
 def thinned(rows: list[Row], points: int = POINTS) -> list[Row]:
-    """Neighbours together, the return as the mean over their episodes."""
+    """Merge neighbouring rows; the return is the mean over their episodes."""
     size = -(-len(rows) // points)
     curve = []
     for begin in range(0, len(rows), max(size, 1)):

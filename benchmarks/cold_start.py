@@ -2,11 +2,10 @@
 
     python benchmarks/cold_start.py [--seeds 5] [--env CartPole-v1] [--target 475] [-- any flag of surefoot train]
 
-Each seed is one process, `surefoot train ENV --target-return R --seed S`: start of the interpreter, imports, training,
-every try on the way and the final evaluation over 100 fresh episodes, saving. It is timed from outside. One more
-process a round only imports what training needs, because that is the part which no training code can make shorter.
-Seeds run one after the other; the operating system's file cache is warm after the first, which is reported like the
-others.
+Each seed is one process, `surefoot train ENV --target-return R --seed S`: starting the interpreter, imports, training,
+every attempt at the target, the final evaluation over 100 fresh episodes, and saving. It is timed from outside. One
+more process per round only imports what training needs, because no training code can make that part shorter. Seeds
+run one after another. The operating system's file cache is warm after the first, which is reported like the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How well the library's defaults learn tasks that they were not tuned for, beside Stable-Baselines3's own defaults.
+"""How well the library's defaults learn tasks that they were not tuned for, compared with Stable-Baselines3's defaults.
 
     python benchmarks/defaults.py --algo ppo                         # as they are now, all tasks, seeds 0 to 4
     python benchmarks/defaults.py --algo ppo --side before           # as they were before this study
@@ -35,7 +35,7 @@ RESULTS = HERE / "results" / "defaults.json"
 PAGE = HERE.parent / "docs" / "defaults.md"
 EPISODES = 20
 
-# What the defaults were before this study, where it changed them.
+# The previous values of the defaults that this study changed.
 BEFORE: dict[str, dict[str, Any]] = {
     "npg": {"value_minibatches": 4},
     "trpo": {"value_minibatches": 4},
@@ -47,13 +47,13 @@ Scores: TypeAlias = dict[str, dict[str, Runs]]  # {algo: {side: {task: {seed: sc
 
 
 def train_ours(algo: str, settings: dict[str, Any], task: str, seed: int) -> float:
-    """Train with the library's defaults but for `settings`; returns what greedy episodes score."""
+    """Train with the library's defaults except for `settings`; returns the score of greedy episodes."""
     from surefoot.training.config.resolve import resolve
     from surefoot.training.evaluation.evaluate import evaluate_agent
     from surefoot.training.trainer import Trainer
 
     own = {"threads": 1, "total_steps": TASKS[task].steps}
-    if algo == "reinforce" and TASKS[task].toy:  # its own time limit is not one that Gymnasium knows of
+    if algo == "reinforce" and TASKS[task].toy:  # Gymnasium does not know its time limit
         own["max_episode_steps"] = TOY_STEPS
     factory = partial(make, task) if TASKS[task].toy else None
     config = resolve(task if factory else TASKS[task].env, algo, preset="none", overrides=own | settings)
@@ -93,7 +93,7 @@ def measure(
     seeds: list[int],
     jobs: int,
 ) -> Iterable[str]:
-    """Fill `found` with what is not in it yet; yields a line after each run."""
+    """Measure what is missing in `found`; yields a line after each run."""
     missing = [(task, seed) for seed in seeds for task in tasks if str(seed) not in found.get(task, {})]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running: dict[Future[float], tuple[str, int]] = {pool.submit(train, *one): one for one in missing}

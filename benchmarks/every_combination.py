@@ -2,8 +2,9 @@
 
     python benchmarks/every_combination.py [--workers 2]
 
-Run it in the repository's root. Each case trains for a few updates, checks the first ratios, and that a run which was
-killed and resumed has the bytes of one that was not. The result goes to `benchmarks/results/every_combination.json`.
+Run it in the repository's root. Each case trains for a few updates and checks the first ratios, and that a run that was
+killed and resumed has the same bytes as one that was not. The result goes to
+`benchmarks/results/every_combination.json`.
 """
 
 from __future__ import annotations

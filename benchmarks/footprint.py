@@ -1,10 +1,10 @@
-"""What runs take of memory, beside what was foretold before they began.
+"""The memory that runs use, compared with the estimate made before they start.
 
     python benchmarks/footprint.py          # results/footprint.json
 
-Each case is a process of its own. Taken: the most that it held (the system's count), less what it held after the
-imports and one tiny run. The forecast may be too high (then a run that would just fit is refused); where it is much too
-low, a run that is let begin dies of it.
+Each case is a separate process. "Taken" is the peak that the system reports, minus what the process held after the
+imports and one tiny run. If the estimate is too high, a run that would just fit is refused; if it is much too low, a
+run starts that will run out of memory.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def run_one(name: str) -> dict[str, float]:
-    """In a process of its own: MiB that were taken and foretold."""
+    """In a separate process: MiB taken and estimated."""
     import resource
 
     env, algo, settings = CASES[name]

@@ -1,15 +1,15 @@
-"""Every file that a run reads, changed in thousands of ways: does anything but an error of ours come of it?
+"""Modifies the files of a run in thousands of ways, and checks that only our own errors result.
 
     python benchmarks/fuzz_runs.py [--jobs 2]             # 10,000 changes, an hour or two
     python benchmarks/fuzz_runs.py --mutations 300        # a few minutes
     python benchmarks/fuzz_runs.py --first 1234 --mutations 1 --verbose   # one of them again
 
-A change is one of `mutations.py` to a copy of a small run (tests/fixtures): flipped bits, cut files, values of other
-types, wild numbers, deep nesting, control characters, pipes in the place of files; for the files of a checkpoint mostly
-with the hashes made to fit, as a forger would. After each, every command that reads runs is tried, in a child process
-with little memory. It may succeed, or fail with an error of ours and its exit code. Any other exception, more than
-`LIMIT` seconds, a process that dies, and a control character that reaches the output count as faults, and are listed.
-The result goes to `benchmarks/results/fuzz_runs.json`.
+`mutations.py` changes a copy of a small run (tests/fixtures): flipped bits, truncated files, values of other types,
+wild numbers, deep nesting, control characters, pipes instead of files. For checkpoint files the hashes are mostly
+adjusted, as a forger would. After each change, every command that reads runs is tried in a child process with little
+memory. It may succeed, or fail with one of our errors and its exit code. Any other exception, more than `LIMIT`
+seconds, a process that dies, or a control character in the output is listed as a fault. The result goes to
+`benchmarks/results/fuzz_runs.json`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from typing import Any
 from machine import RESULTS, ROOT, describe
 from mutations import mutate
 
-LIMIT = 60  # seconds of one command, on a busy machine
-MEMORY = 3 * 2**30  # bytes that a command may ask for
+LIMIT = 60  # seconds per command, on a busy machine
+MEMORY = 3 * 2**30  # bytes that a command may allocate
 CHUNK = 500  # changes per child process
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
 RUN = "runs/stranger"
-SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no disk to wait for
+SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # avoids waiting for the disk
 FIXTURES = sorted(path.parent for path in (ROOT / "tests" / "fixtures").glob("runs-*/*/manifest.json"))
 NEW = ["--run-dir=new", "--max-time=0.5s", "--eval-episodes=0"]
 FRESH = ["--preset=none", "--hidden-sizes", "8", "8", "--num-envs=4", "--rollout-length=16", "--total-steps=64"]
@@ -87,7 +87,7 @@ def ways(number: int) -> dict[str, Callable[[str], Any]]:
 
 
 def attempt(way: Callable[[str], Any], env: str, verbose: bool) -> tuple[str, str]:
-    """(how it ended, what was wrong with that)."""
+    """(how it ended, the fault if there was one)."""
     from surefoot.errors import SurefootError
 
     out = io.StringIO()
@@ -108,7 +108,7 @@ def attempt(way: Callable[[str], Any], env: str, verbose: bool) -> tuple[str, st
 
 
 def work(first: int, count: int, verbose: bool) -> None:
-    """In a child: the changes from number `first` on, a line of JSON for everything that begins or ends."""
+    """In a child: try the changes from number `first` on, with a line of JSON for everything that begins or ends."""
     import torch
 
     torch.set_num_threads(1)
@@ -136,7 +136,7 @@ def work(first: int, count: int, verbose: bool) -> None:
 
 
 def children(first: int, count: int, verbose: bool) -> Iterator[dict[str, Any]]:
-    """What happened in every attempt; another child goes on where one has died."""
+    """The results of all attempts; if a child dies, another continues."""
     at, end = first, first + count
     while at < end:
         size = min(CHUNK, end - at)
@@ -165,7 +165,7 @@ def children(first: int, count: int, verbose: bool) -> Iterator[dict[str, Any]]:
 
 
 def together(first: int, count: int, jobs: int, verbose: bool) -> Iterator[dict[str, Any]]:
-    """What happened in every attempt, in so many child processes at once, each with changes of its own."""
+    """The results of all attempts, in `jobs` child processes at once, each with its own changes."""
     found: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
     def follow(job: int) -> None:
@@ -181,9 +181,9 @@ def together(first: int, count: int, jobs: int, verbose: bool) -> Iterator[dict[
 
 
 def reported(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """What a child says, until it is gone. One that is silent for too long is asked where it hangs, and ends there.
+    """The lines of a child, until it ends. If it is silent for too long, it is aborted with a traceback.
 
-    Seconds are counted one by one, so that those in which the whole machine stood still do not count.
+    Seconds are counted one by one, so that time in which the whole machine was suspended does not count.
     """
     lines: queue.Queue[bytes] = queue.Queue()
     assert child.stdout is not None

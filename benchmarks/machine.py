@@ -1,4 +1,4 @@
-"""What the scripts here say of the machine that they ran on, and how they sum up rounds."""
+"""Describes the machine for the scripts here, and summarises rounds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def describe() -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, lowest and highest of some rounds."""
+    """Median, lowest and highest of several rounds."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 

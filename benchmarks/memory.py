@@ -1,11 +1,11 @@
-"""What a memory costs: training steps per second with GRU and LSTM beside the feed-forward policy of the same widths.
+"""What a memory costs: training steps per second with GRU and LSTM, compared with a feed-forward policy.
 
     python benchmarks/memory.py [--rounds 5] [--steps 20480]
 
 CartPole-v1, PPO's defaults (8 × 128, 10 epochs of 4 minibatches), two 64-64 networks, memory of 64. The feed-forward
-policy runs on the torch engine and on the native one; a memory on what `auto` chooses, which is the native one, and on
-torch with nothing compiled. Each run is a process of its own, in turn within each round; ratios are taken round by
-round.
+policy runs on the torch and the native engine; policies with memory run on what `auto` chooses, which is the native
+one, and on torch with nothing compiled. Each run is a separate process. The variants alternate within each round, and
+ratios are taken round by round.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Changes to the files of a run, such as a bad disk, another version or a forger would make: one per call.
+"""Changes a file of a run, as a bad disk, another version or a forger might: one change per call.
 
-Everything is drawn from one `random.Random`, so that a number repeats a change.
+Everything is drawn from one `random.Random`, so a seed repeats a change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from surefoot.runs.checkpoints import MANIFEST, seal
 
-HERE = "@here@"  # stands for what JSON libraries would not write
+HERE = "@here@"  # placeholder for text that JSON libraries would not write
 DEEP = ("[" * 500 + "]" * 500, "[" * 100_000, '{"a":' * 3000 + "1" + "}" * 3000)
 NUMBERS = (
     *(
@@ -79,7 +79,7 @@ RUN_FILES = (
     *("tracker-wandb.json", "checkpoints/LATEST", "checkpoints/BEST"),
 )
 CHECKPOINT_FILES = (MANIFEST, "policy.json", "state.json", "policy.safetensors", "state.safetensors")
-WEIGHTS = {  # how often each file is the one
+WEIGHTS = {  # how often each file is chosen
     "config.toml": 5, "manifest.json": 3, "status.json": 2, "metrics.jsonl": 2, MANIFEST: 3, "policy.json": 5,
     "state.json": 8, "policy.safetensors": 4, "state.safetensors": 5,
 }  # fmt: skip
@@ -92,7 +92,7 @@ def mutate(run: Path, rng: Random) -> str:
     if name in RUN_FILES:
         return f"{name}: {_change(run / name, rng)}"
     latest = run / "checkpoints" / (run / "checkpoints" / "LATEST").read_text().strip()
-    if rng.random() < 0.7:  # then no older one can serve
+    if rng.random() < 0.7:  # then there is no older one to fall back on
         for folder in (run / "checkpoints").iterdir():
             if folder.is_dir() and folder != latest:
                 shutil.rmtree(folder)
@@ -123,7 +123,7 @@ def _change(path: Path, rng: Random) -> str:
 
 
 def _sign(folder: Path, changed: str) -> bool:
-    """Fit the manifest to the files, as a forger would; whether that can be done."""
+    """Adjust the manifest to the files, as a forger would; returns whether that was possible."""
     path = folder / changed
     if not path.is_file() or path.stat().st_size > 2**30:
         return False
@@ -140,7 +140,7 @@ def _sign(folder: Path, changed: str) -> bool:
 
 
 def _other_kind(path: Path, rng: Random) -> str:
-    """Not a file at all, or one without end."""
+    """Replace it by something that is not a regular file, or by an endless one."""
     path.unlink(missing_ok=True)
     kind = rng.choice(["gone", "folder", "pipe", "loop", "endless", "sparse"])
     if kind == "folder":
@@ -186,7 +186,7 @@ def _bytes(data: bytes, rng: Random) -> tuple[bytes, str]:
 
 
 def _numbers(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """A number in a text becomes another one."""
+    """Replace a number in a text by another one."""
     found = list(re.finditer(rb"-?\d+(\.\d+)?(e[-+]?\d+)?", data))
     if not found:
         return _bytes(data, rng)
@@ -202,7 +202,7 @@ def _wild(rng: Random) -> str:
 
 
 def _places(tree: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The ways to all values of a tree."""
+    """The paths to all values of a tree."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     return [way, *(place for key, value in items for place in _places(value, (*way, key)))]
 
@@ -228,7 +228,7 @@ def _json_line(data: bytes, rng: Random) -> tuple[bytes, str]:
 
 
 def _tree(tree: Any, rng: Random) -> tuple[Any, str, str]:
-    """(the tree with a change, what it is, what to put where it says HERE)."""
+    """(the changed tree, a description, the text to put in place of HERE)."""
     wild, places = _wild(rng), _places(tree)
     way = rng.choice(places)
     if not way:
@@ -279,7 +279,7 @@ def _toml(data: bytes, rng: Random) -> tuple[bytes, str]:
 
 
 def _header(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Of a safetensors file: eight bytes of length, JSON, then the numbers."""
+    """Change the header of a safetensors file: eight bytes of length, JSON, then the numbers."""
     if len(data) < 8 or rng.random() < 0.1:
         return struct.pack("<Q", rng.choice([0, 1, 2**20, 2**40, 2**63, 2**64 - 1])) + data[8:], "length"
     size = struct.unpack("<Q", data[:8])[0]
@@ -294,7 +294,7 @@ def _tensors(data: bytes) -> tuple[int, dict[str, Any]]:
 
 
 def _elements(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Some numbers of one tensor become odd ones."""
+    """Replace some numbers of one tensor by odd ones."""
     start, tensors = _tensors(data)
     name = rng.choice(sorted(tensors))
     facts = tensors[name]
@@ -316,7 +316,7 @@ def _elements(data: bytes, rng: Random) -> tuple[bytes, str]:
 
 
 def _names(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Two tensors change their names, or one its type or shape for another of the same size."""
+    """Swap the names of two tensors, or change the dtype or shape of one to another of the same size."""
     start, tensors = _tensors(data)
     one, other = rng.choice(sorted(tensors)), rng.choice(sorted(tensors))
     what = rng.choice(["swap", "type", "shape"])

@@ -4,8 +4,8 @@
     python benchmarks/native_envs.py --episodes 100 --env Acrobot-v1 --flags=-march=x86-64-v3
 
 Every step of both is compared: observations, rewards, ends, final observations and the inner float64 states.
-Actions are random, extreme (far out of bounds, zeros of both signs, the smallest number) and such as pump energy into
-the system. Speed is that of one call for all envs, the best of several rounds in which both take turns.
+Actions are random, extreme (far out of bounds, zeros of both signs, the smallest number) or chosen to pump energy into
+the system. Speed is measured with one call for all envs: the best of several rounds in which both alternate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUM_ENVS, ROUNDS, CALLS = 8, 9, 300
 
 
 def compare(theirs: GymEnvs, ours: NativeEnvs, episodes: int) -> dict[str, Any]:
-    """Play until so many episodes have ended; the first difference, if there is one."""
+    """Play until this many episodes have ended; returns the first difference, if any."""
     rng = np.random.default_rng(0)
     obs = theirs.reset()
     difference = None if same_bits(obs, ours.reset()) else "first observations"
@@ -54,7 +54,7 @@ def compare(theirs: GymEnvs, ours: NativeEnvs, episodes: int) -> dict[str, Any]:
 
 
 def measure(theirs: GymEnvs, ours: NativeEnvs) -> dict[str, float]:
-    """Microseconds per env step: Gymnasium's, ours through Python, and of our C++ alone (in a batch of 1024)."""
+    """Microseconds per env step: Gymnasium's, ours through Python, and our C++ alone (in a batch of 1024)."""
     rng = np.random.default_rng(1)
     actions = [exploring_actions(ours.kind, ours.observations, rng) for _ in range(CALLS)]
     best = {"gymnasium": np.inf, "native": np.inf}
@@ -70,7 +70,7 @@ def measure(theirs: GymEnvs, ours: NativeEnvs) -> dict[str, float]:
     best["inside"] = np.inf
     for _ in range(ROUNDS):
         start = perf_counter()
-        for _ in range(CALLS):  # resets among them
+        for _ in range(CALLS):  # including resets
             large.envs.step()
         best["inside"] = min(best["inside"], (perf_counter() - start) / CALLS / large.num_envs)
     return {f"{name}_us": round(1e6 * seconds, 3) for name, seconds in best.items()}

@@ -1,9 +1,9 @@
-"""What an algorithm of one's own costs: SPO (examples/spo.py) beside PPO, both learned by the kernels.
+"""The speed of a user's own algorithm: SPO (examples/spo.py) compared with PPO, both on the kernels.
 
     python benchmarks/own_algorithm.py [--rounds 7] [--seconds 3]
 
-CartPole-v1 with PPO's tuned preset, in one process and by turns, so that both see the same machine. The ratio of the
-two fastest rounds counts: whatever else a machine does can only slow a round down. It must be at least 0.9.
+CartPole-v1 with PPO's tuned preset, alternating in one process, so that both see the same machine. The result is the
+ratio of the two fastest rounds, because other load can only slow a round down. It must be at least 0.9.
 """
 
 from __future__ import annotations

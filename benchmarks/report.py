@@ -3,7 +3,7 @@
     python benchmarks/report.py
 
 A block between `<!-- results NAME -->` and `<!-- end -->` is replaced by results/NAME.md and the machine of
-results/NAME.json; a result that is not there yet leaves its block as it is.
+results/NAME.json. Blocks without a result are left unchanged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Where the time goes against what the machine could do: the arithmetic limit, the gradient step, the whole update.
+"""How close training comes to the machine's limit: the arithmetic limit, the gradient step, the whole update.
 
     python benchmarks/roofline.py [--rounds 7] [--seconds 2] [--only NAME …]
 
 The limit is measured, not looked up: the best of large float32 matrix products in PyTorch on one thread and on two, and
-of a loop of fused multiply-adds on registers compiled for this processor (where g++ is there). Shares are of the matrix
-product's, which is what code that has to fetch its operands can hope for.
+of a loop of fused multiply-adds on registers compiled for this processor (if g++ is available). Shares are relative to
+the matrix product, because that is the best that code that has to fetch its operands can reach.
 
 The gradient step is the kernels' (`Network.epochs`) at the settings of versus_peers.py, and its arithmetic is counted
 exactly. With layers of aᵢ inputs and bᵢ outputs in actor and critic, P parameters and a minibatch of B samples:
@@ -14,8 +14,8 @@ exactly. With layers of aᵢ inputs and bᵢ outputs in actor and critic, P para
     input gradient     2·aᵢ·bᵢ                 per sample and layer but the first of its chain, whose inputs are data
     clip and Adam      16·P                    per step (norm 2, clip 1, moments 7, step 6)
 
-Activations, softmax and the loss itself are not counted: they are work that the limit knows nothing of, and so they
-show as a missing share. Then a few seconds of real training per setting say what an update consists of.
+Activations, softmax and the loss itself are not counted as arithmetic, so their time lowers the share. After that, a
+few seconds of real training per setting show what an update consists of.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def matrix_limit(threads: int, rounds: int, size: int = 1024) -> float:
 
 
 def fma_limit(rounds: int) -> dict[str, float]:
-    """GFLOP/s of multiply-adds on registers, of one thread and of two; nothing without g++."""
+    """GFLOP/s of multiply-adds on registers, with one thread and with two; empty without g++."""
     if shutil.which("g++") is None:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +93,7 @@ def fma_limit(rounds: int) -> dict[str, float]:
         source.write_text(FMA)
         flags = ["-O3", "-march=native", "-ffp-contract=fast", "-mprefer-vector-width=512", "-fPIC", "-shared"]
         done = subprocess.run(["g++", *flags, str(source), "-o", str(made)], capture_output=True)
-        if done.returncode:  # a processor or a compiler that does not know one of the flags
+        if done.returncode:  # the processor or the compiler does not know one of the flags
             return {}
         library = ctypes.CDLL(str(made))
     spin, turns = library.spin, 2_000_000
@@ -101,7 +101,7 @@ def fma_limit(rounds: int) -> dict[str, float]:
     flops = library.flops() * turns
 
     def together(count: int) -> None:
-        others = [threading.Thread(target=spin, args=(turns,)) for _ in range(count)]  # ctypes lets go of the GIL
+        others = [threading.Thread(target=spin, args=(turns,)) for _ in range(count)]  # ctypes releases the GIL
         for other in others:
             other.start()
         for other in others:
@@ -123,7 +123,7 @@ def timed(call: Any) -> float:
 
 
 def step_flops(network: Description, samples: int) -> int:
-    """Of one gradient step of actor and critic, by the formula above."""
+    """Operations of one gradient step of actor and critic, by the formula above."""
     per_sample = 0
     for chain, first_is_data in (
         (network.trunk, True),
@@ -139,7 +139,7 @@ def step_flops(network: Description, samples: int) -> int:
 
 @dataclass
 class Problem:
-    """A network with a rollout's worth of samples, as the kernels take them."""
+    """A network with a rollout's worth of samples, in the kernels' form."""
 
     network: Description
     theta: Any

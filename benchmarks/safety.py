@@ -1,9 +1,9 @@
 """What safety costs: saving and finite checks in a default CartPole run, and a long run that must stay flat.
 
     python benchmarks/safety.py                 # five default runs: seconds in saving and in finite checks, and shares
-    python benchmarks/safety.py --minutes 10    # besides, one run of ten minutes: saving, memory, descriptors, threads
+    python benchmarks/safety.py --minutes 10    # also one run of ten minutes: saving, memory, descriptors, threads
     python benchmarks/safety.py --often         # only runs with a checkpoint every 1,000 steps: the share of saving
-    python benchmarks/safety.py --often --before CHECKOUT    # and those of an older version, built, in turns
+    python benchmarks/safety.py --often --before CHECKOUT    # and those of an older version (built), alternating
 
 Times are taken inside the run, around every call, so the shares do not depend on how busy the machine is; the two clock
 readings around each check are counted as part of it. The results go to `benchmarks/results/safety.json`.
@@ -36,7 +36,7 @@ ROUNDS = 5
 
 
 class Stopwatch:
-    """Adds up the seconds inside functions, wherever they are called."""
+    """Sums the seconds spent inside functions, wherever they are called."""
 
     def __init__(self) -> None:
         self.seconds, self.calls = 0.0, 0
@@ -62,7 +62,7 @@ class Stopwatch:
 
 
 def finite_parameters_seconds() -> float:
-    """One look at all parameters, which every update takes (the other numbers are read anyway)."""
+    """The time of checking all parameters, which every update does (the other numbers are read anyway)."""
     vector = torch.randn(9_155)
     start = perf_counter()
     for _ in range(1000):
@@ -161,7 +161,7 @@ print(json.dumps({"seconds": result["seconds"], "save_share": result["time_split
 
 
 def saving_often(before: str | None) -> dict[str, Any]:
-    """A default run with a checkpoint every 1,000 steps, by the run's own time split; `before`: and in that version."""
+    """A default run with a checkpoint every 1,000 steps, by the run's own time split; `before`: also that version."""
     versions = {"now": None} | ({} if before is None else {"before": before})
     found: dict[str, list[dict[str, float]]] = {name: [] for name in versions}
     for _ in range(ROUNDS):

@@ -2,13 +2,14 @@
 
     python benchmarks/same_learning.py [--seeds 20] [--processes 2] [--only NAME …]
 
-For every seed and engine one run of a preset; its score is the area under the learning curve: the mean over the env
-steps of the training return, where the return of the episodes that ended last holds until others end. (The few steps
-before the first end do not count.) The difference of the two engines' mean scores is divided by the mean score, and its
-95 % interval must lie within ±5 %: percentile bootstrap over seeds, each drawn with its two runs, because they begin
-alike. They do not stay so: the engines compute the same numbers to rounding, and learning is chaotic.
+There is one run of a preset for every seed and engine. Its score is the area under the learning curve: the mean of the
+training return over env steps, where the return of the last finished episodes holds until others finish. (The few steps
+before the first end do not count.) The difference of the engines' mean scores is divided by the mean score, and its
+95 % interval must lie within ±5 %. The interval is a percentile bootstrap over seeds; a seed's two runs are drawn
+together because they start alike. They do not stay alike: the engines agree only up to rounding, and learning is
+chaotic.
 
-Presets, because a setting that learns on some seeds only would need hundreds of them to say anything to 5 %.
+We use presets, because a setting that learns only on some seeds would need hundreds of them for 5 % precision.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ CASES = [
 
 
 def area(steps: list[int], returns: list[float], total: int) -> float:
-    """Mean over the steps from the first end of an episode to `total` of the return of the last finished episode.
+    """The return of the last finished episode, averaged over the steps from the first end of an episode to `total`.
 
     `steps`: where each episode ended. Several that end at one step count with their mean.
     """
@@ -65,7 +66,7 @@ def score(task: tuple[Case, str, int]) -> dict[str, Any]:
     import surefoot
 
     class Curve(surefoot.Callback):
-        """Ends of episodes. Those of one rollout count as ended together, at its end."""
+        """Records the ends of episodes. Those of one rollout count as ending together, at its end."""
 
         def __init__(self) -> None:
             self.steps: list[int] = []
@@ -100,7 +101,7 @@ def score(task: tuple[Case, str, int]) -> dict[str, Any]:
 
 
 def difference_interval(ours: list[float], oracle: list[float]) -> tuple[float, float, float]:
-    """((mean − oracle's mean) / |oracle's mean|, its 95 % interval); place i of both lists is seed i."""
+    """((mean − oracle's mean) / |oracle's mean|, its 95 % interval); index i of both lists is seed i."""
     from surefoot.math.robust import bootstrap_interval
 
     first, second = np.asarray(ours, np.float64), np.asarray(oracle, np.float64)

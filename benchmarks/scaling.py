@@ -2,9 +2,9 @@
 
     python benchmarks/scaling.py [--rounds 3] [--seconds 1.5] [--only num_envs …] [--env CartPole-v1]
 
-One quantity at a time, from PPO with 8 envs × 128 steps, 4 epochs × 4 minibatches and two 64-64 networks. At every
-point the engines take turns for some seconds each; the median of the rounds is kept, with its range, and where the time
-of an env step goes. "growth" is how many times longer an env step takes than at the first point.
+One quantity is varied at a time, starting from PPO with 8 envs × 128 steps, 4 epochs × 4 minibatches and two 64-64
+networks. At every point the engines alternate for some seconds each. We keep the median of the rounds, its range, and
+where the time of an env step goes. "growth" is how many times longer an env step takes than at the first point.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from surefoot.bench.measure import bench
 from surefoot.training.config.resolve import resolve
 
 BASE = {"num_envs": 8, "rollout_length": 128, "num_epochs": 4, "num_minibatches": 4, "hidden_sizes": (64, 64)}
-SAMPLES = 1024  # of a rollout of the base
+SAMPLES = 1024  # of a rollout at the starting point
 POINTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "num_envs": [(str(n), {"num_envs": n}) for n in (1, 4, 16, 64, 256)],
     "width": [(f"{n}-{n}", {"hidden_sizes": (n, n)}) for n in (16, 64, 128, 256, 512)],
@@ -30,7 +30,7 @@ ENGINES = ("torch", "native")
 
 
 def measure(env: str, settings: dict[str, Any], rounds: int, seconds: float) -> dict[str, Any]:
-    """Of both engines: steps per second, microseconds of an env step and their parts."""
+    """For both engines: steps per second, and microseconds per env step by part."""
     config = resolve(env, "ppo", "none", None, {**BASE, **settings})
     found = bench(config, ENGINES, rounds=rounds, seconds=seconds)
     points: dict[str, Any] = {}

@@ -1,11 +1,11 @@
-"""Many runs that are over at once, several at a time: each must end with exit code 0, however busy the machine is.
+"""Many very short runs, several at a time: each must end with exit code 0, however busy the machine is.
 
     python benchmarks/short_runs.py                          # 200 processes from the shell, 1,800 forked, six at a time
     python benchmarks/short_runs.py --processes 0 --forked 500 --at-once 4
 
-What ends a process (threads that are joined, tensors that are freed, the interpreter's own end) is the same in both
-kinds. A process from the shell spends most of its time with imports; a forked one is a copy of a process that has
-them, and ends like any other. The counts of exit codes go to `benchmarks/results/short_runs.json`.
+Both kinds of process end in the same way (joining threads, freeing tensors, shutting the interpreter down). A process
+from the shell spends most of its time on imports; a forked one is a copy of a process that has them. The counts of exit
+codes go to `benchmarks/results/short_runs.json`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def start_process(folder: Path, number: int) -> int:
     command = [sys.executable, "-m", "surefoot.cli.main", *words_of(folder, number)]
     with open(folder / f"{number}.txt", "w", encoding="utf-8") as out:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-    STARTED.append(child)  # one that is forgotten is waited for by the next Popen, and its exit code is lost
+    STARTED.append(child)  # keep a reference: otherwise the next Popen reaps it, and its exit code is lost
     return child.pid
 
 
 def start_forked(folder: Path, number: int) -> int:
-    """A copy of this process, which has imported everything. It leaves through `sys.exit`, as a command does."""
+    """A copy of this process, which has imported everything. It exits through `sys.exit`, like a command."""
     from surefoot.cli.main import main
 
     pid = os.fork()
@@ -63,11 +63,11 @@ def start_forked(folder: Path, number: int) -> int:
 
 
 def run_all(start: Callable[[Path, int], int], count: int, at_once: int, failed: list[str]) -> dict[str, Any]:
-    """Exit codes (negative: the signal) of so many runs, and how long all took."""
+    """Exit codes (negative: the signal) of `count` runs, and how long all took."""
     codes: Counter[int] = Counter()
     running: dict[int, int] = {}
     begin, started = perf_counter(), 0
-    folder = Path(tempfile.mkdtemp())  # no context manager: a forked process would leave it, too
+    folder = Path(tempfile.mkdtemp())  # no context manager, because a forked process would exit it too
     while started < count or running:
         while started < count and len(running) < at_once:
             running[start(folder, started)] = started

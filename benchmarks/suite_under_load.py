@@ -3,8 +3,8 @@
     python benchmarks/suite_under_load.py [--runs 10] [--slow-runs 2] [--quiet-runs 1] [--busy 2] [-- words of pytest]
 
 The README's test command (`pytest`) runs a few times on two cores, first alone and then with endless loops on the same
-cores; the long tests (`pytest -m slow`) run with these loops as well. Each run is a process of its own. A failure is
-reported with the name of its test, and the script goes on.
+cores; the long tests (`pytest -m slow`) run with these loops as well. Each run is a separate process. A failure is
+reported with the name of its test, and the script continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 import machine
 
 CORES = 2
-# It ends with this process, however that ends.
+# The loop ends with this process, however that ends.
 LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(10**6): pass"
 
 
@@ -51,7 +51,7 @@ def run(kind: str, loops: int, words: list[str]) -> dict[str, Any]:
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     failures = [name(case) for case in cases if outcomes(case) & {"failure", "error"}]
     skipped = sum("skipped" in outcomes(case) for case in cases)
-    if done.returncode not in (0, 1) or not cases:  # pytest itself went wrong: a worker died, nothing was collected
+    if done.returncode not in (0, 1) or not cases:  # pytest itself failed: a worker died, or nothing was collected
         last = (done.stdout.strip() or done.stderr.strip() or "nothing was said").splitlines()[-1]
         failures.append(f"pytest ended with exit code {done.returncode}: {last}")
     return {

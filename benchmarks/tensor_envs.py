@@ -1,10 +1,10 @@
-"""Vector envs of tensors: PPO steps per second on CartPole in PyTorch, and that no step waits for the device.
+"""Vector envs of tensors: PPO steps per second on CartPole in PyTorch, and a check that no step waits for the device.
 
     python benchmarks/tensor_envs.py [--device cuda] [--num-envs 4096 65536] [--updates 24]
 
-From the first env step of every rollout to its last one, PyTorch is told to raise where the host waits for the GPU
-(`torch.cuda.set_sync_debug_mode`); on the CPU there is nothing to wait for. Speeds are of collecting and learning
-together, after a quarter of the updates. The result goes to benchmarks/results/tensor_envs.json.
+From the first env step of every rollout to its last, PyTorch raises an error if the host waits for the GPU
+(`torch.cuda.set_sync_debug_mode`); on the CPU there is nothing to wait for. Speeds cover collecting and learning, after
+a quarter of the updates. The result goes to benchmarks/results/tensor_envs.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LENGTH = 500  # steps after which an episode is cut
 
 
 class Poles(gym.vector.VectorEnv[Any, Any, Any]):
-    """CartPole-v1's equations for N carts at once; nothing of it leaves the device."""
+    """CartPole-v1's equations for N carts at once, entirely on the device."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 (as Gymnasium declares it)
 
@@ -71,7 +71,7 @@ class Poles(gym.vector.VectorEnv[Any, Any, Any]):
         return self._state, torch.ones_like(self._time), terminated, truncated, {"final_obs": final}
 
     def _guard(self) -> None:
-        """On from a rollout's first step to its last."""
+        """Active from a rollout's first step to its last."""
         if self.device != "cuda":
             return
         self._steps += 1
@@ -83,7 +83,7 @@ class Poles(gym.vector.VectorEnv[Any, Any, Any]):
 
 
 class Clock(surefoot.Callback):
-    """When every update was done, on the device as well."""
+    """Records when each update was done, including work on the device."""
 
     def __init__(self) -> None:
         self.marks: list[tuple[float, int]] = []

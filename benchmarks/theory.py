@@ -1,4 +1,4 @@
-"""The numbers of docs/theory.md that take longer than a test may: how loose the bound is, and how slowly it climbs.
+"""The numbers in docs/theory.md that take too long for a test: how loose the bound is, and how slowly it climbs.
 
     python benchmarks/theory.py
 
@@ -62,7 +62,7 @@ def climb(gamma: float, most: int = 50_000) -> dict[str, float]:
 
 def misled(gamma: float, draws: int = 1_000_000) -> int:
     p, q, b, c = 1.0 / (1.0 + np.exp(-np.random.default_rng(0).uniform(-6.0, 6.0, (4, draws))))
-    far = (np.abs(q - p) > 1e-4) & (np.abs(c - b) > 1e-4)  # else both sides are rounding
+    far = (np.abs(q - p) > 1e-4) & (np.abs(c - b) > 1e-4)  # otherwise both sides are mostly rounding errors
 
     def kl(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return divergence.kl(np.stack([x, 1.0 - x], -1), np.stack([y, 1.0 - y], -1))

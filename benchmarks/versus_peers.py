@@ -1,18 +1,19 @@
-"""Training speed beside Stable-Baselines3, sb3-contrib, SBX and plain JAX: same machine, same hyperparameters, one go.
+"""Training speed compared with Stable-Baselines3, sb3-contrib, SBX and plain JAX: same machine, same hyperparameters.
 
     sh benchmarks/make_peers.sh FOLDER        # their environments, once
     python benchmarks/versus_peers.py --sb3-python FOLDER/sb3/bin/python --sbx-python FOLDER/sbx/bin/python
         --jax-python FOLDER/jax/bin/python --jax-program purejax_ppo.py [--before-python …] [--rounds 3] [--only NAME …]
 
-An interpreter with an earlier surefoot (--before-python) makes that one a peer of every setting: what a change costs.
-Peers whose interpreter is not given are left out. Every run is a process of its own; within a round the sides take
-turns, and each round begins with another side, because a machine's speed drifts; ratios are taken round by round.
+An interpreter with an earlier surefoot (--before-python) makes that version a peer in every setting, to show the cost
+of a change. Peers without an interpreter are left out. Every run is a separate process. Within a round the sides
+alternate, and each round starts with another side, because a machine's speed drifts; ratios are taken round by round.
 
-What counts: env steps over the wall time from the first env step to the last update. On our side that includes logging,
-TensorBoard events and saving; the peers log nothing. Imports and compilation are apart, and reported. The peers in
-PyTorch get one thread, their best for networks this small; those in JAX take what they want. Our side may use what a
-user with two cores may type: the candidates of a setting are tried before the rounds, and the fastest is used (or
---flags). Memory is the highest resident set of a process and its children, each child's added in full.
+The result is env steps over the wall time from the first env step to the last update. On our side that includes
+logging, TensorBoard events and saving; the peers log nothing. Imports and compilation are reported separately. The
+peers in PyTorch get one thread, which is best for networks this small; those in JAX use as many as they want. Our side
+may use the flags that a user with two cores may type: the candidates of a setting are tried before the rounds, and the
+fastest is used (or --flags). Memory is the highest resident set of a process plus those of its children, each counted
+in full.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Any
 import machine
 from peers.settings import SETTINGS, Setting
 
-TRIES = 2  # of each candidate
+TRIES = 2  # per candidate
 HERE = Path(__file__).resolve().parent
 NAMES = {"surefoot": "surefoot", "sb3": "SB3", "sb3_contrib": "sb3-contrib", "sbx": "SBX", "jax": "plain JAX"}
 NAMES["before"] = "surefoot before"
@@ -41,7 +42,7 @@ NAMES["before"] = "surefoot before"
 
 @dataclass(frozen=True)
 class Side:
-    """What is run for one side: words to execute, and how a reader would type them."""
+    """The command of one side: words to execute, and how a reader would type them."""
 
     words: list[str]
     typed: str
@@ -78,7 +79,7 @@ class Sides:
         return found
 
     def before(self, setting: Setting, flags: str, seed: int) -> Side:
-        """Our own command, served by the other interpreter."""
+        """Our own command, run by the other interpreter."""
         now = self.ours(setting, flags, seed)
         return Side([self.pythons["before"], *now.words[1:]], now.typed)
 
@@ -95,7 +96,7 @@ class Sides:
 
 
 def run(side: Side, *, threads_free: bool = False) -> dict[str, Any]:
-    """What the last line of its output says, with the wall time and the memory of the whole process."""
+    """The last line of its output, with the wall time and the memory of the whole process."""
     environment = {**os.environ}
     if side.words[0] == sys.executable:
         environment["PYTHONPATH"] = str(machine.ROOT)
@@ -125,7 +126,7 @@ def run(side: Side, *, threads_free: bool = False) -> dict[str, Any]:
 
 
 def _watch(parent: int, children: dict[int, int], over: threading.Event) -> None:
-    """The highest resident sets of a process's children, looked at four times a second."""
+    """Records the highest resident sets of a process's children, four times a second."""
     while not over.wait(0.25):
         for pid in _children(parent):
             try:
@@ -172,7 +173,7 @@ def compare(sides: Sides, setting: Setting, flags: str | None, rounds: int) -> d
     found: list[dict[str, Any]] = []
     for number in range(rounds):
         order = list(commands)
-        order = order[number % len(order) :] + order[: number % len(order)]  # nobody is always the first
+        order = order[number % len(order) :] + order[: number % len(order)]  # each round starts with another side
         results = {}
         for name in order:
             side = sides.of(setting, flags, number)[name]
@@ -198,7 +199,7 @@ def compare(sides: Sides, setting: Setting, flags: str | None, rounds: int) -> d
 
 
 def slim(result: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a run."""
+    """The part of a run's result that is kept."""
     names = ("total_steps", "seconds", "steps_per_second", "wall_seconds", "max_rss_mb", "train_return", "time_split")
     names += ("engine", "import_seconds", "setup_seconds", "compile_seconds", "versions")
     return {name: result[name] for name in names if name in result}
@@ -264,7 +265,7 @@ def main() -> None:
             continue
         result["settings"][setting.name] = compare(sides, setting, arguments.flags, arguments.rounds)
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")  # what is measured is kept, whatever comes
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")  # save after every setting
     if not result["settings"]:
         parser.error("nothing to compare with: give the interpreter of a peer")
     machine.write(result, table(result), arguments.out)

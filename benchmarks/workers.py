@@ -1,17 +1,17 @@
-"""What worker processes gain: rollouts of envs of different cost, in one process and in K.
+"""What worker processes gain: rollouts with envs of different cost, in one process and in K.
 
     python benchmarks/workers.py [--rounds 5] [--seconds 2] [--num-envs 8] [--workers K]
 
-The envs are ones whose step keeps a core busy for so many milliseconds (no sleep: that would cost no core), one whose
-episodes also begin slowly, and LunarLander-v3 where it is installed. A policy of two 64-64 networks acts on the
-compiled kernels. Three ways, in turn within each round, because the machine drifts; ratios are taken round by round:
+The envs are synthetic ones whose steps keep a core busy for some milliseconds (not asleep), one whose resets are slow
+too, and LunarLander-v3 if it is installed. A policy of two 64-64 networks acts on the compiled kernels. Three ways
+alternate within each round, because the machine's speed drifts; ratios are taken round by round:
 
 - one process;
-- K workers in step: all envs have stepped before the policy acts again (as it is on PyTorch, whose sums would otherwise
-  round differently);
-- K workers apart: each goes on as soon as its own envs have stepped. The bytes are those of the other two.
+- K workers in step: all envs step before the policy acts again (as with PyTorch, whose sums would otherwise round
+  differently);
+- K workers apart: each continues as soon as its own envs have stepped. The bytes are the same as with the other two.
 
-Whole rollouts are timed. K: the usable cores, or as many as there are envs.
+Whole rollouts are timed. K is the number of usable cores, at most the number of envs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WAYS = ("one process", "in step", "apart")
 
 
 class Busy(gym.Env[Any, Any]):
-    """Eight numbers, 50 steps an episode, and `milliseconds` of work in each; `reset` for a reset."""
+    """Eight numbers, 50 steps per episode, with `milliseconds` of work in each step and `reset` in a reset."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = gym.spaces.Discrete(4)
@@ -116,7 +116,7 @@ def measure(config: EnvConfig, num_envs: int, workers: int, seconds: float, roun
         ways = dict(zip(WAYS, (collector(here), collector(there, InStep), collector(apart)), strict=True))
         found = []
         for number in range(rounds):
-            names = WAYS if number % 2 == 0 else WAYS[::-1]  # none is always the first
+            names = WAYS if number % 2 == 0 else WAYS[::-1]  # neither is always first
             found.append({name: rate(ways[name], seconds) for name in names})
     return found
 

@@ -5,7 +5,7 @@
     agent = surefoot.load(run)
     surefoot.evaluate(agent, "CartPole-v1").mean_return
 
-The heavy imports (torch, gymnasium) happen when a name is first used, so that the command line starts at once.
+The heavy imports (torch, gymnasium) happen when a name is first used, so that the command line starts quickly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m surefoot`, for where the script `surefoot` is not on the path."""
+"""`python -m surefoot`, for when the script `surefoot` is not on the path."""
 
 import sys
 

@@ -71,7 +71,7 @@ def train(
 
 
 def env_name(env: object) -> str:
-    """What to call an env that was made in Python."""
+    """The name for an env that was made in Python."""
     if isinstance(env, gym.Env):
         raise UsageError(
             "pass a function that makes the env (its class, or lambda: ...), not the env itself: "
@@ -82,7 +82,7 @@ def env_name(env: object) -> str:
 
 
 def for_vector_env(env: GymVectorEnv, settings: dict[str, object]) -> dict[str, object]:
-    """A ready vector env is as it is: settings that would have to build it anew are refused, not ignored."""
+    """A ready vector env cannot be changed: settings that would need to rebuild it are refused, not ignored."""
     for name in ("env_kwargs", "wrappers"):
         if settings.get(name):
             raise UsageError(f"{name} cannot be applied to a ready-made vector env; apply it when you make the env")
@@ -101,10 +101,10 @@ def resume(
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
 ) -> Run:
-    """Go on with an interrupted run as if nothing had happened, or with a finished one for more steps.
+    """Continue an interrupted run as if nothing had happened, or train a finished one for more steps.
 
-    `total_steps`: another step budget, at which linear schedules then end; the run keeps it. `strict`: a damaged
-    checkpoint is an error, even if an older one could serve. `trust`: the run's own modules and files may be executed.
+    `total_steps`: a new step budget, at which schedules then end; the run keeps it. `strict`: a damaged checkpoint is
+    an error, even if an older one could be used. `trust`: the run's own modules and files may be executed.
     """
     directory = _directory(run)
     resume_directory(
@@ -130,10 +130,10 @@ def load(
     encoder: EncoderClass | None = None,
     trust: bool = False,
 ) -> Agent:
-    """The agent of a run, of its `latest` checkpoint, its `best` or one of a step; or of one checkpoint's directory.
+    """The agent of a run: from its `latest` checkpoint, its `best`, or a step; or from one checkpoint's directory.
 
-    Executes nothing of the run and needs no env. A policy with an encoder of somebody's own needs its class, as
-    `encoder`, or `trust=True`, which executes the file or module that the run names; your own runs need neither.
+    Executes no code from the run and needs no env. A policy with a custom encoder needs its class, as `encoder`, or
+    `trust=True`, which executes the file or module that the run names; your own runs need neither.
     """
     source = run.path if isinstance(run, (Run, RunDirectory)) else run
     given = None if encoder is None else check_encoder(encoder, str(encoder))
@@ -152,8 +152,8 @@ def evaluate(
 ) -> Evaluation:
     """Play whole episodes with fixed seeds. `env_settings`: env_kwargs, wrappers, max_episode_steps.
 
-    `seed` chooses the episodes, as `surefoot eval --seed` does: others than any that a run of whatever seed trains on,
-    selects by or reports.
+    `seed` chooses the episodes, like `surefoot eval --seed`. No run, whatever its seed, trains on these episodes,
+    selects by them or reports them.
     """
     known = {option.name for option in options(EnvConfig)}
     unknown = set(env_settings) - known
@@ -189,7 +189,7 @@ def evaluate_run(
     strict: bool = False,
     trust: Trust = False,
 ) -> tuple[Evaluation, Path, list[str]]:
-    """(what was found, the checkpoint that played, what had to be passed over), in the env of the run."""
+    """(the evaluation in the run's env, the checkpoint that was used, which ones were skipped and why)."""
     directory = _directory(run)
     config = run_config(directory, trust)
     folder, passed_over = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
@@ -205,7 +205,7 @@ def evaluate_run(
 
 
 def episode_seeds(config: Outline, asked: int | None) -> int:
-    """Of the run's own final evaluation, or others."""
+    """The seed of the run's own final evaluation, or of other episodes if asked for."""
     if asked is not None:
         return asked_episodes(asked)
     if config.run.seed is None:
@@ -214,12 +214,12 @@ def episode_seeds(config: Outline, asked: int | None) -> int:
 
 
 def asked_episodes(seed: int) -> int:
-    """A seed for episodes that somebody asks for: not the runs' own, which may have the same seed."""
+    """The seed for episodes that the user asks for: never a run's own, even if the seeds are equal."""
     return derive_seed(seed, "asked")
 
 
 def run_config(directory: RunDirectory, trust: Trust) -> Outline:
-    """The settings of a run whose env can be made again. Its algorithm is not needed for that."""
+    """The settings of a run whose env can be made again; its algorithm is not needed."""
     config = read_outline(directory.config)
     if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What can go wrong, in the user's words. Each error knows the exit code of the command line."""
+"""The exceptions of this package. Each has the exit code for the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UsageError(SurefootError):
 
 
 class CodeError(SurefootError):
-    """Code of the user's raised; its own traceback is the cause."""
+    """The user's code raised; its own traceback is the cause."""
 
 
 class EnvError(CodeError):
@@ -32,7 +32,7 @@ class EnvError(CodeError):
 
 
 class NonFiniteError(SurefootError):
-    """A NaN or infinity appeared where training cannot go on."""
+    """A NaN or infinity appeared, and training cannot continue."""
 
 
 class BusyError(SurefootError):
@@ -51,7 +51,7 @@ class CheckpointError(SurefootError):
     exit_code = 4
 
 
-# What a user's code can end a call with: `sys.exit()` in an env is an error of that env, and no way to end a run.
+# What user code may raise. `sys.exit()` in an env counts as an error of that env; it must not end the run.
 USER_ERRORS = (Exception, SystemExit)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from surefoot.text import one_line
 
-LARGEST_INLINE = 32 * 2**20  # bytes; a notebook keeps what it shows
+LARGEST_INLINE = 32 * 2**20  # bytes; a notebook file stores what it displays
 
 
 def table(title: str, rows: Mapping[str, str]) -> str:
@@ -22,7 +22,7 @@ def table(title: str, rows: Mapping[str, str]) -> str:
 
 
 def video(path: Path, width: int) -> str:
-    """The mp4 itself, inside the page; its name where it is gone or too large for that."""
+    """The mp4 itself, embedded in the page; only its name if it is missing or too large."""
     try:
         if path.stat().st_size > LARGEST_INLINE:
             return f"<p>{_text(str(path))} is too large to be shown here.</p>"

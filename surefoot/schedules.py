@@ -1,10 +1,10 @@
-"""Settings that change over a run: one mechanism for all of them.
+"""Settings that change during a run: one mechanism for all of them.
 
     --learning-rate linear:3e-4:0            from 3e-4 to 0, in a straight line (`linear:3e-4` is the same)
     --entropy-coef cosine:0.01:0.001         along half a cosine: slowly, fast, slowly
-    --clip-ratio points:0=0.2,0.5=0.2,1=0.1  straight lines between these shares of the run
+    --clip-ratio points:0=0.2,0.5=0.2,1=0.1  straight lines between the values at these fractions of the run
 
-In Python also a function of the share of the run that is over: `learning_rate=lambda done: 3e-4 * 0.5**done`.
+In Python also a function of the fraction done: `learning_rate=lambda done: 3e-4 * 0.5**done`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from itertools import pairwise
 
 from surefoot.errors import UsageError
 
-KNOTS = 200  # pieces that a function of the user's is cut into, so that a run's files can say what it was
+KNOTS = 200  # a user's function is stored as this many straight pieces
 
 
 class Schedule(float):
-    """A number that depends on how much of the run is over. Where one number is wanted it is the largest of them."""
+    """A number that depends on the progress of the run. As a plain float, it is its largest value."""
 
-    points: tuple[tuple[float, float], ...]  # (share of the run that is over, value), from 0 to 1
-    text: str  # as it is typed and written down
+    points: tuple[tuple[float, float], ...]  # (fraction done, value), from 0 to 1
+    text: str  # as typed and saved
     smooth: bool  # a cosine between the points instead of straight lines
 
     def __new__(cls, points: Sequence[tuple[float, float]], text: str, *, smooth: bool = False) -> Schedule:
@@ -31,7 +31,7 @@ class Schedule(float):
         return made
 
     def factor(self, remaining: float) -> float:
-        """Its value over its largest one, where this share of the run is still ahead."""
+        """Its value relative to its largest one, when this fraction of the run is still ahead."""
         if not self:
             return 1.0
         for (start, before), (end, after) in pairwise(self.points):
@@ -43,7 +43,7 @@ class Schedule(float):
         return 1.0  # unreachable: the last point is at 1
 
     def at(self, remaining: float) -> float:
-        """Its value where this share of the run is still ahead."""
+        """Its value when this fraction of the run is still ahead."""
         return float(self) * self.factor(remaining)
 
     def __repr__(self) -> str:
@@ -59,20 +59,20 @@ class Schedule(float):
 
 
 def parse_schedule(text: str) -> Schedule:
-    """From `linear:A:B`, `cosine:A:B` or `points:0=A,0.5=B,1=C`; ValueError where it is none of them."""
+    """Parse `linear:A:B`, `cosine:A:B` or `points:0=A,0.5=B,1=C`; ValueError for anything else."""
     kind, _, rest = text.partition(":")
     if kind in ("linear", "cosine"):
         first, _, last = rest.partition(":")
         ends = [(0.0, float(first)), (1.0, float(last or 0.0))]
         return Schedule(ends, f"{kind}:{ends[0][1]!r}:{ends[1][1]!r}", smooth=kind == "cosine")
     if kind != "points":
-        raise ValueError(f"{kind} is no schedule")
+        raise ValueError(f"{kind} is not a schedule")
     pairs = [pair.partition("=") for pair in rest.split(",")]
     return _through([(float(share), float(value)) for share, _, value in pairs])
 
 
 def from_function(function: Callable[[float], float]) -> Schedule:
-    """Straight lines between its values at many shares of the run, which can be written down."""
+    """Straight lines between the function's values at many points, which can be saved."""
     return _through([(at / KNOTS, float(function(at / KNOTS))) for at in range(KNOTS + 1)])
 
 
@@ -84,7 +84,7 @@ def _through(points: list[tuple[float, float]]) -> Schedule:
 
 
 def as_schedule(name: str, value: object) -> Schedule | None:
-    """The schedule that somebody has written in the place of a number; None: it is something else."""
+    """The schedule given instead of a number; None if it is something else."""
     if isinstance(value, Schedule):
         return value
     try:
@@ -94,7 +94,7 @@ def as_schedule(name: str, value: object) -> Schedule | None:
             return parse_schedule(value)
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"{name}={value!r} is no schedule ({error}); write it as linear:3e-4:0, cosine:3e-4:0 or "
+            f"{name}={value!r} is not a schedule ({error}); write it as linear:3e-4:0, cosine:3e-4:0 or "
             "points:0=3e-4,0.5=1e-4,1=0"
         ) from None
     return None

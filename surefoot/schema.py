@@ -1,10 +1,10 @@
-"""What data from a file must look like: declared beside the code that reads it, checked in one place.
+"""The shape of data from files: declared beside the code that reads it, checked in one place.
 
     Record(step=Whole(), best=Optional(Row(Whole(), Number())))
 
-A file with the right hash may still hold anything: another version wrote it, or a stranger who knows how to hash. Each
-component of a run declares the shape of its state, and everything is checked before any of it is used. Ranges are part
-of a shape where a wild number would allocate without end, run without end, or overflow in compiled code.
+A file with the right hash may still hold anything: another version may have written it, or a stranger who can compute
+hashes. Each component of a run declares the shape of its state, and everything is checked before any of it is used. A
+shape includes ranges where a wild number would allocate or loop without end, or overflow in compiled code.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-MOST = 2**53  # of anything that is counted: exact as a float, too
+MOST = 2**53  # the largest count: still exact as a float
 SIZES = ("8", "16", "32", "64")
 NUMBERS = {"bool", *(f"{kind}{size}" for kind in ("int", "uint") for size in SIZES), *(f"float{n}" for n in SIZES[1:])}
 
 
 class Misfit(ValueError):
-    """Data that is not of its shape; the message names the field."""
+    """Data that does not have its declared shape; the message names the field."""
 
 
 class Shape(Protocol):
     def check(self, value: object, where: str = "") -> None:
-        """Misfit where `value` is not of this shape; `where` is the field that it stands in."""
+        """Raise Misfit if `value` does not have this shape; `where` names the field."""
         ...
 
 
@@ -52,7 +52,7 @@ class Number:
         wanted = f"a{' finite' if self.finite else ''} number" + (f" from {self.low:g}" if self.low > -math.inf else "")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise _misfit(value, where, wanted)
-        if isinstance(value, int) and abs(value) > 10**300:  # no float holds it
+        if isinstance(value, int) and abs(value) > 10**300:  # too large for a float
             raise _misfit(value, where, wanted)
         if (self.finite and not math.isfinite(value)) or value < self.low:
             raise _misfit(value, where, wanted)
@@ -91,7 +91,7 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Optional:
-    """A shape, or null. In a record the field may be missing as well if `later`: older versions do not write it."""
+    """A shape, or null. With `later`, the field may also be missing in a record: older versions do not write it."""
 
     shape: Shape
     later: bool = False
@@ -102,7 +102,7 @@ class Optional:
 
 
 class Record:
-    """A table of these fields. Others are ignored: nobody reads them."""
+    """A table with these fields. Others are ignored, because they are never read."""
 
     def __init__(self, fields: Mapping[str, Shape] | None = None, **more: Shape) -> None:
         self.fields: dict[str, Shape] = {**(fields or {}), **more}
@@ -119,7 +119,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Table:
-    """Whatever names, each with a value of one shape."""
+    """A table with any names and values of one shape."""
 
     shape: Shape
 
@@ -132,7 +132,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Items:
-    """A list of values of one shape, of a certain `length` if there is one."""
+    """A list of values of one shape, of a given `length` if that is set."""
 
     shape: Shape
     length: int | None = None
@@ -149,7 +149,7 @@ class Items:
 
 
 class Row:
-    """A list of values, each of a shape of its own."""
+    """A list of values, each with its own shape."""
 
     def __init__(self, *shapes: Shape) -> None:
         self.shapes = shapes
@@ -163,7 +163,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ArrayOf:
-    """A tensor or NumPy array of numbers. None in `shape`: any length; instead of it: any shape."""
+    """A tensor or NumPy array of numbers. None inside `shape`: any length; `shape` None: any shape."""
 
     shape: tuple[int | None, ...] | None
     dtype: str | None = None  # as NumPy and PyTorch name it, "float32"; None: any number
@@ -184,7 +184,7 @@ class ArrayOf:
         self._check_range(value, where)
 
     def _check_range(self, value: Any, where: str) -> None:
-        """`finite` off: no number is looked at."""
+        """Check the range; without `finite`, numbers are not checked."""
         if not self.finite or str(value.dtype).removeprefix("torch.") == "bool" or not math.prod(value.shape):
             return
         numbers = value.cpu().numpy() if hasattr(value, "cpu") else value

@@ -1,4 +1,4 @@
-"""The values that travel between the layers, their shapes and their meaning.
+"""The values that are passed between the layers, with their shapes and meaning.
 
 Shapes: T steps of a rollout, N envs, B = T·N samples, A parameters of an action's distribution, K truncations.
 Tensors over time are time-major, `[T, N, ...]`. This module imports neither torch nor NumPy at run time.
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     Scan: TypeAlias = Callable[[Tensor, Tensor], Tensor]
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     DType: TypeAlias = np.dtype[np.generic]
-    # Gymnasium's classes are generic over what an env observes and does, which we learn from its spaces alone.
+    # Gymnasium's classes are generic over observations and actions, which we know only from the spaces.
     GymEnv: TypeAlias = gymnasium.Env[Any, Any]
     GymSpace: TypeAlias = gymnasium.Space[Any]
     GymVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
-    Info: TypeAlias = dict[str, object]  # what an env tells besides its observation
+    Info: TypeAlias = dict[str, object]  # what an env returns besides its observation
     GymStep: TypeAlias = tuple[object, SupportsFloat, bool, bool, Info]
-    Actions: TypeAlias = Array | Sequence[object]  # one for each row of some envs
+    Actions: TypeAlias = Array | Sequence[object]  # one per row
 
 
 @dataclass(slots=True)
 class Step:
-    """What one step of N envs returned. Where an episode ended, `obs` already belongs to the next one.
+    """The result of one step of N envs. Where an episode ended, `obs` already belongs to the next one.
 
-    Observations are rows of a `Layout`: whatever the env's space, one array.
+    Observations are rows of a `Layout`: one array, whatever the env's space.
     """
 
     obs: Array  # [N, ...]
     reward: Array  # [N] float64, as the env gave it
     terminated: Array  # [N] bool: the MDP ended
-    truncated: Array  # [N] bool: the clock ended the episode, the MDP goes on
-    valid: Array  # [N] bool: False where the backend inserted a step that is no transition (autoreset, idle)
+    truncated: Array  # [N] bool: a time limit ended the episode, not the MDP
+    valid: Array  # [N] bool: False if the backend inserted a step that is not a transition (autoreset, idle)
     final_obs: dict[int, Array] = field(default_factory=dict)  # env index -> true last observation of its episode
     final_info: dict[int, Info] = field(default_factory=dict)  # env index -> info of that last step
-    life_lost: Array | None = None  # [N] bool: to be learned from as a termination, though the episode goes on
+    life_lost: Array | None = None  # [N] bool: learn as if terminated, although the episode continues
     first: Array | None = None  # [N] bool: `obs` is the first of an episode; None: where one ended
 
     @property
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(slots=True)
 class TensorStep:
-    """A `Step` of envs that speak in tensors: nothing in it has been read by the host."""
+    """A `Step` of envs that return tensors: nothing in it has been read by the host."""
 
     obs: Tensor  # [N, ...]
     reward: Tensor  # [N]
@@ -62,9 +62,9 @@ class TensorStep:
     truncated: Tensor  # [N] bool
     valid: Tensor  # [N] bool
     first: Tensor  # [N] bool: `obs` is the first of an episode
-    final_obs: Tensor | None  # [N, ...], meant where an episode ended; None: not given, or `obs` itself (NEXT_STEP)
+    final_obs: Tensor | None  # [N, ...], valid where an episode ended; None: not given, or `obs` itself (NEXT_STEP)
     life_lost: Tensor | None  # [N] bool
-    info: dict[str, Tensor]  # [N] each, meant where an episode ended
+    info: dict[str, Tensor]  # [N] each, valid where an episode ended
 
 
 class Envs(Protocol):
@@ -73,17 +73,17 @@ class Envs(Protocol):
     num_envs: int
     observation_space: GymSpace  # of one env
     action_space: GymSpace  # of one env
-    layout: Any  # the `spaces.Layout` of the rows that stand for observations
-    batched_actions: bool  # takes the action space's batch; else a sequence of N actions
+    layout: Any  # the `spaces.Layout` of the observation rows
+    batched_actions: bool  # expects a batch of the action space; otherwise a sequence of N actions
     exact_seeds: bool  # every episode has its own seed, so that a run can be repeated and resumed exactly
-    time_limit: int | None  # longest episode, where the env declares one
+    time_limit: int | None  # longest episode, if the env declares one
     notes: tuple[str, ...]  # what to say about them before a run
-    render_modes: tuple[str, ...]  # how one of them can be drawn; empty: not known, or not at all
+    render_modes: tuple[str, ...]  # how an env can be rendered; empty: unknown, or not at all
 
     def reset(self) -> Array: ...
 
     def step(self, action: Any, active: Array | None = None) -> Step:
-        """`active[i]` False: leave env i as it is and mark its step invalid."""
+        """Step the envs. `active[i]` False: leave env i unchanged and mark its step invalid."""
         ...
 
     def close(self) -> None: ...
@@ -93,25 +93,25 @@ class Envs(Protocol):
 class Numbered(Protocol):
     """Envs with `exact_seeds`: an episode's seed is hashed from the run's, the env's index and the episode's number."""
 
-    num_agents: int  # rows of an env, which share its episodes' seeds
+    num_agents: int  # rows per env, which share the seeds of its episodes
 
     def episode_numbers(self) -> list[int]:
-        """Of each row's open episode, or of its next one where its agent is out of this one; −1 before the first."""
+        """The number of each row's open episode, or of the next one if its agent has left; −1 before the first."""
         ...
 
     def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
-        """Of many episodes, each by its row and its number."""
+        """The seeds of episodes, given their rows and numbers."""
         ...
 
 
 class EpisodeEnvs(Protocol):
-    """`Envs` for a list of numbered episodes, each with its own seed: an episode begins when it is asked for.
+    """`Envs` for a list of numbered episodes, each with its own seed: an episode begins when `begin` is called.
 
     An env has one row, or one for each of its agents; row r belongs to env r // num_agents.
     """
 
     num_envs: int  # N rows
-    num_agents: int  # rows of an env
+    num_agents: int  # rows per env
     acting: Array  # [N] bool: an episode is open there, and the row's agent acts next
 
     def begin(self, place: int, episode: int) -> None:
@@ -119,15 +119,15 @@ class EpisodeEnvs(Protocol):
         ...
 
     def step(self, action: Actions, active: Array | None = None) -> Step:
-        """As that of `Envs`, without resets: where an episode ended, `obs` is not meant."""
+        """Like `Envs.step`, without resets: where an episode ended, `obs` is not valid."""
         ...
 
 
 @runtime_checkable
 class SteppedInParts(Protocol):
-    """Envs in parts that may each go at their own pace: while some step, the policy acts for others."""
+    """Envs in parts that step at their own pace: while some step, the policy acts for others."""
 
-    parts: list[slice]  # of the envs
+    parts: list[slice]  # the envs of each part
 
     def send(self, part: int, action: Any) -> None:
         """Begin a step of this part."""
@@ -138,24 +138,24 @@ class SteppedInParts(Protocol):
         ...
 
     def take(self, part: int) -> Step:
-        """What the step of this part returned; of its envs alone, whose indices count from 0."""
+        """The step of this part's envs, with indices that count from 0."""
         ...
 
 
 @runtime_checkable
 class Restorable(Protocol):
-    """Envs that can be brought back to where they stood."""
+    """Envs whose state can be restored."""
 
     observations: Array
 
     def state_dict(self) -> Mapping[str, object]: ...
 
     def state_shape(self) -> Shape:
-        """What such a state must look like."""
+        """The shape that such a state must have."""
         ...
 
     def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
-        """Returns the indices of the envs that could not be restored and stand at a fresh episode instead."""
+        """Returns the indices of the envs that could not be restored and start a new episode instead."""
         ...
 
 
@@ -186,12 +186,12 @@ class Distribution(Protocol):
 
 @dataclass(slots=True)
 class Rollout:
-    """T steps of N envs, allocated once and filled in place; everything that an update may ask for."""
+    """T steps of N envs, allocated once and filled in place: everything that an update needs."""
 
     obs: Tensor  # [T+1, N, ...] as the env gave it; obs[T] followed the last step
     inputs: Tensor  # [T+1, N, ...] the same, normalised as the policy saw it
     action: Tensor  # [T, N, ...] as drawn, before any clipping to the env's bounds
-    dist_params: Tensor  # [T, N, A] of the distribution that drew it
+    dist_params: Tensor  # [T, N, A] of the distribution it was drawn from
     log_prob: Tensor  # [T, N] of the action under that distribution
     reward: Tensor  # [T, N] scaled for learning
     terminated: Tensor  # [T, N] bool
@@ -201,7 +201,7 @@ class Rollout:
     next_value: Tensor  # [T, N] V of the state that really followed: the final observation at a truncation
     final_index: Tensor  # [K] int64: t·N + n of each truncation
     final_inputs: Tensor  # [K, ...] the normalised final observation there
-    remaining: float = 1.0  # share of the step budget still ahead at the start of this rollout, for schedules
+    remaining: float = 1.0  # fraction of the step budget still ahead at the start of this rollout, for schedules
     context: Context | None = None  # of a policy with memory, over the T+1 observations
     final_memory: Tensor | None = None  # [K, M] the memory before each final observation
 
@@ -211,7 +211,7 @@ class Rollout:
 
     @property
     def num_steps(self) -> int:
-        """Transitions in it: invalid steps do not count."""
+        """The number of transitions; invalid steps do not count."""
         return int(self.valid.sum())
 
 
@@ -222,9 +222,9 @@ def weighted_mean(x: Tensor, weight: Tensor | None) -> Tensor:
 
 @dataclass(slots=True)
 class Context:
-    """What a policy with memory must know besides B = T·n time-major observations."""
+    """What a policy with memory needs besides B = T·n time-major observations."""
 
-    start: Tensor  # [T, n] bool: the first observation of an episode; memory begins anew
+    start: Tensor  # [T, n] bool: the first observation of an episode, where the memory is reset
     memory: Tensor  # [n, M] before the first row
 
     @property
@@ -238,7 +238,7 @@ class Context:
         return Context(self.start.index_select(1, envs), self.memory.index_select(0, envs))
 
     def rows(self, envs: Tensor) -> Tensor:
-        """Where the samples of these envs stand in the batch, time-major."""
+        """The indices of these envs' samples in the batch, time-major."""
         steps, count = self.start.shape
         time = envs.new_ones(steps).cumsum(0) - 1
         return (time[:, None] * count + envs).flatten()
@@ -246,7 +246,7 @@ class Context:
 
 @dataclass(slots=True)
 class Batch:
-    """What a loss sees: B samples of a rollout, flattened. Observations are normalised as the policy saw them."""
+    """The input of a loss: B samples of a rollout, flattened. Observations are normalised as the policy saw them."""
 
     obs: Tensor  # [B, ...]
     action: Tensor  # [B, ...]
@@ -258,7 +258,7 @@ class Batch:
     weight: Tensor | None = None  # [B] 1 valid, 0 not; None: all valid
     remaining: float = 1.0  # as in Rollout
     context: Context | None = None  # of a policy with memory; its samples come in whole envs only
-    num_envs: int = 1  # N, where the samples stand as in a rollout: sample t·N + n is step t of env n
+    num_envs: int = 1  # N, if samples are ordered as in a rollout: sample t·N + n is step t of env n
 
     def __len__(self) -> int:
         return len(self.advantage)
@@ -268,7 +268,7 @@ class Batch:
         return weighted_mean(x, self.weight)
 
     def take(self, index: Tensor) -> Batch:
-        """The samples at `index`: of envs where there is a memory, for it runs through their whole time."""
+        """The samples at `index` or, with a memory, of the envs at `index`, because a memory needs their whole time."""
         context = None
         if self.context is not None:
             context, index = self.context.take_envs(index), self.context.rows(index)
@@ -279,13 +279,13 @@ class Batch:
 
     @property
     def units(self) -> int:
-        """What `take` counts: samples, or envs where there is a memory."""
+        """The number of units that `take` indexes: samples, or envs if there is a memory."""
         return len(self) if self.context is None else self.context.num_envs
 
 
 @dataclass(slots=True)
 class Outputs:
-    """What the policy says of a batch now."""
+    """The current policy's outputs for a batch."""
 
     log_prob: Tensor  # [B] of the batch's actions
     distribution: Distribution

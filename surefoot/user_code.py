@@ -1,4 +1,4 @@
-"""Code of the user's own: objects named as `file.py:Name` or `module:Name`, and classes that packages offer.
+"""Users' own code: objects named as `file.py:Name` or `module:Name`, and classes from installed packages.
 
 Nothing heavy is imported here: the command line needs it before its flags are known.
 """
@@ -22,16 +22,16 @@ from surefoot.errors import USER_ERRORS, CodeError, SurefootError, UsageError, d
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-LOADED = "surefoot_user_"  # what the modules of files begin with
+LOADED = "surefoot_user_"  # prefix of the modules made from files
 
 
 def names_code(name: str) -> bool:
-    """Whether it is `file.py:Name` or `module:Name`, so that using it executes that code."""
+    """Whether it is `file.py:Name` or `module:Name`, whose use executes code."""
     return ":" in name
 
 
 def is_from_python(name: str) -> bool:
-    """`<Name>`: a class that was handed over in Python, of which only the name is written down."""
+    """`<Name>`: a class passed in Python, of which only the name is recorded."""
     return name.startswith("<") and name.endswith(">")
 
 
@@ -41,9 +41,9 @@ def short_name(name: str) -> str:
 
 
 def name_of(cls: type) -> str:
-    """By which name a class is found again: `file.py:Name`, `module:Name`, or `<Name>` where there is no such name.
+    """The name by which a class can be found again: `file.py:Name`, `module:Name`, or `<Name>` if there is none.
 
-    A script that is being run has none: to execute it once more would do all of its work once more.
+    A class in the script being run has none, because importing the script would repeat all of its work.
     """
     module, name = sys.modules.get(cls.__module__), cls.__qualname__
     if module is None or module.__name__ == "__main__" or getattr(module, name, None) is not cls:
@@ -51,7 +51,7 @@ def name_of(cls: type) -> str:
     file = getattr(module, "__file__", None)
     if file is None or not os.path.isfile(file):
         return f"<{cls.__name__}>"
-    # `surefoot resume` does not have the folder of the user's script on its path; a lone file needs none.
+    # `surefoot resume` does not have the folder of the user's script on its path; a single file does not need it.
     alone = "." not in module.__name__ and not hasattr(module, "__path__")
     if alone and file.endswith(".py") and not {"site-packages", "dist-packages"} & set(Path(file).parts):
         near = os.path.relpath(file)
@@ -60,7 +60,7 @@ def name_of(cls: type) -> str:
 
 
 def refuse_from_python(name: str, what: str) -> None:
-    """An error for `<Name>`, which only the process that got the class could use."""
+    """Raise an error for `<Name>`, which is usable only in the process that was given the class."""
     if is_from_python(name):
         raise UsageError(
             f"the {what} {name} was handed over in Python, which is not written down. The policy can be loaded: "
@@ -95,7 +95,7 @@ def _load_file(file: Path, what: str) -> ModuleType:
     return _execute(file.resolve(), file.stat().st_mtime_ns)
 
 
-@cache  # once for all envs of a run, anew when the file has changed
+@cache  # once for all envs of a run, and again if the file has changed
 def _execute(file: Path, modified: int) -> ModuleType:
     digest = sha256(f"{modified} {file}".encode(errors="surrogateescape")).hexdigest()[:16]
     name = f"{LOADED}{digest}_{file.stem}"
@@ -112,7 +112,7 @@ def _execute(file: Path, modified: int) -> ModuleType:
 
 
 def _raised(error: BaseException, source: str, verb: str) -> str:
-    """What went wrong in `source`, with the line where it did."""
+    """A message about the error in `source`, with its line."""
     if isinstance(error, SyntaxError):
         place = f"{error.filename}, line {error.lineno}"
     else:
@@ -124,14 +124,14 @@ def _raised(error: BaseException, source: str, verb: str) -> str:
 
 
 def installed(group: str) -> Mapping[str, EntryPoint]:
-    """What installed packages offer under this group of entry points, by name."""
-    from importlib.metadata import entry_points  # not above: it costs a tenth of every start of the command line
+    """The entry points of installed packages in this group, by name."""
+    from importlib.metadata import entry_points  # imported here: it takes a tenth of the command line's start-up time
 
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
 def load_entry(entry: EntryPoint, what: str) -> Any:
-    """What an installed package offers."""
+    """Load the object of an installed package's entry point."""
     try:
         return entry.load()
     except SurefootError:

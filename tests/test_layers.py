@@ -83,7 +83,7 @@ def test_no_engine_file_names_an_algorithm():
     for path in (PACKAGE / "engine").glob("*.py"):
         text = path.read_text().lower()
         for word in ("reinforce", "vpg", "a2c", "ppo"):
-            assert word not in text, f"{path.name} says {word}"
+            assert not re.search(rf"(?<![a-z]){word}(?![a-z])", text), f"{path.name} says {word}"  # "support" is fine
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,11 @@ def test_a_function_is_followed():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("linear:fast", "is no schedule"),
+        ("linear:fast", "is not a schedule"),
         ("points:0=1", "from 0 to 1"),
         ("points:0.5=1,0=2,1=3", "from 0 to 1"),
         ("linear:-1:0", "passes through -1"),
-        (lambda done: "much", "is no schedule"),
+        (lambda done: "much", "is not a schedule"),
         ("points:0=1,1=nan", "no number"),
     ],
 )

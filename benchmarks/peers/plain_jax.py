@@ -3,8 +3,8 @@
     python plain_jax.py PROGRAM SPEC
 
 PROGRAM: a file whose `make(num_envs, rollout_length, epochs, minibatches, iterations)` gives a jitted function of a key
-that trains CartPole and returns the mean return after each iteration. SPEC: JSON with these five and seed. The last
-line is a JSON object; the clock runs over one execution, compilation is reported apart.
+that trains CartPole and returns the mean return after each iteration. SPEC: JSON with these five and a seed. The last
+line is a JSON object; one execution is timed, and compilation is reported separately.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python sb3_defaults.py ALGO TASK SEED EPISODES
 
-ALGO: ppo, a2c or trpo. TASK: a name from untuned.py. Nothing is set but the seed: one env, as the constructor makes it.
+ALGO: ppo, a2c or trpo. TASK: a name from untuned.py. Only the seed is set: one env, as the constructor makes it.
 The last line is a JSON object with the mean return of EPISODES greedy episodes.
 """
 

@@ -1,4 +1,4 @@
-"""What versus_peers.py compares: each setting once, as every side spells it."""
+"""The settings that versus_peers.py compares, each as every side spells it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Setting:
     ours: dict[str, Any]  # settings of `surefoot train` that are not its defaults
     theirs: dict[str, Any]  # keywords of the peer's constructor
     steps: dict[str, int]  # by side
-    goals: dict[str, float]  # the ratio that is hoped for, by peer
+    goals: dict[str, float]  # the ratio to reach, by peer
     peers: tuple[str, ...]
     peer_algo: str = "PPO"
     linear: tuple[str, ...] = ()
     normalize: bool = False
-    candidates: tuple[str, ...] = CHEAP  # what a user with two cores may add; the fastest is used
+    candidates: tuple[str, ...] = CHEAP  # flags that a user with two cores may add; the fastest is used
     jax: dict[str, int] = field(default_factory=dict)  # epochs, minibatches
 
     def our_words(self, steps: int, seed: int) -> list[str]:

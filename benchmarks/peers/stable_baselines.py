@@ -3,9 +3,9 @@
     python stable_baselines.py LIBRARY SPEC
 
 LIBRARY: sb3, sb3_contrib or sbx. SPEC: JSON with algo, env, num_envs, total_steps, seed, normalize (VecNormalize around
-observations and rewards), linear (settings that fall to zero with the progress) and settings (the constructor's own).
-The last line is a JSON object. The clock runs from the first env step to the last update. SBX compiles when it first
-meets a shape, so that its model learns from two rollouts before the clock starts; that time is reported as compile.
+observations and rewards), linear (settings that decay linearly to zero) and settings (the constructor's own). The last
+line is a JSON object. The clock runs from the first env step to the last update. SBX compiles when it first sees a
+shape, so its model learns from two rollouts before the clock starts; that time is reported as compile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The tasks of defaults.py: none has a preset that is used. No surefoot here: a peer's environment reads this file too.
+"""The tasks of defaults.py, trained without presets. Does not import surefoot, because peers' environments use it too.
 
-Each toy states one kind of space and pays for every step; the others are Gymnasium's.
+Each toy env tests one kind of space and gives a reward at every step; the others are Gymnasium's.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ TOY_STEPS = 100
 
 
 class Match(gym.Env[Any, Any]):
-    """Do what the observation says, 100 times. Reward in [0, 1]: the share that was right, or 1 − mean |a − wanted|.
+    """Do what the observation says, 100 times. Reward in [0, 1]: the fraction that was right, or 1 − mean |a − wanted|.
 
-    Drawn at random, actions earn 33 (Box), 50 (MultiBinary), about 26 (MultiDiscrete) and 12.5 (Discrete) of 100.
+    Random actions earn 33 (Box), 50 (MultiBinary), about 26 (MultiDiscrete) and 12.5 (Discrete) of 100.
     """
 
     kinds: ClassVar[dict[str, spaces.Space[Any]]] = {
@@ -55,7 +55,7 @@ class Match(gym.Env[Any, Any]):
 
 
 class Reach(gym.Env[Any, Any]):
-    """Walk to a goal in a square; the observation is a Dict that also tells the length of a step. Reward: −distance."""
+    """Walk to a goal in a square; the observation is a Dict that includes the length of a step. Reward: −distance."""
 
     observation_space = spaces.Dict(
         {
@@ -96,7 +96,7 @@ class Task:
 
     @property
     def toy(self) -> bool:
-        """One of this file."""
+        """Whether it is one of the envs in this file."""
         return self.env.partition(":")[0] in ("Match", "Reach")
 
 

@@ -33,7 +33,7 @@ class Algorithm(Protocol):
 
     config_type: type[Any]
     uses_critic: ClassVar[bool]
-    train_actor: ClassVar[bool]  # by gradient descent; False: the algorithm moves the actor itself
+    train_actor: ClassVar[bool]  # by gradient descent; False: the algorithm updates the actor itself
     config: Any
     state: dict[str, float]  # values that change over the run (such as β); saved with it
 
@@ -69,12 +69,12 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 
 def installed_algorithms() -> Mapping[str, EntryPoint]:
-    """Those of installed packages, by name."""
+    """The algorithms of installed packages, by name."""
     return installed(GROUP)
 
 
 def get_algorithm(name: str) -> type[Algorithm]:
-    """The algorithm of this name: ours, an installed package's (entry point `surefoot.algorithms`), or the user's own.
+    """The algorithm of this name: built-in, from a package (entry point `surefoot.algorithms`), or the user's own.
 
     `file.py:Class` and `module:Class` execute the user's code.
     """
@@ -95,14 +95,14 @@ def get_algorithm(name: str) -> type[Algorithm]:
 
 
 def described(algorithm: type) -> str:
-    """What an algorithm says of itself: the docstring of its file, or else its own."""
+    """The description of an algorithm: the docstring of its file, or else its own."""
     module = sys.modules.get(algorithm.__module__)
     own = algorithm.__doc__ if "__doc__" in vars(algorithm) else None
     return inspect.cleandoc((module.__doc__ if module else None) or own or "no description")
 
 
 def algorithm_name(algorithm: type) -> str:
-    """What the settings call an algorithm that was handed over as a class."""
+    """The name that the settings record for an algorithm passed as a class."""
     return next((name for name, ours in ALGORITHMS.items() if ours is algorithm), name_of(algorithm))
 
 

@@ -1,4 +1,4 @@
-"""Algorithms of the user's own: `file.py:Class`, `module:Class`, a class, or an installed package's."""
+"""Users' own algorithms: `file.py:Class`, `module:Class`, a class, or one from an installed package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_algorithm(name: str) -> type[Algorithm]:
 
 
 def check_algorithm(found: object, name: str) -> type[Algorithm]:
-    """The class, if it can be an algorithm; what it lacks is said before anything is built."""
+    """Check that the class can be an algorithm; the error says what is missing, before anything is built."""
     if not isinstance(found, type):
         raise UsageError(f"algo={name} is a {type(found).__name__}; give the class itself")
     abstract = sorted(

@@ -28,8 +28,8 @@ class Base(Generic[ConfigT]):
     """Defaults for what an algorithm declares; the mathematics stays in the algorithm's own file."""
 
     uses_critic: ClassVar[bool] = True
-    train_actor: ClassVar[bool] = True  # by gradient descent; False: the algorithm moves the actor itself
-    preset_of: ClassVar[str | None] = None  # an algorithm whose presets suit this one, as far as their names are known
+    train_actor: ClassVar[bool] = True  # by gradient descent; False: the algorithm updates the actor itself
+    preset_of: ClassVar[str | None] = None  # an algorithm whose presets suit this one, as far as they apply
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config

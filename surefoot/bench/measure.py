@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 ENGINES = ("torch", "native")
 PHASES = ("env", "act", "learn", "log", "save", "other")
 ENDLESS = 10**12  # steps
-WARM_UP = 0.5  # seconds of each engine that are not counted: first calls are slow
+WARM_UP = 0.5  # seconds per engine that are not counted, because first calls are slow
 
 
 class Stopwatch(Callback):
-    """Ends a run after so many seconds (None: not) and keeps where they went."""
+    """Ends a run after `seconds` (None: does not) and records where the time went."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds, self.start = seconds, 0.0
-        self.spent: dict[str, float] = {}  # share of each phase in the whole
+        self.spent: dict[str, float] = {}  # fraction of the time per phase
 
     def on_start(self, trainer: Trainer) -> None:
         self.start = perf_counter()
@@ -53,7 +53,7 @@ class Measured(TypedDict):
     seconds: float
     steps_per_second: float
     train_return: float | None
-    split: dict[str, float]  # share of the time by phase
+    split: dict[str, float]  # fraction of the time per phase
 
 
 class Spread(TypedDict):
@@ -76,7 +76,7 @@ class Found(TypedDict):
     preset: str | None
     settings: dict[str, object]
     engines: dict[str, Summary]
-    ratios: dict[str, Spread]  # to the first engine
+    ratios: dict[str, Spread]  # relative to the first engine
     missing: dict[str, str]  # why an engine was left out
     rounds: list[dict[str, Measured]]
 
@@ -89,10 +89,10 @@ def bench(
     seconds: float | None = 4.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Found:
-    """Steps per second of each engine, several rounds by turns; ratios to the first engine are taken within a round.
+    """Steps per second of each engine, alternating for several rounds; ratios to the first are taken within a round.
 
-    `seconds`: of each run; None: as many steps as the config says. Logging and saving are part of it, as in any run;
-    evaluation is not. An engine that cannot serve the policy is left out, and `missing` says why.
+    `seconds`: per run; None: as many steps as the config says. Logging and saving are included, as in any run;
+    evaluation is not. An engine that does not support the policy is left out, and `missing` says why.
     """
     config = only_training(config, endless=seconds is not None)
     missing: dict[str, str] = {}
@@ -105,7 +105,7 @@ def bench(
     present = [engine for engine in engines if engine not in missing]
     found: list[dict[str, Measured]] = []
     for number in range(rounds if present else 0):
-        order = present[number % len(present) :] + present[: number % len(present)]  # none is always the first
+        order = present[number % len(present) :] + present[: number % len(present)]  # none is always first
         results = {engine: measure(config, engine, seconds) for engine in order}
         found.append({engine: results[engine] for engine in present})
         speeds = ", ".join(f"{engine} {found[-1][engine]['steps_per_second']:,.0f} steps/s" for engine in present)
@@ -126,9 +126,9 @@ def bench(
 
 
 def only_training(config: TrainConfig, *, endless: bool) -> TrainConfig:
-    """Without what would be timed besides, and with a seed, so that all rounds do the same work.
+    """The config without anything else that takes time, and with a seed, so that all rounds do the same work.
 
-    `endless`: a fast engine must not be through before its seconds are over; it writes as many rows as it would.
+    `endless`: a fast engine must not finish before its seconds are over; it still writes as many rows as it would.
     """
     if endless:
         config = replace(config, run=replace(config.run, total_steps=ENDLESS, log_every=config.run.log_interval))
@@ -148,13 +148,13 @@ def only_training(config: TrainConfig, *, endless: bool) -> TrainConfig:
 
 
 def measure(config: TrainConfig, engine: str, seconds: float | None) -> Measured:
-    """One run on an engine, in a directory that does not stay."""
+    """One run on an engine, in a temporary directory."""
     watch = Stopwatch(seconds)
     config = replace(config, run=replace(config.run, engine=engine), engine_class=None)
     with tempfile.TemporaryDirectory(prefix="surefoot-bench-") as folder:
         try:
             result = train_config(config, run_dir=Path(folder) / "run", callbacks=[watch], progress=False, trust=True)
-        except KeyboardInterrupt:  # there is nothing to go on with
+        except KeyboardInterrupt:  # there is nothing to resume
             raise KeyboardInterrupt("; nothing is kept of a bench") from None
     return {
         "total_steps": result["total_steps"],
@@ -182,12 +182,12 @@ def _sum_up(runs: list[Measured]) -> Summary:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Median, lowest and highest of some rounds."""
+    """Median, lowest and highest of several rounds."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
 def as_table(found: Found, width: int | None = None) -> list[str]:
-    """What was found as lines of Markdown, or as paragraphs where `width` columns are too few for that."""
+    """The results as a Markdown table, or as paragraphs if `width` columns are too few for it."""
     phases = list(dict.fromkeys(name for own in found["engines"].values() for name in own["split"]))
     heading = ["engine", "steps/s, median (range)", "µs per update", *phases]
     rows = []

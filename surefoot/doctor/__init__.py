@@ -1,6 +1,6 @@
-"""An environment examined before it is trained on: what is wrong, what it is like, and which flags suit it.
+"""Examines an environment before training: what is wrong with it, what it is like, and which flags suit it.
 
-Each check stands alone: one that raises becomes a finding, and the others go on. Everything is seeded.
+Checks are independent: one that raises becomes a finding, and the others continue. Everything is seeded.
 """
 
 from surefoot.doctor.examination import examine

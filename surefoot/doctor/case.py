@@ -26,18 +26,18 @@ SEED = 0
 
 
 class Case:
-    """`look` first: it makes an env and finds out what it is."""
+    """Call `look` first: it makes an env and finds out what it is."""
 
     def __init__(self, config: EnvConfig, factory: Factory | None) -> None:
         self.config, self.factory = config, factory
         self.report = Report(config.env, config.env, typed=typed_flags(config))
-        self.seen: dict[str, tuple[Finding, int]] = {}  # faults of single steps: the first of its kind, and how many
+        self.seen: dict[str, tuple[Finding, int]] = {}  # faults of single steps: the first of each kind, and how many
         self.wanted: dict[str, str] = {}  # flag -> value
 
     def look(self) -> None:
         with closing(self.make()) as env:
             self.observation_space, self.action_space = env.observation_space, env.action_space
-            self.masks = MaskReader(self.action_space, None)  # until the first reset tells
+            self.masks = MaskReader(self.action_space, None)  # until the first reset shows
             self.limit, self.metadata = time_limit(env), dict(env.metadata or {})
             inner = env.unwrapped
             limit = "no time limit" if self.limit is None else f"at most {self.limit:,} steps per episode"
@@ -53,12 +53,12 @@ class Case:
         self.report.findings.append(Finding(level, what, advice))
 
     def once(self, key: str, level: Level, what: str, advice: str = "") -> None:
-        """A fault that may come back at every step."""
+        """Record a fault that may recur at every step."""
         first, times = self.seen.get(key, (Finding(level, what, advice), 0))
         self.seen[key] = first, times + 1
 
     def action(self, env: GymEnv, obs: object, info: Info, rng: np.random.Generator) -> object:
-        """A random action, legal where there is a mask."""
+        """A random action, legal if there is a mask."""
         space = env.action_space
         if self.masks.source is None:
             return space.sample()

@@ -57,7 +57,7 @@ class Crashes:
     """Exceptions raised by checks."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, str], list[str]] = {}  # (what, where) -> the checks that met it
+        self.found: dict[tuple[str, str], list[str]] = {}  # (what, where) -> the checks that it stopped
 
     def guard(self, name: str, check: Callable[[], None]) -> bool:
         """Run one check; returns whether it finished."""
@@ -88,7 +88,7 @@ def _close(case: Case, crashes: Crashes, warned: list[str]) -> Report:
 
 
 def _add_warnings(case: Case, warned: list[str]) -> None:
-    """Those of the env, of Gymnasium and of its checker, each once, without what the findings say better."""
+    """Add warnings of the env, Gymnasium and its checker, each once, unless the findings say it better."""
     texts = {re.sub(r"\x1b\[[0-9;]*m", "", text).removeprefix("WARN: ") for text in warned}
     said = ("infinity. This is probably too", "different from the unwrapped version")
     for text in sorted(texts):
@@ -143,12 +143,12 @@ def _spaces(case: Case) -> None:
 
 def _gymnasium(case: Case) -> None:
     if case.masks.source is not None:
-        return  # it knows no masks, and would blame the env for what it does with illegal actions
+        return  # the checker ignores masks, and would blame the env for its handling of illegal actions
     with closing(case.make()) as env:
         try:
             check_env(env.unwrapped, skip_render_check=True)
         except USER_ERRORS as error:
-            # What it asserts itself need not hinder training; what the env raised is the env's fault.
+            # The checker's own assertions need not prevent training; exceptions from the env are the env's fault.
             if "env_checker" not in traceback.extract_tb(error.__traceback__)[-1].filename:
                 raise
             case.find("warning", f"Gymnasium's checker objects: {error}")
@@ -163,7 +163,7 @@ def _rendering(case: Case) -> None:
 
 
 def _user_line(error: BaseException) -> str:
-    """The innermost line of the traceback that is the user's: `file:line, in name: code`."""
+    """The innermost line of the traceback in the user's code: `file:line, in name: code`."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(OURS)]
     frame = (theirs or list(frames))[-1]

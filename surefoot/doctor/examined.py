@@ -1,4 +1,4 @@
-"""The env under examination as the loop that plays episodes takes it: raw, because its faults are to be found."""
+"""Adapts the examined env to the loop that plays episodes: raw, because its faults are to be found."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class ExaminedEnv:
         reward = np.array([self._onlooker.saw_step(self.obs, pay, ended, cut, f"{self._episode}, step {self._steps}")])
         terminated, truncated = np.array([bool(ended)]), np.array([bool(cut)])
         self.acting[:] = ~(terminated | truncated)
-        no_rows = np.empty((1, 0))  # the observation may fit no layout; it is in `obs`
+        no_rows = np.empty((1, 0))  # the observation may not fit any layout; it is in `obs`
         return Step(no_rows, reward, terminated, truncated, np.ones(1, np.bool_))
 
 
 class Chance:
-    """Draws legal actions, and remembers them."""
+    """Draws legal actions and remembers them."""
 
     def __init__(self, case: Case) -> None:
         self._case, self._rng = case, np.random.default_rng(SEED)
@@ -65,7 +65,7 @@ class Chance:
 
 
 class Again:
-    """Takes actions from a list, one after the other."""
+    """Takes actions from a list, one after another."""
 
     def __init__(self, actions: list[object]) -> None:
         self.left = list(actions)

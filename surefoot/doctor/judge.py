@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from surefoot.types import Array, GymSpace
 
 LARGE_REWARD, LARGE_INPUT, SMALL_STD, SPARSE = 10.0, 10.0, 0.01, 0.01
-DARK = 16.0  # of 255: what a grid of symbols holds, and no picture
-SHORTEST_LIMIT = 10  # steps; shorter episodes of one length are the task's own: a bandit, a hand of cards
+DARK = 16.0  # of 255: the largest values in grids of symbols; real images are brighter
+SHORTEST_LIMIT = 10  # steps; shorter episodes of one length are part of the task, as in a bandit or a card game
 
 
 def judge_observations(case: Case, tally: Tally) -> None:
@@ -99,7 +99,7 @@ def judge_episodes(case: Case, tally: Tally, endless: int, seconds: float) -> No
 
 
 def _judge_clock(case: Case, lengths: Array, truncated: int) -> None:
-    """A time limit that the env reports as its own end: the longest episodes are all of one length."""
+    """Detect a time limit that the env reports as termination: the longest episodes all have the same length."""
     longest = int(lengths.max())
     count = int((lengths == longest).sum())
     if truncated or longest < SHORTEST_LIMIT or count < max(3, lengths.size / 2):
@@ -124,7 +124,7 @@ def _bounds(space: GymSpace) -> tuple[Array, Array]:
 
 
 def _outside(lowest: Array, highest: Array, low: Array, high: Array) -> str:
-    """The first number that left its bounds: found and declared."""
+    """The first number that left its bounds: its value and the declared bounds."""
     index = int(np.argmax((lowest < low) | (highest > high)))
     found = [np.broadcast_to(array, lowest.shape).reshape(-1)[index] for array in (lowest, highest, low, high)]
     which = f"number {index} " if lowest.ndim else ""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from surefoot.doctor.case import Case
     from surefoot.types import GymEnv, GymSpace
 
-PLAY_SECONDS = 10.0  # of random play in all
-ENDLESS = 10_000  # steps after which an episode without a limit is taken to have no end
+PLAY_SECONDS = 10.0  # of random play in total
+ENDLESS = 10_000  # steps after which an episode without a limit is assumed not to end
 
 
 def play(case: Case, episodes: int) -> None:
@@ -30,7 +30,7 @@ def play(case: Case, episodes: int) -> None:
     try:
         with closing(case.make()) as env:
             _play_episodes(case, env, episodes, tally)
-    finally:  # what was seen before a crash is still worth saying
+    finally:  # report what was seen before a crash
         judge_observations(case, tally)
         judge_rewards(case, tally)
         judge_episodes(case, tally, ENDLESS, PLAY_SECONDS)
@@ -54,7 +54,7 @@ def _play_episodes(case: Case, env: GymEnv, episodes: int, tally: Tally) -> None
 
 
 class Checks:
-    """Looks at every observation, reward and flag."""
+    """Checks every observation, reward and flag."""
 
     def __init__(self, case: Case, tally: Tally) -> None:
         self._case, self._tally = case, tally

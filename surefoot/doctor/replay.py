@@ -1,4 +1,4 @@
-"""Determinism, and with it exact resume: an episode is played again from its seed and actions."""
+"""Checks determinism, which exact resume needs: an episode is played again from its seed and actions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from surefoot.doctor.case import Case
     from surefoot.types import Array, GymEnv
 
-REPLAY_STEPS, REPLAY_SECONDS = 200, 1.0  # of one episode that is played again
+REPLAY_STEPS, REPLAY_SECONDS = 200, 1.0  # limits for a replayed episode
 
 
 def replay(case: Case) -> None:
-    """Played, played in a fresh env, and played again in the first after another episode was left half-way."""
+    """Play an episode, replay it in a new env, and again in the first env after leaving another episode half-way."""
     try:
         require_supported(case.observation_space, "observation")
     except UsageError:
-        return  # another check says so; such observations cannot be compared
+        return  # another check reports it; such observations cannot be compared
     with closing(case.make()) as first, closing(case.make()) as fresh:
         first.action_space.seed(SEED)
         chance = Chance(case)
@@ -55,7 +55,7 @@ def replay(case: Case) -> None:
 
 @dataclass(frozen=True)
 class Moment:
-    """What a step returned, or a reset; copied, for an env may change its own."""
+    """The result of a step or a reset; copied, because an env may change its own arrays."""
 
     obs: list[tuple[str, Array]]  # by leaf
     reward: object
@@ -63,7 +63,7 @@ class Moment:
 
 
 class Trace:
-    """Remembers everything that the env returns."""
+    """Records everything that the env returns."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -81,7 +81,7 @@ class Trace:
 
 
 def _trace(case: Case, env: GymEnv, episode: int, actor: Chance | Again) -> list[Moment]:
-    """An episode with drawn actions, as far as time allows, or with those of another one."""
+    """An episode with random actions, as far as time allows, or with the actions of another one."""
     trace, stop = Trace(case), perf_counter() + REPLAY_SECONDS
     for _ in play(ExaminedEnv(env, 1, trace), actor, [episode], limit=REPLAY_STEPS):
         if (not actor.left) if isinstance(actor, Again) else perf_counter() > stop:

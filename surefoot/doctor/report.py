@@ -29,7 +29,7 @@ class Spread(TypedDict):
     mean: NotRequired[float]
     std: NotRequired[float]
     median: NotRequired[float]
-    nonzero: NotRequired[float]  # share
+    nonzero: NotRequired[float]  # fraction
 
 
 class Ends(TypedDict):
@@ -89,7 +89,7 @@ class Report:
 
 
 def typed_flags(config: EnvConfig) -> list[str]:
-    """The user's own flags, as they go on the recommended command line."""
+    """The user's own flags, for the recommended command line."""
     words = []
     if config.env_kwargs:
         words += ["--env-kwargs", quote(json.dumps(config.env_kwargs))]

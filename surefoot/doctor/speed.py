@@ -1,4 +1,4 @@
-"""How fast the env is, alone and together with others."""
+"""Measures how fast the env is, alone and together with others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from surefoot.envs.workers.auto import choose_workers
 if TYPE_CHECKING:
     from surefoot.doctor.case import Case
 
-SPEED_SECONDS, START_SECONDS = 0.3, 2.0  # of one measurement; the longest that making its envs may take
+SPEED_SECONDS, START_SECONDS = 0.3, 2.0  # per measurement; the longest time that making its envs may take
 COUNTS = (4, 8, 16)
-WORKERS_BELOW = 5_000  # steps/s of one env: faster ones lose more in the messages than they gain
-POLICY_SECONDS = 2e-4  # one call of a small policy: what more envs per call share among them
+WORKERS_BELOW = 5_000  # steps/s of one env: faster ones lose more to messages than they gain
+POLICY_SECONDS = 2e-4  # cost of one call of a small policy, which more envs per call share
 
 
 def measure_speed(case: Case) -> None:
@@ -27,7 +27,7 @@ def measure_speed(case: Case) -> None:
     together = {str(count): _speed_of(case, count) for count in COUNTS if count * starting <= START_SECONDS}
     case.report.numbers["steps_per_second"] = {"alone": alone}
     case.report.numbers["steps_per_second_together"] = together
-    # So many that calling the policy costs little beside the envs; at least 4, whose samples are less alike.
+    # Enough envs that calling the policy costs little in comparison; at least 4, for more varied samples.
     share = 5 * POLICY_SECONDS * alone
     num_envs = next((n for n in COUNTS if n >= share), COUNTS[-1])
     case.wanted = {"--num-envs": str(num_envs), **case.wanted}

@@ -39,7 +39,7 @@ class Tally:
         self.returns: list[float] = []
         self.lengths: list[int] = []
         self.terminated = 0
-        self.open: int | None = None  # steps of the episode that was given up
+        self.open: int | None = None  # steps of the abandoned episode
         self.leaves: dict[str, Seen] = {}
 
     def observe(self, path: str, space: GymSpace, value: Array) -> None:

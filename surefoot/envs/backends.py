@@ -165,6 +165,6 @@ def _installed(entry: EntryPoint) -> Backend:
         raise UsageError(f"the env backend {entry.name} ({entry.value}) could not be loaded: {error!r}") from error
     if not isinstance(backend, Backend) or backend.name != entry.name:
         raise UsageError(
-            f"the entry point {entry.name} = {entry.value} is no surefoot.envs.backends.Backend of that name"
+            f"the entry point {entry.name} = {entry.value} is not a surefoot.envs.backends.Backend of that name"
         )
     return backend

@@ -118,7 +118,7 @@ class Pool(VectorEnv[object, object, "Array"]):
         self.single_observation_space, self.single_action_space = pool.observation_space, pool.action_space
         for what, space in (("observation", pool.observation_space), ("action", pool.action_space)):
             if not isinstance(space, gym.Space):
-                raise UsageError(f"{PREFIX}{task} has the {what}s {space}, which are no Gymnasium space")
+                raise UsageError(f"{PREFIX}{task} has the {what}s {space}, which are not Gymnasium spaces")
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
         limit = int(config.get("max_episode_steps", ENDLESS))

@@ -47,7 +47,7 @@ class Original:
             os._exit(asked.code if isinstance(asked.code, int) else int(asked.code is not None))
         said = (
             f"surefoot: process {os.getpid()} is a fork of process {self.pid}, made by an env or a callback. It ends "
-            "here, the original goes on. End a forked child with os._exit().\n"
+            "here, the original continues. End a forked child with os._exit().\n"
         )
         if sys.__stderr__ is not None:
             with suppress(OSError, ValueError):

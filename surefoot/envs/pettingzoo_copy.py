@@ -64,7 +64,7 @@ class ParallelMaker:
         missing = [name for name in NEEDED if not hasattr(env, name)]
         if missing or not callable(env.observation_space):
             raise UsageError(
-                f"{config.env} made a {type(env).__name__}, which is no parallel env of PettingZoo"
+                f"{config.env} made a {type(env).__name__}, which is not a PettingZoo parallel env"
                 + (f" (it has no {', '.join(missing)})" if missing else "; drop pettingzoo: for Gymnasium's envs")
             )
         return env
@@ -94,7 +94,7 @@ def _find(env_id: str) -> Callable[..., ParallelEnv]:
                 f"for one of your own write {PREFIX}{name}:factory"
             )
     if not callable(factory):
-        raise UsageError(f"{env_id} is no function that makes an env, but {type(factory).__name__}")
+        raise UsageError(f"{env_id} is not a function that makes an env, but {type(factory).__name__}")
     found: Callable[..., ParallelEnv] = factory
     return found
 
@@ -227,11 +227,11 @@ class Copy:
 
     def _require_known(self, present: set[str]) -> None:
         if unknown := present - set(self.agents):
-            raise EnvError(f"{self} has the agents {sorted(map(str, unknown))}, who are not among its possible_agents")
+            raise EnvError(f"{self} has the agents {sorted(map(str, unknown))}, not among its possible_agents")
 
     def _require(self, values: object, what: str, agents: Sequence[str]) -> None:
         if not isinstance(values, Mapping):
-            raise EnvError(f"{self} returned {what}s that are no dict by agent, but {type(values).__name__}")
+            raise EnvError(f"{self} returned {what}s that are not a dict by agent, but {type(values).__name__}")
         for agent in agents:
             if agent not in values:
                 raise EnvError(f"{self} returned no {what} for {agent}")

@@ -148,11 +148,11 @@ class VectorEnvs:
         try:
             column: Array = np.array(values)
         except (ValueError, TypeError) as error:
-            raise EnvError(f"{self} returned {what} that are no numbers: {error}") from error
+            raise EnvError(f"{self} returned {what} that are not numbers: {error}") from error
         if column.shape != (self.num_envs,):
             raise EnvError(f"{self} returned {what} of the shape {column.shape}; it must be {(self.num_envs,)}")
         if column.dtype.kind not in "fiub":
-            raise EnvError(f"{self} returned {what} that are no numbers, but of {column.dtype}: {column[:8]}")
+            raise EnvError(f"{self} returned {what} that are not numbers, but of {column.dtype}: {column[:8]}")
         return column
 
     def _flags(self, values: object, what: str) -> Array:

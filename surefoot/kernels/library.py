@@ -46,7 +46,7 @@ def _require_same_sources(library: ctypes.CDLL) -> None:
     library.surefoot_sources.restype = ctypes.c_char_p
     built = library.surefoot_sources().decode() if hasattr(library, "surefoot_sources") else "older ones"
     if built and built != here:
-        raise NotBuilt("the native kernels were built from other sources than these: pip install -e . builds them anew")
+        raise NotBuilt("the native kernels were built from other sources than these: pip install -e . rebuilds them")
 
 
 def find(name: str) -> Path:
@@ -70,7 +70,7 @@ def _require(forced: str, built: list[str]) -> None:
     """Raise an error if the forced variant cannot be used."""
     if forced not in VARIANTS:
         known = ", ".join(VARIANTS)
-        raise UsageError(f"{FORCED}={forced} is no variant of the native kernels here; there are {known}")
+        raise UsageError(f"{FORCED}={forced} is not a variant of the native kernels here; available: {known}")
     if lacking := VARIANTS[forced] - features():
         raise UsageError(f"{FORCED}={forced}: this processor lacks {', '.join(sorted(lacking))}")
     if forced not in built:

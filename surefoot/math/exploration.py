@@ -3,8 +3,8 @@
     a = mean(s) + φ(s)ᵀ(σ ⊙ E)      E [F, D] standard normal, drawn once for a stretch of time
     a ~ N(mean(s), diag v(s))       v_d(s) = Σ_j φ_j(s)² σ_jd²
 
-Within a stretch, states that are alike get noise that is alike, so that a robot moves instead of shaking. Where all
-features are 0 there would be no noise and no density: one more feature, always `LEAST_STD` with σ = 1, is below them.
+Within a stretch, similar states get similar noise, so that a robot moves smoothly instead of shaking. If all features
+were 0, there would be no noise and no density, so we add one more feature that is always `LEAST_STD`, with σ = 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST_STD = 1e-3
 
 
 def sde_log_std(features: Tensor, log_std: Tensor) -> Tensor:
-    """½ log v(s), `[..., D]`, of φ(s) = `features` `[..., F]` and log σ = `log_std` `[F, D]`."""
+    """½ log v(s), `[..., D]`, from φ(s) = `features` `[..., F]` and log σ = `log_std` `[F, D]`."""
     assert features.shape[-1] == log_std.shape[0], f"features {tuple(features.shape)}, log_std {tuple(log_std.shape)}"
     variance = (features * features) @ torch.exp(2.0 * log_std) + LEAST_STD**2
     return 0.5 * variance.log()

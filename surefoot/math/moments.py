@@ -1,4 +1,4 @@
-"""Running mean and variance, and the running returns that rewards are normalised by."""
+"""Running mean and variance, and the running returns used to normalise rewards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def moments(rows: Array) -> tuple[Array, Array]:
 
 
 def running_returns(reward: Array, done: Array, valid: Array, gamma: float, running: Array) -> tuple[Array, Array]:
-    """(G_t = γ·G_{t−1} + r_t of every step, G after the last): anew after an end, still where a step is not valid.
+    """(G_t = γ·G_{t−1} + r_t of every step, G after the last). G restarts after an end and skips invalid steps.
 
     All `[T, N]`; `running` `[N]` is G before the first.
     """
@@ -48,13 +48,13 @@ class RunningMoments:
         self.var = np.ones(shape, np.float64)
 
     def merge(self, rows: Array, moments: Callable[[Array], tuple[Array, Array]] = moments) -> None:
-        """Take in `rows`, `[B, *shape]`. `moments`: that, or its compiled twin (`kernels.scan`)."""
+        """Add `rows`, `[B, *shape]`. `moments`: the function above, or its compiled version (`kernels.scan`)."""
         assert rows.shape[1:] == self.mean.shape, f"rows {rows.shape} do not fit moments of {self.mean.shape}"
         if len(rows):
             self.add(float(len(rows)), *moments(rows))
 
     def add(self, size: float, mean: Array, var: Array) -> None:
-        """Take in `size` rows of which the mean and the variance are known."""
+        """Add `size` rows with this mean and variance."""
         if not size:
             return
         total = self.count + size

@@ -1,4 +1,4 @@
-"""What is computed over a rollout: one object of functions, so that an engine may bring compiled twins of them all."""
+"""The computations over a rollout, in one object, so that an engine can replace them by compiled versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """The readable ones. A subclass computes the same, to rounding."""
+    """The readable versions. A subclass computes the same, up to rounding."""
 
     def reverse_scan(self, x: Tensor, decay: Tensor) -> Tensor:
         """y_t = x_t + decay_t · y_{t+1}, backwards over time with y_T = 0. All `[T, N]`."""
@@ -28,7 +28,7 @@ class Operations:
     ) -> tuple[Tensor, Tensor]:
         """(GAE(λ), V + GAE(value_lambda): the critic's targets), both `[T, N]`."""
         delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, gamma)
-        delta = delta.masked_fill(~rollout.valid, 0.0)  # a step that is no transition says nothing to those before it
+        delta = delta.masked_fill(~rollout.valid, 0.0)  # an invalid step must not affect those before it
         advantage = correction = gae(delta, rollout.done, gamma, gae_lambda, segment_length)
         if value_lambda != gae_lambda:
             correction = gae(delta, rollout.done, gamma, value_lambda, segment_length)
@@ -38,7 +38,7 @@ class Operations:
         self, reward: Array, done: Array, valid: Array, gamma: float, running: Array
     ) -> tuple[Array, Array]:
         """(G_t = γ·G_{t−1} + r_t of every step `[T, N]`, G after the last `[N]`)."""
-        from surefoot.math.moments import running_returns  # not above: reading a config must not import NumPy
+        from surefoot.math.moments import running_returns  # here, because reading a config must not import NumPy
 
         return running_returns(reward, done, valid, gamma, running)
 

@@ -2,7 +2,7 @@
 
     y_t = x_t + c_t · y_{t+1},    y_T = 0
 
-Shapes: T steps, N envs; every argument is `[T, N]`. Nothing here imports torch: tensors bring their own methods.
+Shapes: T steps, N envs; every argument is `[T, N]`. Nothing here imports torch: tensor methods suffice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def reward_to_go(reward: Tensor, done: Tensor, gamma: float, scan: Scan | None =
 def td_error(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, gamma: float) -> Tensor:
     """δ_t = r_t + γ · V(s_{t+1}) · ¬terminated_t − V(s_t). A truncated state keeps its future. `[T, N]`."""
     assert reward.shape == value.shape == next_value.shape == terminated.shape, "arguments must all be [T, N]"
-    # masked_fill rather than a product: 0 · V would let a NaN through.
+    # masked_fill rather than a product, because 0 · NaN is NaN.
     return reward + gamma * next_value.masked_fill(terminated, 0.0) - value
 
 

@@ -1,4 +1,4 @@
-"""Statistics of a few noisy returns: a mean without the tails, and how far chance alone could move a number."""
+"""Robust statistics of a few noisy returns: the interquartile mean and bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Values = Sequence[float] | NDArray[np.float64]
 RESAMPLES = 5_000
-AT_ONCE = 2**20  # numbers that are drawn at a time: 16 MiB with what they choose
+AT_ONCE = 2**20  # indices drawn at a time: 16 MiB with the values they select
 
 
 def interquartile_mean(values: Values) -> float:
@@ -28,7 +28,7 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Percentile bootstrap: the range of `statistic` over samples drawn from `values` with replacement.
 
-    `statistic` maps `[resamples, n]` to `[resamples]`, each row by itself; it is given some of the rows at a time. The
+    `statistic` maps `[resamples, n]` to `[resamples]`, row by row; it is called with some of the rows at a time. The
     same values and seed give the same interval.
     """
     sample, rng = np.asarray(values, np.float64), np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Statistics of a batch of samples, with weights where some are no transitions."""
+"""Statistics of a batch of samples, with weights if some are not transitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def standardize(x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """(x − mean) / (std + 1e-8) with the population's std. A batch of one comes back as it is."""
+    """(x − mean) / (std + 1e-8) with the population's std. A batch of one is returned unchanged."""
     size = float(len(x)) if weight is None else weight.sum()
     mean = weighted_mean(x, weight)
     std = weighted_mean((x - mean) ** 2, weight).sqrt()
@@ -22,9 +22,9 @@ def standardize(x: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def explained_variance(value: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """1 − Var(target − value) / Var(target): 1 is a perfect critic, 0 a constant, below 0 is worse than that.
+    """1 − Var(target − value) / Var(target): 1 is a perfect critic, 0 a constant, below 0 is worse than a constant.
 
-    Where the targets do not vary there is nothing to explain: 0.
+    0 if the targets do not vary, because there is nothing to explain.
     """
 
     def variance(x: Tensor) -> Tensor:

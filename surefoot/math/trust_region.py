@@ -15,7 +15,7 @@ def flat_gradient(
     create_graph: bool = False,
     retain_graph: bool | None = None,
 ) -> Tensor:
-    """∇_θ scalar as one vector; a parameter that the scalar does not touch contributes zeros."""
+    """∇_θ scalar as one vector; parameters that the scalar does not depend on contribute zeros."""
     gradients = torch.autograd.grad(
         scalar, parameters, create_graph=create_graph, retain_graph=retain_graph, allow_unused=True
     )
@@ -65,13 +65,13 @@ def conjugate_gradient(
 
 
 def step_scale(direction: Tensor, product: Callable[[Tensor], Tensor], max_kl: float) -> float:
-    """√(2δ / xᵀFx): how far along x the quadratic model of the KL reaches δ; 0 where xᵀFx is not positive."""
+    """√(2δ / xᵀFx): how far along x the quadratic model of the KL reaches δ; 0 if xᵀFx is not positive."""
     curvature = _dot(direction, product(direction))
     return (2.0 * max_kl / curvature) ** 0.5 if curvature > 0.0 else 0.0
 
 
 def backtrack(accept: Callable[[float], bool], factor: float = 0.8, tries: int = 10) -> float | None:
-    """The first of 1, factor, factor², … that `accept` takes, or None when `tries` of them were refused."""
+    """The first of 1, factor, factor², … that `accept` accepts, or None after `tries` attempts."""
     fraction = 1.0
     for _ in range(tries):
         if accept(fraction):
@@ -81,5 +81,5 @@ def backtrack(accept: Callable[[float], bool], factor: float = 0.8, tries: int =
 
 
 def _dot(a: Tensor, b: Tensor) -> float:
-    """aᵀb in float64: the curvature of a nearly converged direction drowns in float32."""
+    """aᵀb in float64, because the curvature of a nearly converged direction is lost in float32."""
     return float(torch.dot(a.double(), b.double()))

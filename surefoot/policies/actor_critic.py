@@ -192,7 +192,7 @@ class ActorCritic(nn.Module):
             lines.append(f"memory: {self.config.memory} → {self.config.memory_size}")
         if self.sde:
             steps = self.config.sde_resample
-            lines.append(f"exploration: gSDE, drawn anew {f'every {steps} steps' if steps else 'for each rollout'}")
+            lines.append(f"exploration: gSDE, redrawn {f'every {steps} steps' if steps else 'for each rollout'}")
         return lines
 
     def normalize(self, obs: Tensor) -> Tensor:

@@ -162,7 +162,7 @@ def prune(root: Path, keep: int | None = KEEP) -> list[Path]:
 def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """(manifest, files) of a checkpoint whose bytes are all intact; CheckpointError otherwise."""
     if not os.path.lexists(folder / MANIFEST):
-        raise CheckpointError(f"{folder} has no {MANIFEST}: it was not written to the end, or is no checkpoint")
+        raise CheckpointError(f"{folder} has no {MANIFEST}: it was not written to the end, or is not a checkpoint")
     manifest = read_json(folder / MANIFEST)
     found = manifest.get("schema")
     if found != SCHEMA:
@@ -185,7 +185,7 @@ def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 def plain_name(name: str) -> str:
     """Check that a name stays inside the checkpoint's directory; a manifest may not point elsewhere."""
     if name != os.path.basename(name) or name in ("", ".", "..") or "\0" in name:
-        raise ValueError(f"{name!r} is no file name")
+        raise ValueError(f"{name!r} is not a file name")
     return name
 
 

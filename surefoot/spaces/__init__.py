@@ -1,1 +1,1 @@
-"""What spaces have in common for envs and policies: one row of numbers per value, and a form that can be saved."""
+"""Spaces, for envs and policies: values as rows of numbers, masks, and spaces as JSON."""

@@ -15,12 +15,12 @@ from surefoot.schema import NUMBERS, Items, Misfit, Whole
 if TYPE_CHECKING:
     from surefoot.types import Array, DType, GymSpace
 
-LARGEST = 2**28  # bytes of a bound of a Box: more than any observation has
+LARGEST = 2**28  # bytes of a Box's bound: larger than any real observation
 
 
 def space_to_json(space: GymSpace) -> dict[str, object]:
     if isinstance(space, spaces.Box):
-        # repr of a number is exact, and "inf" is no JSON number.
+        # repr of a number is exact, and "inf" is not a JSON number.
         low, high = (_short([repr(x) for x in side.reshape(-1).tolist()]) for side in (space.low, space.high))
         return {
             "type": "Box",
@@ -48,7 +48,7 @@ def space_to_json(space: GymSpace) -> dict[str, object]:
 
 
 def space_from_json(data: Mapping[str, Any]) -> GymSpace:
-    """The space that `space_to_json` wrote; ValueError, TypeError or KeyError where it did not write that."""
+    """The space that `space_to_json` wrote; ValueError, TypeError or KeyError for anything else."""
     kind = data["type"]
     if kind == "Box":
         dtype = _dtype(data["dtype"])
@@ -79,7 +79,7 @@ def _dtype(name: str) -> DType:
 
 
 def _shape(sides: list[int], itemsize: int = 1) -> tuple[int, ...]:
-    """Of a space whose bounds fit into memory."""
+    """The shape, after checking that the bounds fit into memory."""
     Items(Whole()).check(sides, "shape")
     if math.prod(sides) * itemsize > LARGEST:
         raise Misfit(f"shape {sides} is larger than any space of ours")
@@ -87,7 +87,7 @@ def _shape(sides: list[int], itemsize: int = 1) -> tuple[int, ...]:
 
 
 def _short(numbers: list[str]) -> list[str]:
-    """An image's bounds are one number, thousands of times."""
+    """Shorten bounds that repeat one number thousands of times, as an image's do."""
     return numbers[:1] if len(set(numbers)) == 1 else numbers
 
 

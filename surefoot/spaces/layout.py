@@ -1,9 +1,9 @@
-"""Every observation as one row of numbers.
+"""Represents every observation as one row of numbers.
 
-A rollout, a minibatch, a checkpoint, a worker's shared memory and a normaliser then see one tensor, whatever the env's
-space is; only the policy's encoder takes a row apart again. A single Box is its own row, in its own shape and dtype
-(an image stays uint8). Everything else, nested as it may be, is flattened leaf by leaf into float32, which holds whole
-numbers up to 2²⁴ exactly. An action mask travels at the end of the row: it is there wherever the observation is.
+Rollouts, minibatches, checkpoints, workers' shared memory and normalisers then handle one tensor, whatever the env's
+space; only the policy's encoder takes a row apart again. A single Box is its own row, in its own shape and dtype (an
+image stays uint8). Everything else, however nested, is flattened leaf by leaf into float32, which represents integers
+up to 2²⁴ exactly. An action mask is stored at the end of the row, so it is available wherever the observation is.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 
     Rows = TypeVar("Rows", Array, Tensor)
 
-MASK = "action_mask"  # the key of a Dict observation that is a mask, by everybody's convention
-MOST_CHOICES = 2**24  # whole numbers that float32 tells apart
+MASK = "action_mask"  # the conventional key of a mask in a Dict observation
+MOST_CHOICES = 2**24  # float32 represents all integers up to this
 Kind = Literal["vector", "image", "discrete", "multi_discrete", "binary"]
 CHOICES: tuple[Kind, ...] = ("discrete", "multi_discrete", "binary")
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One simple space within another, and where it stands in a row."""
+    """One simple space within another, and its position in a row."""
 
     path: str  # "" the root, "camera", "robot/arm", "0/x"
     kind: Kind
     shape: tuple[int, ...]  # of the value; () for Discrete
     dtype: DType
     offset: int
-    size: int  # numbers it takes
+    size: int  # numbers in a row
     sizes: tuple[int, ...] = ()  # choices of each component, for discrete ones
-    start: int | Array = 0  # the first choice of each; in a row choices count from 0
-    low: float = -np.inf  # of an image: what its space allows
+    start: int | Array = 0  # the first choice of each; in a row, choices count from 0
+    low: float = -np.inf  # for images: the bounds of the space
     high: float = np.inf
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name to show in messages."""
         return self.path or "observation"
 
     @property
@@ -57,7 +57,7 @@ class Leaf:
 
 
 class Layout:
-    """Where every leaf of a space stands in a row. `mask_size`: numbers of an action mask at its end."""
+    """The position of every leaf of a space in a row. `mask_size`: size of the action mask at its end."""
 
     def __init__(self, space: GymSpace, mask_size: int = 0) -> None:
         self.space, self.mask_size = space, mask_size
@@ -78,11 +78,11 @@ class Layout:
 
     @property
     def learned(self) -> slice:
-        """The part of a row that is observation."""
+        """The part of a row that holds the observation."""
         return slice(0, self.numbers)
 
     def pack(self, value: object, mask: Array | None = None) -> Array:
-        """One row. ValueError where a leaf has not the shape that its space says."""
+        """Pack one row. ValueError if a leaf does not have the shape of its space."""
         if self.plain:
             return _shaped(value, self.leaves[0])
         row = np.empty(self.shape, np.float32)
@@ -93,7 +93,7 @@ class Layout:
         return row
 
     def pack_batch(self, value: object, count: int, mask: Array | None = None) -> Array:
-        """Rows of a vector env's observation, whose leaves have one more axis in front."""
+        """Pack the rows of a vector env's observation, whose leaves have one more leading axis."""
         if self.plain:
             return _numbers(value, self.leaves[0])
         rows = np.empty((count, *self.shape), np.float32)
@@ -201,7 +201,7 @@ def _shaped(value: object, leaf: Leaf) -> Array:
 
 
 def _numbers(value: object, leaf: Leaf) -> Array:
-    # NumPy would drop an imaginary part and read numbers out of texts.
+    # NumPy would drop imaginary parts and parse numbers from strings.
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{_called(leaf)} is of {array.dtype}; its space says {leaf.dtype}")
@@ -213,10 +213,10 @@ def _called(leaf: Leaf) -> str:
 
 
 def _limits(leaves: tuple[Leaf, ...], shape: tuple[int, ...]) -> Array | None:
-    """`[W]` uint32: a choice in a row must be below, both read as bits; None where there are no choices.
+    """`[W]` uint32: the bits of a choice in a row must be below these; None if there are no choices.
 
-    The bits of floats from 0 on are in the order of the numbers, and those of a negative one are above them all: one
-    comparison sees both ends of a range.
+    The bits of non-negative floats are ordered like the numbers, and those of negative ones are above them all, so one
+    comparison checks both ends of a range.
     """
     limits = np.full(shape, np.iinfo(np.uint32).max, np.uint32)
     for leaf in leaves:

@@ -26,7 +26,7 @@ def choices(space: GymSpace) -> tuple[int, ...]:
 
 
 class ActionMasks:
-    """Masks of one action space; `size` is 0 where there is nothing to mask."""
+    """Masks of one action space; `size` is 0 if there is nothing to mask."""
 
     def __init__(self, space: GymSpace) -> None:
         self.space, self.sizes = space, choices(space)
@@ -34,9 +34,9 @@ class ActionMasks:
         self._offsets = np.cumsum((0, *self.sizes[:-1])) if self.sizes else np.zeros(0, np.int64)
 
     def flat(self, mask: object) -> Array:
-        """`[size]` booleans from whatever an env hands out: one flat array, or the space's own structure.
+        """`[size]` booleans from an env's mask: one flat array, or the space's own structure.
 
-        ValueError where the size is wrong, or a component has no legal action left.
+        ValueError if the size is wrong, or if a component has no legal action left.
         """
         row = _flatten(self.space, mask)
         legal = np.logical_or.reduceat(row, self._offsets)
@@ -47,7 +47,7 @@ class ActionMasks:
 
 
 def _flatten(space: GymSpace, mask: object) -> Array:
-    """None stands for a part in which everything is legal."""
+    """Flatten a mask; None stands for a part in which everything is legal."""
     size = sum(choices(space))
     if mask is None:
         return np.ones(size, np.bool_)

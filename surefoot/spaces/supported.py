@@ -1,4 +1,4 @@
-"""Which spaces can be learned from and acted in: asked of both before an env is stepped or a network built."""
+"""Which observation and action spaces are supported; checked before an env is stepped or a network built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASONS: dict[type, str] = {
 
 
 def require_supported(space: object, what: str) -> None:
-    """`what`: whose space it is, "observation" or "action". UsageError naming the first part that is not supported."""
+    """Raise a UsageError that names the first unsupported part. `what`: "observation" or "action"."""
     for path, part in _simple_parts(space, ""):
         if not isinstance(part, SIMPLE):
             raise unsupported(part, f"'{path}' of the {what} space" if path else f"the {what} space")
@@ -25,7 +25,7 @@ def require_supported(space: object, what: str) -> None:
 
 def unsupported(space: object, where: str) -> UsageError:
     if not isinstance(space, spaces.Space):
-        found = "missing" if space is None else f"{space!r}, which is no Gymnasium space"
+        found = "missing" if space is None else f"{space!r}, which is not a Gymnasium space"
         return UsageError(f"{where} is {found}; set it to a space from gymnasium.spaces ({SUPPORTED})")
     reason = next((said for kind, said in REASONS.items() if isinstance(space, kind)), "which is not Gymnasium's own")
     return UsageError(
@@ -34,7 +34,7 @@ def unsupported(space: object, where: str) -> UsageError:
 
 
 def _simple_parts(space: object, path: str) -> list[tuple[str, object]]:
-    """(where, what) of all that is neither Dict nor Tuple, depth first."""
+    """(path, space) of everything that is neither Dict nor Tuple, depth first."""
     inner: list[tuple[object, object]] = []
     if isinstance(space, spaces.Dict):
         inner = list(space.spaces.items())

@@ -1,4 +1,4 @@
-"""The lecture made exact: finite MDPs on which every formula from η(π) to the clip is a number.
+"""The lecture's formulas computed exactly, from η(π) to the clip, on finite MDPs.
 
-NumPy alone, float64; only `bridge` knows torch. `docs/theory.md` walks through it.
+Only NumPy, in float64; `bridge` is the only module that uses torch. `docs/theory.md` explains it.
 """

@@ -1,4 +1,4 @@
-"""Exact quantities in the library's own types: what its losses and updates do when nothing is sampled."""
+"""Exact quantities in the library's own types, to test its losses and updates without sampling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def with_bias(mdp: MDP) -> MDP:
-    """The MDP with a last feature of ones: what a linear layer with a bias sees of it."""
+    """The MDP with an added last feature of ones, which plays the role of a linear layer's bias."""
     return replace(mdp, features=np.hstack([mdp.basis, np.ones((mdp.num_states, 1))]))
 
 
@@ -29,14 +29,14 @@ def linear_policy(mdp: MDP, parameters: Array, *, critic: bool = True) -> ActorC
     low, high = float(mdp.basis[:, :-1].min()), float(mdp.basis[:, :-1].max())
     box = spaces.Box(low, high, (mdp.basis.shape[1] - 1,), np.float64)
     config = PolicyConfig(hidden_sizes=())
-    made = torch.Generator("cpu").manual_seed(0)  # of the critic, if there is one
+    made = torch.Generator("cpu").manual_seed(0)  # for the critic's weights, if there is one
     policy = ActorCritic(box, spaces.Discrete(mdp.num_actions), config, critic=critic, generator=made).double()
     set_parameters(policy, parameters)
     return policy
 
 
 def set_parameters(policy: ActorCritic, parameters: Array) -> None:
-    """θ `[D, A]`, the bias in its last row, into a network without hidden layers."""
+    """Copy θ `[D, A]`, with the bias in its last row, into a network without hidden layers."""
     head, theta = policy.actor.head, torch.from_numpy(np.ascontiguousarray(parameters.T))
     with torch.no_grad():
         head.weight.copy_(theta[:, :-1])
@@ -51,7 +51,7 @@ def parameters_of(policy: ActorCritic) -> Array:
 
 
 def inputs_of(mdp: MDP, policy: ActorCritic) -> torch.Tensor:
-    """What the network sees of each state: its number in a Discrete space, else its features. `[S, ...]`."""
+    """The network's input for each state: its number in a Discrete space, else its features. `[S, ...]`."""
     if policy.layout.leaves[0].kind == "discrete":
         return policy.normalize(torch.arange(mdp.num_states, dtype=torch.int64, device="cpu")[:, None])
     features = mdp.basis[:, : policy.layout.numbers]
@@ -69,7 +69,7 @@ def table_of(mdp: MDP, policy: ActorCritic) -> Array:
 def exact_batch(mdp: MDP, policy: ActorCritic) -> Batch:
     """Every (state, action) as one sample of weight ρ(s)·π(a|s), with its exact advantage and value.
 
-    A mean over it is the exact expectation under the policy, so that a loss has its exact gradient.
+    A mean over it is the exact expectation under the policy, so a loss has its exact gradient.
     """
     table, inputs = table_of(mdp, policy), inputs_of(mdp, policy)
     dtype = next(policy.parameters()).dtype

@@ -25,9 +25,9 @@ def total_variation(p: Array, q: Array) -> Array:
 
 
 def kl(p: Array, q: Array) -> Array:
-    """D_KL(p‖q) = Σ_i p_i·log(p_i/q_i); infinite where q forbids what p does.
+    """D_KL(p‖q) = Σ_i p_i·log(p_i/q_i); infinite if q is 0 where p is not.
 
-    Summed as Σ p·(u − log(1+u)) with u = q/p − 1, which is the same for distributions and keeps its digits where they
+    Summed as Σ p·(u − log(1+u)) with u = q/p − 1, which is the same for distributions and stays accurate where they
     nearly agree: every term is small and none is negative.
     """
     safe = np.where(p > 0.0, p, 1.0)
@@ -53,7 +53,7 @@ def max_kl(mdp: MDP, old: Array, new: Array) -> Array:
 
 
 def mean_kl(mdp: MDP, old: Array, new: Array) -> Array:
-    """E_{s∼ρ_π} D_KL(π(·|s)‖π̃(·|s)), with ρ_π made a distribution: TRPO's constraint."""
+    """E_{s∼ρ_π} D_KL(π(·|s)‖π̃(·|s)), with ρ_π normalised to a distribution: TRPO's constraint."""
     rho = visitation(mdp, old)
     mean: Array = (rho * kl(old, new)).sum(-1) / rho.sum(-1)
     return mean
@@ -71,7 +71,7 @@ def bound_constant(mdp: MDP, policy: Array) -> Array:
 
 
 def lower_bound(mdp: MDP, old: Array, new: Array) -> Array:
-    """L_π(π̃) − C·D_KL^max(π, π̃) ≤ η(π̃). With C = 0 (γ = 0) even an infinite KL costs nothing: L is η."""
+    """L_π(π̃) − C·D_KL^max(π, π̃) ≤ η(π̃). With C = 0 (γ = 0), even an infinite KL costs nothing, and L is η."""
     constant = bound_constant(mdp, old)
     distance = np.where(constant > 0.0, max_kl(mdp, old, new), 0.0)
     bound: Array = surrogate(mdp, old, new) - constant * distance

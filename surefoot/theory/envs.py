@@ -1,4 +1,4 @@
-"""The worlds as Gymnasium environments, so that the real trainer meets an MDP whose every number is known.
+"""The worlds as Gymnasium environments, so that the real trainer can be tested on MDPs with known values.
 
 Registered as `surefoot/Chain-v0`, `surefoot/Grid-v0`, `surefoot/Cliff-v0` and `surefoot/Random-v0`.
 """
@@ -25,9 +25,9 @@ COLOURS = {"floor": (235, 235, 235), "good": (0, 158, 115), "bad": (213, 94, 0),
 
 
 class MDPEnv(gym.Env[object, SupportsInt]):
-    """A single MDP, whichever it is. It observes the state as a number, or the features where the MDP has them.
+    """A single MDP as an env. The observation is the state's number, or its features if the MDP has them.
 
-    `mdp` stays readable, for the exact quantities beside the sampled ones.
+    `mdp` is a public attribute, for comparing exact with sampled quantities.
     """
 
     def __init__(self, mdp: MDP, render_mode: str | None = None) -> None:
@@ -71,7 +71,7 @@ class MDPEnv(gym.Env[object, SupportsInt]):
         return None
 
     def _picture(self) -> Array:
-        """Cells, ends coloured by what entering them pays, and the agent as a smaller square."""
+        """Cells, with terminal ones coloured by their reward, and the agent as a smaller square."""
         rows, columns = self.mdp.grid or (1, self.mdp.num_states)
         picture = np.zeros((rows * CELL, columns * CELL, 3), np.uint8)
         entering = self.mdp.reward.max((0, 1)) + self.mdp.reward.min((0, 1))
@@ -84,7 +84,7 @@ class MDPEnv(gym.Env[object, SupportsInt]):
         return picture
 
 
-# The factories that the ids stand for; `gamma` is the one of `mdp`, and no part of what happens.
+# The factories behind the ids. `gamma` is that of `mdp`; it does not affect the dynamics.
 def chain(length: int = 8, slip: float = 0.1, gamma: float = 0.9, render_mode: str | None = None) -> MDPEnv:
     return MDPEnv(worlds.chain(length, slip=slip, gamma=gamma), render_mode)
 
@@ -96,13 +96,13 @@ def grid(size: int = 4, slip: float = 0.1, gamma: float = 0.9, render_mode: str 
 def cliff(
     width: int = 8, depth: float = 10.0, blind: bool = False, gamma: float = 0.95, render_mode: str | None = None
 ) -> MDPEnv:
-    """It sees where it stands, unless `blind`."""
+    """The agent observes its position, unless `blind`."""
     return MDPEnv(worlds.cliff(width, depth=depth, blind=blind, gamma=gamma), render_mode)
 
 
 def random(
     states: int = 6, actions: int = 3, mdp_seed: int = 0, gamma: float = 0.9, render_mode: str | None = None
 ) -> MDPEnv:
-    """`mdp_seed` draws the MDP itself; the seed of a reset only what happens in it."""
+    """`mdp_seed` generates the MDP itself; the seed of a reset only affects what happens in it."""
     rng = np.random.default_rng(mdp_seed)
     return MDPEnv(worlds.random_mdp(rng, states=states, actions=actions, gamma=gamma), render_mode)

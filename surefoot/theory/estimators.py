@@ -1,7 +1,7 @@
 """GAE's bias and variance, exactly, for any critic.
 
 With c = γλ, the estimator of a (state, action) is X = δ + c·X', where X' belongs to the state that follows and an
-action drawn from π. Its first two moments solve linear systems, so that nothing needs to be sampled.
+action drawn from π. Its first two moments solve linear systems, so nothing needs to be sampled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def gae_moments(mdp: MDP, policy: Array, value: Array, gae_lambda: float) -> tup
     moves, chain = mdp.transition * mdp.live[:, None, None], chain_of(mdp, policy)
 
     def solve(x: Array, rate: float) -> Array:
-        """The mean over π of what satisfies y = x + rate·P y_π. `[..., S]`."""
+        """The mean over π of the solution of y = x + rate·P y_π. `[..., S]`."""
         mean = (policy * x).sum(-1)
         solved: Array = np.linalg.solve(np.eye(mdp.num_states) - rate * chain, mean[..., None])[..., 0]
         return solved
@@ -43,8 +43,8 @@ def gae_moments(mdp: MDP, policy: Array, value: Array, gae_lambda: float) -> tup
 def gae_errors(mdp: MDP, policy: Array, value: Array, gae_lambda: float, weight: Array) -> tuple[Array, Array]:
     """(mean squared bias, mean variance) against the exact A_π, over states by `weight` and actions by π. `[...]`.
 
-    A bias that is the same for all actions of a state is a baseline: no policy gradient sees it, and it is not counted.
-    What is left vanishes at λ = 1 for every critic (GAE(1) is the return less V̂), and for every λ when V̂ = V.
+    A bias that is the same for all actions of a state is a baseline: it does not affect the policy gradient, so it is
+    not counted. The rest vanishes at λ = 1 for every critic (GAE(1) is the return minus V̂), and for every λ if V̂ = V.
     """
     mean, variance = gae_moments(mdp, policy, value, gae_lambda)
     share = weight[..., None] * policy / weight.sum(-1)[..., None, None]

@@ -1,4 +1,4 @@
-"""Every expectation of the lecture as linear algebra: V, Q, A, ρ, η, and what one policy is worth seen from another.
+"""Every expectation of the lecture as linear algebra: V, Q, A, ρ, η, and one policy's gain over another.
 
 Shapes: `[..., S, A]` for a policy and for Q and A, `[..., S]` for V and ρ, `[...]` for η.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def chain_of(mdp: MDP, policy: Array) -> Array:
-    """P_π(s'|s) = Σ_a π(a|s)·P(s'|s, a), as far as the future goes on. `[..., S, S]`."""
+    """P_π(s'|s) = Σ_a π(a|s)·P(s'|s, a), without moves into or out of terminal states. `[..., S, S]`."""
     moves: Array = np.einsum("...sa,...sat->...st", policy, mdp.onward)
     return moves
 
@@ -44,7 +44,7 @@ def advantage(mdp: MDP, policy: Array) -> Array:
 def visitation(mdp: MDP, policy: Array) -> Array:
     """ρ_π(s) = Σ_t γ^t·P(s_t = s) over the states in which an action is taken: (I − γP_πᵀ)⁻¹ μ. `[..., S]`.
 
-    It sums to 1/(1−γ) where no episode ends, and to less where some do.
+    It sums to 1/(1−γ) if no episode ends, and to less if some do.
     """
     system = np.eye(mdp.num_states) - mdp.gamma * np.swapaxes(chain_of(mdp, policy), -1, -2)
     rho: Array = np.linalg.solve(system, np.broadcast_to(mdp.start, policy.shape[:-1])[..., None])[..., 0]
@@ -58,7 +58,7 @@ def expected_return(mdp: MDP, policy: Array) -> Array:
 
 
 def expected_gain(rho: Array, policy: Array, advantage_: Array) -> Array:
-    """Σ_s ρ(s)·Σ_a π(a|s)·A(s, a): what both the identity and the surrogate add to η. `[...]`."""
+    """Σ_s ρ(s)·Σ_a π(a|s)·A(s, a): the term that both the identity and the surrogate add to η. `[...]`."""
     gain: Array = (rho * (policy * advantage_).sum(-1)).sum(-1)
     return gain
 

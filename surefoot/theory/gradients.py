@@ -47,7 +47,7 @@ def surrogate_gradient(mdp: MDP, old: Array, parameters: Array) -> Array:
 
 
 def numerical_gradient(function: Callable[[Array], Array], parameters: Array, width: float = 1e-5) -> Array:
-    """Central differences of a function of θ `[D, A]`: nothing but its values, to check the formulas with."""
+    """Central differences of a function of θ `[D, A]`, to check the formulas with."""
     gradient = np.zeros_like(parameters)
     for index in np.ndindex(parameters.shape):
         move = np.zeros_like(parameters)
@@ -84,7 +84,7 @@ def clip_objective(ratio: Array, advantage_: Array, clip_ratio: float) -> Array:
 
 
 def clip_slope(ratio: Array, advantage_: Array, clip_ratio: float) -> Array:
-    """∂/∂r of it: A, or 0 where the ratio is beyond the cut on the side that pays."""
+    """∂/∂r of the clipped objective: A, or 0 where the ratio is clipped."""
     beyond = np.where(advantage_ > 0.0, ratio > 1.0 + clip_ratio, ratio < 1.0 - clip_ratio)
     return np.where(beyond, 0.0, advantage_)
 
@@ -96,7 +96,7 @@ def clipped_surrogate(mdp: MDP, old: Array, parameters: Array, clip_ratio: float
 
 
 def clipped_gradient(mdp: MDP, old: Array, parameters: Array, clip_ratio: float) -> Array:
-    """∇_θ of it: a sample beyond the cut sends nothing."""
+    """∇_θ of the clipped surrogate: clipped samples contribute nothing."""
     policy = mdp.policy(parameters)
     slope = clip_slope(policy / old, advantage(mdp, old), clip_ratio)
     return softmax_gradient(mdp, weights(mdp, old), policy, slope)

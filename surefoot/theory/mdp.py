@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MDP:
-    """(S, A, P, r, μ, γ). In a terminal state nothing happens any more: no reward, no action that counts.
+    """(S, A, P, r, μ, γ). In a terminal state nothing more happens: there are no rewards, and actions have no effect.
 
-    `features` are what a policy sees of each state. None: the state itself, so that a policy is a table.
+    `features` are the policy's view of each state. None: the state itself, so that a policy is a table.
     """
 
     transition: Array  # [..., S, A, S] P(s'|s, a); the rows of terminal states are ignored
@@ -76,12 +76,12 @@ class MDP:
 
     @property
     def onward(self) -> Array:
-        """P with the moves into and out of terminal states struck out: where the future goes on. `[..., S, A, S]`."""
+        """P without the moves into and out of terminal states. `[..., S, A, S]`."""
         onward: Array = self.transition * self.live[:, None, None] * self.live
         return onward
 
     def __getitem__(self, index: int | slice | Array) -> MDP:
-        """MDPs of a batch."""
+        """Some MDPs of a batch."""
         return replace(self, transition=self.transition[index], reward=self.reward[index], start=self.start[index])
 
     def with_gamma(self, gamma: float) -> MDP:
@@ -92,7 +92,7 @@ class MDP:
         return softmax(self.basis @ parameters)
 
     def uniform(self) -> Array:
-        """The policy that takes every action alike. `[..., S, A]`."""
+        """The uniform policy. `[..., S, A]`."""
         return np.full(self.transition.shape[:-1], 1.0 / self.num_actions)
 
 

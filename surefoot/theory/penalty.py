@@ -4,9 +4,9 @@ For one state, max_q Σ_a q(a)·A(a) − λ·D_KL(π‖q) has the solution
 
     q(a) = λ·π(a) / (x + A* − A(a)),    A* = max_a A(a),    Σ_a q(a) = 1,    x > 0
 
-A larger x is a larger price λ and a smaller KL. With the mean KL every state pays the same λ = β. With the maximum over
-states one budget κ is shared by all: each state goes to D_KL = κ, and the best κ is where the states' prices, weighted
-by ρ, add up to C.
+A larger x means a larger price λ and a smaller KL. With the mean KL, every state pays the same λ = β. With the maximum
+over states, all share one budget κ: each state goes to D_KL = κ, and at the best κ the states' prices, weighted by ρ,
+sum to C.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from surefoot.theory.mdp import MDP
     from surefoot.types import Array
 
-ROUNDS = 60  # of Newton's method in logarithms, which needs about eight
-CLOSE = 1e-8  # in log κ and log x; the objective is flat at its summit, so that this costs 1e-16 of it
-TINY = 1e-14  # gains below it are rounding
+ROUNDS = 60  # at most, of Newton's method in logarithms, which needs about eight
+CLOSE = 1e-8  # in log κ and log x; the objective is flat at its maximum, so this costs 1e-16 of it
+TINY = 1e-14  # smaller gains are rounding errors
 
 
 def maximise_bound(mdp: MDP, policy: Array) -> Array:
-    """argmax_π̃ L_π(π̃) − C·D_KL^max(π, π̃): the step that cannot fail. `[..., S, A]`.
+    """argmax_π̃ L_π(π̃) − C·D_KL^max(π, π̃): the step that is guaranteed not to make things worse. `[..., S, A]`.
 
-    It is π itself where π is optimal, and the greedy policy where C = 0 (γ = 0: the surrogate is exact).
+    It is π itself if π is optimal, and the greedy policy if C = 0 (γ = 0: the surrogate is exact).
     """
     gap, flat = _gaps(policy, advantage(mdp, policy))
     rho = visitation(mdp, policy) * ~flat
@@ -61,7 +61,7 @@ def maximise_bound(mdp: MDP, policy: Array) -> Array:
 
 
 def maximise_mean_penalty(mdp: MDP, policy: Array, kl_coef: Array | float) -> Array:
-    """argmax_π̃ E_{s∼d}[Σ_a π̃·A_π − β·D_KL(π‖π̃)]: each state on its own, at the price β > 0. `[..., S, A]`.
+    """argmax_π̃ E_{s∼d}[Σ_a π̃·A_π − β·D_KL(π‖π̃)]: each state separately, at the price β > 0. `[..., S, A]`.
 
     Every state's Σ_a π̃·A_π is ≥ 0, so by the identity η never falls, whatever β. Only shared parameters can.
     """
@@ -90,7 +90,7 @@ def _tilted(policy: Array, gap: Array, x: Array) -> Array:
 
 
 def _greedy(policy: Array, gap: Array) -> Array:
-    """π among the best actions alone."""
+    """π restricted to the best actions."""
     chosen = policy * (gap == 0.0)
     greedy: Array = chosen / chosen.sum(-1, keepdims=True)
     return greedy
@@ -107,7 +107,7 @@ def _price(policy: Array, gap: Array, log_x: Array) -> tuple[Array, Array]:
 
 
 def _reach(policy: Array, gap: Array, flat: Array, log_kappa: Array, log_x: Array) -> Array:
-    """The log x of each state at which D_KL(π‖q) = κ. One that cannot spend κ, as only one action is left: least."""
+    """The log x of each state at which D_KL(π‖q) = κ; the smallest x if a state cannot reach κ (one action left)."""
     low, high = np.full_like(log_x, -300.0), np.full_like(log_x, 80.0)
     for _ in range(ROUNDS):
         x = np.exp(log_x)
@@ -127,7 +127,7 @@ def _reach(policy: Array, gap: Array, flat: Array, log_kappa: Array, log_x: Arra
 
 
 def _newton(at: Array, error: Array, tilt: Array, bracket: tuple[Array, Array], reach: float) -> Array:
-    """Newton's next point for a falling function, within `reach`; the middle of the bracket where it would leave it."""
+    """Newton's next point for a falling function, within `reach`; the middle of the bracket if it would leave that."""
     low, high = bracket
     with np.errstate(invalid="ignore"):
         moved = at - np.clip(error / np.where(tilt < -1e-9, tilt, -1e-9), -reach, reach)

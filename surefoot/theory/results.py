@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class Gains(TypedDict):
-    """What the bound vouches for along the natural gradient, and what there is to gain in truth."""
+    """The gain that the bound guarantees along the natural gradient, and the true gain."""
 
     gamma: float
     constant: float

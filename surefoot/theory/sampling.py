@@ -1,7 +1,7 @@
 """Monte-Carlo estimates of what `exact` computes: N trajectories of T steps, all at once.
 
-Each function returns one unbiased estimate per trajectory (apart from the cut after T steps, a factor γ^T), so that the
-mean is the estimate and the spread over √N its error.
+Each function returns one unbiased estimate per trajectory (except for the cut after T steps, a factor γ^T), so the mean
+is the estimate and the standard deviation over √N its error.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def sample(
 
 
 def _draw(rng: np.random.Generator, cumulative: Array) -> Array:
-    """An index for each row of cumulative odds; rounding at their end never draws past the last."""
+    """An index for each row of cumulative probabilities; rounding never draws past the last."""
     drawn: Array = (rng.random((len(cumulative), 1)) * cumulative[:, -1:] >= cumulative).sum(-1)
     return drawn.clip(max=cumulative.shape[1] - 1)
 

@@ -1,6 +1,6 @@
-"""One exact update of each rung of the ladder, θ → θ: what the algorithms would do with infinitely many samples.
+"""One exact update of each algorithm, θ → θ: what it would do with infinitely many samples.
 
-Parameters are `[..., D, A]`, so that a batch of MDPs steps at once.
+Parameters are `[..., D, A]`, so a batch of MDPs can be updated at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each `surefoot theory` command computes: plain numbers, ready for a table, JSON or a picture."""
+"""The computations of the `surefoot theory` commands: plain numbers, ready for a table, JSON or a plot."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def world_of(config: WorldConfig) -> tuple[MDP, Array]:
     elif config.world == "grid":
         mdp = worlds.gridworld(config.states, gamma=config.gamma)
     else:
-        return worlds.cliff(config.states, gamma=config.gamma), np.array([[0.0, -1.5]])  # a careful walker
+        return worlds.cliff(config.states, gamma=config.gamma), np.array([[0.0, -1.5]])  # a cautious policy
     return mdp, np.zeros((mdp.basis.shape[1], mdp.num_actions))
 
 
 def bound(config: BoundConfig) -> results.Bound:
-    """η, L and the lower bound along the natural gradient, and how little of the way the bound vouches for."""
+    """η, L and the lower bound along the natural gradient, and how small the guaranteed part is."""
     mdp, theta = world_of(config)
     old = mdp.policy(theta)
     found = _gains(mdp, theta)
@@ -49,7 +49,7 @@ def bound(config: BoundConfig) -> results.Bound:
     return {
         **found,
         "max_advantage": float(divergence.max_advantage(mdp, old)),
-        "max_kl_of_best_table": furthest if np.isfinite(furthest) else None,  # γ = 0: the greedy policy at no price
+        "max_kl_of_best_table": furthest if np.isfinite(furthest) else None,  # γ = 0: the greedy policy costs nothing
         "gain_of_best_table": float(exact.expected_return(mdp, table) - exact.expected_return(mdp, old)),
         "curves": curves,
         "zoom": zoom,
@@ -86,14 +86,14 @@ def _at_gamma(mdp: MDP, theta: Array) -> results.GainsAtGamma:
 
 
 def _gains(mdp: MDP, theta: Array) -> results.Gains:
-    """The best step by the bound and in truth, and the end of the trusted region, along the natural gradient."""
+    """Along the natural gradient: the best step by the bound, the truly best step, the end of the trusted region."""
     old = mdp.policy(theta)
     eta = float(exact.expected_return(mdp, old))
     far = np.concatenate([[0.0], np.geomspace(1e-6, 30.0, 1500)])
     truth, _, sure = _along(mdp, theta, far)
     best, safe = int(truth.argmax()), int(sure.argmax())
     trusted = sure >= eta
-    trusted[0] = True  # π itself, whatever the rounding
+    trusted[0] = True  # π itself is trusted, whatever the rounding
     true_gain, sure_gain = float(truth[best] - eta), float(sure[safe] - eta)
     return {
         "gamma": mdp.gamma,
@@ -143,7 +143,7 @@ def surrogate(config: SurrogateConfig) -> results.Surrogate:
 
 
 def clip(config: ClipConfig) -> results.Clip:
-    """The clipped objective and its slope against the ratio, for A = ±1; and a ratio that leaves all the same."""
+    """The clipped objective and its slope as functions of the ratio, for A = ±1; and a ratio that escapes anyway."""
     ratio = np.linspace(0.0, 2.0, 401)
 
     def objective(gain: float) -> results.Objective:
@@ -163,9 +163,9 @@ def clip(config: ClipConfig) -> results.Clip:
 
 
 def escape(clip_ratio: float, learning_rate: float = 0.3, epochs: int = 10) -> results.Escape:
-    """One exact PPO update on the blind cliff with a large learning rate: how far ratio and KL get all the same.
+    """One exact PPO update on the blind cliff with a large learning rate: how far ratio and KL go in spite of clipping.
 
-    The first step is the plain gradient's, as all ratios are 1, and nothing in the objective pulls back what overshot.
+    The first step follows the plain gradient, because all ratios are 1. Nothing in the objective corrects overshoot.
     """
     mdp, theta = worlds.cliff(), np.array([[0.0, -3.0]])
     old = mdp.policy(theta)
@@ -250,7 +250,7 @@ def gae(config: GaeConfig) -> results.Gae:
 def _sampled_gae(
     rng: np.random.Generator, mdp: MDP, policy: Array, value: Array, trajectories: int
 ) -> list[results.SampledGae]:
-    """The same two numbers from trajectories that begin at (s, a) drawn as often as they are met."""
+    """The same two numbers from trajectories whose first (s, a) are drawn by how often they are visited."""
     weight, truth = exact.visitation(mdp, policy), exact.advantage(mdp, policy)
     share = (weight[:, None] * policy / weight.sum()).ravel()
     each = rng.multinomial(trajectories, share / share.sum())
@@ -266,7 +266,7 @@ def _sampled_gae(
         variance = (np.bincount(cells, error**2, size) - count * mean**2) / (count - 1).clip(min=1)
         mean, variance, uncertain = (x.reshape(policy.shape) for x in (mean, variance, variance / count))
         centred = mean - (policy * mean).sum(-1, keepdims=True)
-        # The square of an estimated mean is too large by that mean's own variance.
+        # The square of an estimated mean overestimates by the variance of that mean.
         excess = uncertain * (1.0 - 2.0 * policy) + (policy**2 * uncertain).sum(-1, keepdims=True)
         part = share.reshape(policy.shape)
         found.append(

@@ -1,4 +1,4 @@
-"""MDPs to try things on: random ones by the thousand, a chain, a gridworld, and the cliff."""
+"""MDPs for experiments: random ones, a chain, a gridworld, and the cliff."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def random_mdp(
     branching: int | None = None,
     terminal: int = 0,
 ) -> MDP:
-    """Garnet-like MDPs: from each (s, a) `branching` successors (all states) with Dirichlet(1) odds, normal rewards.
+    """Garnet-like MDPs: `branching` successors (default: all) per (s, a), Dirichlet(1) probabilities, normal rewards.
 
     The last `terminal` states end an episode.
     """
@@ -61,8 +61,8 @@ def random_parameters(rng: np.random.Generator, mdp: MDP, spread: float = 1.0) -
 def chain(length: int = 8, *, gamma: float = 0.9, slip: float = 0.1) -> MDP:
     """A walk of `length` cells: `right` at its end pays 1, `left` at its beginning pays 0.1 and is nearer.
 
-    With probability `slip` a move goes the other way. Nothing ends; a policy that is trained too fast settles for the
-    small reward.
+    With probability `slip` a move goes the other way. Episodes do not end; a policy that is trained too fast settles
+    for the small reward.
     """
     _at_least(length, 2, "length")
     cells = np.arange(length)
@@ -116,11 +116,11 @@ def gridworld(size: int = 4, *, gamma: float = 0.9, slip: float = 0.1) -> MDP:
 
 
 def cliff(width: int = 8, *, gamma: float = 0.95, depth: float = 10.0, blind: bool = True) -> MDP:
-    """`width` cells up to an edge. `forward` leads one cell nearer and pays the better the nearer; `back` to safety.
+    """`width` cells up to an edge. `forward` moves one cell closer and pays more the closer; `back` goes to safety.
 
-    One more step forward from the last cell is the fall: −`depth` and the end. A `blind` walker does not see where it
-    stands, so that one number, the odds of `forward`, decides everywhere, as the shared weights of a network do: η
-    rises with it to a summit and then falls off. One that sees can never fall by an exact step, whatever its size.
+    One more step forward from the last cell is the fall: −`depth` and the end. A `blind` agent does not see its
+    position, so one number, the probability of `forward`, decides everywhere, like the shared weights of a network: η
+    rises with it to a maximum and then drops. For an agent that sees its position, no exact step can make η fall.
     """
     _at_least(width, 2, "width")
     states, gorge = width + 1, width
@@ -143,7 +143,7 @@ def cliff(width: int = 8, *, gamma: float = 0.95, depth: float = 10.0, blind: bo
 
 
 def ledge(*, gamma: float = 0.01, bonus: float = 0.0325) -> MDP:
-    """A fork and a rarely visited ledge behind it whose policies hang together: where the mean KL misleads.
+    """A fork and a rarely visited ledge behind it, with coupled policies: an example where the mean KL misleads.
 
     `on` at the fork (taken with 0.3) pays `bonus` and leads to the ledge, where `on` (0.5) costs 1; then it ends. One
     number θ in [0, 1], in the parameters [[0, θ], [0, 1]], moves both: at θ = 1 they are 0.35 and 0.9. A mean over the

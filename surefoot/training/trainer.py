@@ -263,7 +263,7 @@ class Trainer:
         """Follow a renamed run directory; True if it was renamed. GoneError if it was deleted."""
         if self.run is None or not self.run.follow():
             return False
-        self.warn(f"the run directory is now {self.run.path}; the run goes on there")
+        self.warn(f"the run directory is now {self.run.path}; the run continues there")
         return True
 
     def trouble(self, what: str, message: str) -> None:

@@ -114,7 +114,7 @@ def test_another_engine_goes_on_and_says_so(tmp_path, capsys):
     file.write_text(file.read_text().replace('engine = "auto"', 'engine = "torch"'))
     resumed = resume(run, total_steps="3k")
     assert resumed.result["engine"] == "torch"
-    assert "began with the native engine and goes on with torch (as asked)" in capsys.readouterr().out
+    assert "began with the native engine and continues with torch (as asked)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("update", [5, 15], ids=["midway", "last"])

@@ -198,7 +198,7 @@ class Faulty(World):
         ("raise", EnvError, r"step of world \(copy 1, seed \d+, episode 0, step 2\) raised ZeroDivisionError"),
         ("no reward", EnvError, r"world \(copy 1.*returned no reward for b"),
         ("vanish", EnvError, r"b of world \(copy 1.*neither terminated nor truncated"),
-        ("stranger", EnvError, r"\['z'\], who are not among its possible_agents"),
+        ("stranger", EnvError, r"\['z'\], not among its possible_agents"),
         ("shape", EnvError, r"b of world \(copy 1.*not in its space"),
         ("nan obs", NonFiniteError, r"observation of b of world \(copy 1"),
         ("nan reward", NonFiniteError, r"reward of c of world \(copy 1"),

@@ -232,7 +232,7 @@ def test_interrupts_and_our_own_errors_go_through(error, method):
         ),
         (lambda obs, *rest: (obs[:, :1], *rest), "returned observations that are not in its space"),
         (lambda obs, reward, *rest: (obs, reward[:, None], *rest), r"rewards of the shape \(2, 1\); it must be \(2,\)"),
-        (lambda obs, reward, *rest: (obs, ["a", "b"], *rest), "rewards that are no numbers"),
+        (lambda obs, reward, *rest: (obs, ["a", "b"], *rest), "rewards that are not numbers"),
         (lambda obs, reward, ended, *rest: (obs, reward, ended[:1], *rest), r"terminated of the shape \(1,\)"),
     ],
 )

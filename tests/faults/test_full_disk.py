@@ -1,4 +1,4 @@
-"""A disk that fills up under a run: training goes on, says so once, and makes up for everything when there is room."""
+"""A disk that fills up under a run: training continues, says so once, and catches up when there is room."""
 
 import json
 import os

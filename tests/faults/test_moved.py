@@ -93,7 +93,7 @@ def test_a_run_that_is_renamed_goes_on_in_its_new_place(nursery, whole, phase):
     assert opened(NEW).directory.read_status()["state"] == "done"
     assert opened(NEW).result["run_dir"] == str(NEW)
     assert not OLD.exists()
-    assert f"the run directory is now {NEW}; the run goes on there" in child.out
+    assert f"the run directory is now {NEW}; the run continues there" in child.out
     assert f"run:     {NEW}\n" in child.out
     assert f"surefoot video {NEW}" in child.out
     assert f"is now {NEW}" in (NEW / "log.txt").read_text()

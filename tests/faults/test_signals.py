@@ -181,7 +181,7 @@ def warned_and_killed(number, words):
 def test_the_warning_of_a_scheduler_saves_after_the_update_and_the_run_goes_on(nursery, whole, tmp_path, number):
     path = tmp_path / "run"
     child = nursery.run(signalled_in, phase="update", number=number, words=command(path)).ended(0)
-    said = f"{number.name}: the checkpoint of step {STEP + 32} is written; training goes on"
+    said = f"{number.name}: the checkpoint of step {STEP + 32} is written; training continues"
     assert said in child.out
     assert said in opened(path).directory.log.read_text()
     same(opened(path), whole)

@@ -225,7 +225,7 @@ def test_every_structure_of_the_library_is_compared():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("v9", "SUREFOOT_KERNELS=v9 is no variant of the native kernels here; there are v4, v3, v2, base"),
+        ("v9", "SUREFOOT_KERNELS=v9 is not a variant of the native kernels here; available: v4, v3, v2, base"),
         ("v3", "SUREFOOT_KERNELS=v3: this processor lacks abm, avx, avx2"),
     ],
 )

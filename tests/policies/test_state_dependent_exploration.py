@@ -192,8 +192,8 @@ def test_what_does_not_go_together_is_refused(settings, message):
 
 
 def test_the_start_of_a_run_says_how_it_explores():
-    assert build().describe() == ["exploration: gSDE, drawn anew for each rollout"]
-    assert build(sde_resample=8).describe() == ["exploration: gSDE, drawn anew every 8 steps"]
+    assert build().describe() == ["exploration: gSDE, redrawn for each rollout"]
+    assert build(sde_resample=8).describe() == ["exploration: gSDE, redrawn every 8 steps"]
 
 
 def predicted(agent, obs, start):

@@ -205,7 +205,7 @@ def test_a_manifest_may_not_point_out_of_its_directory(root, entry):
     manifest["files"][entry] = {"bytes": 1, "sha256": "0"}
     manifest["seal"] = checkpoints.seal(manifest)
     (root / "100" / "MANIFEST.json").write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointError, match="is no file name"):
+    with pytest.raises(CheckpointError, match="is not a file name"):
         find_checkpoint(root, "100")
 
 

@@ -116,4 +116,4 @@ def test_a_forced_variant_that_is_none_ends_every_command_that_needs_it():
     command = [sys.executable, "-c", code, "train", "CartPole-v1", *WORDS]
     done = subprocess.run(command, env={**os.environ, library.FORCED: "v9"}, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "SUREFOOT_KERNELS=v9 is no variant of the native kernels here; there are" in done.stderr
+    assert "SUREFOOT_KERNELS=v9 is not a variant of the native kernels here; available:" in done.stderr

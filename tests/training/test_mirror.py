@@ -151,7 +151,7 @@ def test_a_resumed_run_goes_on_in_the_same_one_and_sends_no_row_twice():
     [
         ("raise OSError('the server is down')", "OSError: the server is down"),
         ("sys.exit('not logged in')", "not logged in"),
-        ("os.kill(os.getpid(), 11)", "ended without a word"),
+        ("os.kill(os.getpid(), 11)", "ended without a message"),
         ("time.sleep(1e6)", "not done after 1 s"),
     ],
     ids=["raises", "exits", "crashes", "hangs"],

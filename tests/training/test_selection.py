@@ -160,7 +160,7 @@ def test_a_run_out_of_patience_stays_as_it_is_until_it_is_given_more_steps(monke
     scores(monkeypatch, [2, 1])
     more = surefoot.resume(run, total_steps=8192, progress=False)
     assert more.result["total_steps"] == 5 * 512
-    assert "patience of 2 evaluations is exhausted; it is counted anew" in more.directory.log.read_text()
+    assert "patience of 2 evaluations is exhausted; the count starts again" in more.directory.log.read_text()
 
 
 def test_patience_needs_evaluations():

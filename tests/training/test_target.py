@@ -326,7 +326,7 @@ def test_a_run_that_reached_it_is_over_until_it_gets_more_steps(tmp_path, capsys
         **reached, "seconds": 0, "steps_per_second": 0, "time_split": 0
     }  # fmt: skip
     longer = resume(run, total_steps=4096).result
-    assert "target return of 60 is reached; training goes on" in capsys.readouterr().out
+    assert "target return of 60 is reached; training continues" in capsys.readouterr().out
     assert (longer["total_steps"], longer["stopped"]) == (4096, None)
 
 

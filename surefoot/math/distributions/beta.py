@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 GAMMA_CANDIDATES = 8  # a gamma variate of shape ≥ 1 takes the first with ≥ 95 % each: all fail once in 10¹⁰
-BETA_EDGE = 1e-6  # how near the ends of (0, 1) a beta variate may come
+BETA_EDGE = 1e-6  # minimum distance of a draw from the ends of (0, 1)
 
 
 class Beta:

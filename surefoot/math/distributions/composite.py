@@ -1,4 +1,4 @@
-"""Independent distributions side by side in shared rows."""
+"""Independent distributions, concatenated in shared rows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Part:
     scalar: bool  # its action is one number without an axis of its own
 
     def own(self, action: Tensor) -> Tensor:
-        """Its action, out of the row of all."""
+        """Its own action, taken from the shared row."""
         columns = action[..., self.action]
         if self.scalar:
             columns = columns.squeeze(-1)
         return columns if self.dtype.is_floating_point else columns.to(self.dtype)
 
     def column(self, action: Tensor) -> Tensor:
-        """Its action as columns of the row of all."""
+        """Its action as columns of the shared row."""
         return (action.unsqueeze(-1) if self.scalar else action).to(torch.float32)
 
 
@@ -59,7 +59,7 @@ class Composite:
         return _sum([d.entropy() for d in self.distributions])
 
     def kl_to(self, other: Composite) -> Tensor:
-        """KL(self‖other): that of independent parts adds up."""
+        """KL(self‖other): the sum over independent parts."""
         return _sum([p.kl_to(q) for p, q in zip(self.distributions, other.distributions, strict=True)])
 
     def dimensions(self) -> tuple[Tensor, Tensor]:

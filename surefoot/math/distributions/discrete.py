@@ -1,4 +1,4 @@
-"""Choices: one of many, several of them side by side, bits; and masks of the legal ones."""
+"""Discrete distributions: one choice, several independent choices, bits; and masks of legal choices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def masked_fill_value(dtype: torch.dtype) -> float:
 
 
 def mask_logits(logits: Tensor, mask: Tensor) -> Tensor:
-    """Logits of the softmax over the legal choices alone, `mask` True where legal. No gradient reaches the others."""
+    """Logits of the softmax over the legal choices only, `mask` True where legal. The others get no gradient."""
     return torch.where(mask, logits, masked_fill_value(logits.dtype))
 
 
@@ -72,7 +72,7 @@ class MultiCategorical:
 
     @staticmethod
     def _table(logits: Tensor, sizes: Sequence[int]) -> Tensor:
-        """`[..., Σ sizes]` as one row per variable, `[..., K, largest size]`; what lies beyond a size is illegal."""
+        """`[..., Σ sizes]` as one row per variable, `[..., K, largest size]`; the padding beyond a size is illegal."""
         assert logits.shape[-1] == sum(sizes), f"logits {tuple(logits.shape)}, sizes {sizes}"
         largest = max(sizes)
         if min(sizes) == largest:

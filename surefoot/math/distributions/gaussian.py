@@ -68,7 +68,7 @@ class DiagGaussian:
 class TanhGaussian:
     """a = centre + half·tanh(u) with u ~ N(mean, diag σ²), for bounds on all sides.
 
-    Actions are kept as u, from which nothing is lost at the bounds; log_prob and entropy are those of a, the env's own
+    Actions are stored as u, so that nothing is lost at the bounds; log_prob and entropy are those of a, the env's own
     coordinates. `log_half` is Σ_d log half_d.
     """
 
@@ -95,7 +95,7 @@ class TanhGaussian:
         return DiagGaussian.draw(params, noise)
 
     def mode(self) -> Tensor:
-        """The mean of u: the median of a, as the density of a may have its peaks at the bounds."""
+        """The mean of u, which is the median of a: the density of a may peak at the bounds."""
         return self.gaussian.mean
 
     def log_prob(self, action: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class TanhGaussian:
         return self.gaussian.entropy() + (_log_tanh_slope(at) @ weights).sum(-1) + self.log_half
 
     def kl_to(self, other: TanhGaussian) -> Tensor:
-        """KL(self‖other), which no invertible map of the action changes: that of the Gaussians."""
+        """KL(self‖other): that of the Gaussians, because an invertible map of the action does not change it."""
         return self.gaussian.kl_to(other.gaussian)
 
     def dimensions(self) -> tuple[Tensor, Tensor]:
@@ -126,7 +126,7 @@ def _log_tanh_slope(u: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _hermite(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Nodes and weights with E[f(z)] ≈ Σ w f(z_i) for a standard normal z. Kept: a copy to a GPU waits for it."""
+    """Nodes and weights with E[f(z)] ≈ Σ w f(z_i) for a standard normal z. Cached: a copy to a GPU waits for it."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
     kept = (torch.from_numpy(values).to(device, dtype) for values in (nodes, weights / weights.sum()))
     return next(kept), next(kept)

@@ -269,10 +269,10 @@ def _resumed(
             )
         if asked and trainer.target.found is not None:
             trainer.target.go_on()
-            notes.append(f"the target return of {config.run.target_return:g} is reached; training goes on without it")
+            notes.append(f"the target return of {config.run.target_return:g} is reached; training continues without it")
         if asked and trainer.selection.exhausted:
             trainer.selection.go_on()
-            notes.append(f"the patience of {config.run.patience} evaluations is exhausted; it is counted anew")
+            notes.append(f"the patience of {config.run.patience} evaluations is exhausted; the count starts again")
         directory.cut_logs(restored.log_sizes)
         if restored.lost_envs:
             lost = ", ".join(map(str, restored.lost_envs))
@@ -321,7 +321,7 @@ def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:
     if before == (trainer.engine if known else trainer.engines.acting):
         return []
     return [
-        f"the run began with the {before} engine and goes on with {trainer.engine} ({trainer.engines.reason}): "
+        f"the run began with the {before} engine and continues with {trainer.engine} ({trainer.engines.reason}): "
         "the same algorithm, but not to the last bit"
     ]
 

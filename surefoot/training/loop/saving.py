@@ -102,7 +102,7 @@ class Saving:
             self._answer(trainer, asked)
 
     def _answer(self, trainer: Trainer, asked: str) -> None:
-        trainer.warn(f"{asked}: the checkpoint of step {self.saved_step:,} is written; training goes on")
+        trainer.warn(f"{asked}: the checkpoint of step {self.saved_step:,} is written; training continues")
 
     @property
     def under_way(self) -> bool:
@@ -116,7 +116,7 @@ class Saving:
         trainer.trouble(
             "checkpoint",
             f"the checkpoint of step {step:,} could not be written to {trainer.run.checkpoints}: "
-            f"{error.strerror}; {stands}. Training goes on and tries again",
+            f"{error.strerror}; {stands}. Training continues and tries again",
         )
 
     def _count(self, trainer: Trainer, seconds: float) -> None:

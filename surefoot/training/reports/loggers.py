@@ -65,7 +65,7 @@ class FileLog(Callback):
             trainer.trouble(
                 "metrics",
                 f"metrics could not be written to {refused[0].path}: {refused[0].error} ({free:,} bytes are "
-                "free). They are kept in memory; training goes on",
+                "free). They are kept in memory; training continues",
             )
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
@@ -128,7 +128,7 @@ class VideoLog(Callback):
             free = shutil.disk_usage(self._run.path).free
             trainer.trouble(
                 "video",
-                f"{file} could not be made: {error} ({free:,} bytes are free). Training goes on and tries again",
+                f"{file} could not be made: {error} ({free:,} bytes are free). Training continues and tries again",
             )
         else:
             trainer.recovered("video")

@@ -187,7 +187,7 @@ class TrackerLog(Callback):
     def _last_line(self) -> str:
         with suppress(OSError):
             lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            return lines[-1].strip() if lines else "it ended without a word"
+            return lines[-1].strip() if lines else "it ended without a message"
         return "it left no log"
 
 

@@ -24,6 +24,7 @@ COMMANDS = {  # name -> (module, one line)
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
     "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
     "compare": ("surefoot.cli.compare", "tell which method is better, and how sure that is"),
+    "diagnose": ("surefoot.cli.diagnose", "tell why a run does not learn, and what to try"),
     "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what it adds, its settings"),
@@ -43,6 +44,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot sweep --env CartPole-v1 --seeds 0..9    ten runs, several at a time
   surefoot plot CartPole-v1                        learning curves of its runs
   surefoot compare CartPole-v1                     which algorithm is better
+  surefoot diagnose latest                         why it does not learn
   surefoot doctor my/env.py:MyEnv                  check an env for problems
   surefoot bench CartPole-v1                       measure training speed
   surefoot explain trpo                            TRPO and all its settings

@@ -11,8 +11,10 @@ from gymnasium import spaces
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.analysis.rule import Facts, Moment
+from surefoot.analysis.rules import RULES
+from surefoot.analysis.watch import Watch
 from surefoot.training.config.resolve import all_options, resolve
-from surefoot.training.reports.advice import RULES, Advice, Facts, Moment
 
 HEALTHY = {
     "episode_return": 20.0,
@@ -43,7 +45,7 @@ def history(rows=200, episodes=lambda at: 10 * at, **metrics):
 
 
 def said(rows, known=None):
-    advice = Advice(known or facts())
+    advice = Watch(known or facts())
     messages = [message for row in rows for message in advice.look(row)]
     assert messages == [warning["message"] for warning in advice.said]
     return {warning["name"]: warning for warning in advice.said}
@@ -132,12 +134,12 @@ def test_silence_is_judged_by_the_steps_of_each_env():
 
 def test_what_was_said_is_not_said_again_after_a_resume():
     rows = list(history(kl=152.0, clip_fraction=0.97))
-    first = Advice(facts())
+    first = Watch(facts())
     assert [message for row in rows[:2] for message in first.look(row)] == []
-    second = Advice(facts())
+    second = Watch(facts())
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert len([message for row in rows[2:50] for message in second.look(row)]) == 1
-    third = Advice(facts())
+    third = Watch(facts())
     third.load_state_dict(json.loads(json.dumps(second.state_dict())))
     assert [message for row in rows[50:] for message in third.look(row)] == []
     assert third.said == second.said

@@ -148,6 +148,10 @@ KNOWN = (  # on which the rules were written
     Patient("CartPole-v1", {**PPO, "learning_rate": 1e-3, "total_steps": 60_000}, 1e-3, 8, 0.1),
     Patient("Pendulum-v1", {**PPO, "learning_rate": 1e-3, "gamma": 0.9, "total_steps": 60_000}, 1e-3, 8, 0.1),
 )
+UNSEEN = (  # on which nobody looked at a run before the rules were frozen
+    Patient("LunarLander-v3", {**PPO, "learning_rate": 1e-3, "total_steps": 60_000}, 1e-3, 20, 0.1),
+    Patient("InvertedPendulum-v5", {**PPO, "learning_rate": 1e-3, "total_steps": 60_000}, 1e-3, 8, 0.1),
+)
 
 
 def train(case: Case, discrete: Patient, continuous: Patient, seed: int, folder: str) -> surefoot.Run:

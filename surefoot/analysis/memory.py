@@ -50,14 +50,17 @@ class Series:
         first, last = self._ends()
         return _mean(first), _mean(last)
 
-    def climbed(self) -> bool | None:
-        """Whether the last quarter lies above the first tenth by more than chance; None: too few values to tell."""
+    def trend(self) -> int | None:
+        """1 (-1) if the last quarter lies above (below) the first tenth by more than chance, else 0; None: too few
+        values to tell.
+        """
         if len(self.values) < 10:
             return None
         first, last = self._ends()
         by_chance = math.sqrt(_variance(first) / len(first) + _variance(last) / len(last))
         usual = math.sqrt(_variance(last))  # a start with both kinds of episodes may vary far more than the end
-        return _mean(last) - _mean(first) > max(3.0 * min(by_chance, usual), 1e-3 * abs(_mean(first)))
+        change, least = _mean(last) - _mean(first), max(3.0 * min(by_chance, usual), 1e-3 * abs(_mean(first)))
+        return 0 if abs(change) <= least else 1 if change > 0 else -1
 
     def _ends(self) -> tuple[list[float], list[float]]:
         size = len(self.values)
@@ -111,11 +114,11 @@ class EnvTally:
         """Standard deviation of the returns."""
         return math.sqrt(max(0.0, self.squares / self.count - self.mean**2)) if self.count else math.nan
 
-    def __add__(self, other: EnvTally) -> EnvTally:
-        both = EnvTally()
-        both.count, both.step = self.count + other.count, max(self.step, other.step)
-        both.total, both.squares = self.total + other.total, self.squares + other.squares
-        return both
+    def without(self, other: EnvTally) -> EnvTally:
+        rest = EnvTally()
+        rest.count, rest.step = self.count - other.count, self.step
+        rest.total, rest.squares = self.total - other.total, self.squares - other.squares
+        return rest
 
     def state_dict(self) -> EnvState:
         return {"count": self.count, "total": self.total, "squares": self.squares, "step": self.step}
@@ -135,6 +138,7 @@ class MemoryState(TypedDict):
     last: dict[str, float]
     since: dict[str, int]
     envs: dict[str, EnvState]
+    all_envs: EnvState
     longest: int
     critic_moved: bool
 
@@ -148,6 +152,7 @@ class Memory:
         self.last: dict[str, float] = {}
         self.since: dict[str, int] = {}  # rule -> first update of the stretch in which it holds
         self.envs: dict[int, EnvTally] = {}
+        self.all_envs = EnvTally()
         self.longest = 0  # episode
         self.critic_moved = False  # an update has changed what the critic says
 
@@ -155,6 +160,7 @@ class Memory:
         """(env, return, length) of the episodes that ended up to this step of the run."""
         for env, ret, length in episodes:
             self.envs.setdefault(env, EnvTally()).add(ret, step)
+            self.all_envs.add(ret, step)
             self.longest = max(self.longest, length)
 
     @property
@@ -180,6 +186,7 @@ class Memory:
             "last": dict(self.last),
             "since": dict(self.since),
             "envs": {str(env): tally.state_dict() for env, tally in self.envs.items()},
+            "all_envs": self.all_envs.state_dict(),
             "longest": self.longest,
             "critic_moved": self.critic_moved,
         }
@@ -192,6 +199,7 @@ class Memory:
         self.envs = {int(env): EnvTally() for env in state["envs"] if env.isdecimal()}
         for env, tally in self.envs.items():
             tally.load_state_dict(state["envs"][str(env)])
+        self.all_envs.load_state_dict(state["all_envs"])
         self.longest, self.critic_moved = int(state["longest"]), bool(state["critic_moved"])
 
 
@@ -202,6 +210,7 @@ def memory_shape() -> Shape:
         last=Table(Number()),
         since=Table(Whole()),
         envs=Table(ENV),
+        all_envs=ENV,
         longest=Whole(),
         critic_moved=Flag(),
     )

@@ -58,14 +58,13 @@ class Moment:
         return not math.isnan(self[name])
 
     @property
-    def flat(self) -> bool:
-        """The returns are no higher than at the start, as far as chance lets one tell."""
-        return self.memory.series["episode_return"].climbed() is False
+    def trend(self) -> int | None:
+        """Of the returns since the start, as far as chance lets one tell: 1 if they are higher, -1 if lower, else 0."""
+        return self.memory.series["episode_return"].trend()
 
     @property
-    def improving(self) -> bool:
-        """The returns are higher than at the start, and not by chance."""
-        return self.memory.series["episode_return"].climbed() is True
+    def unimproved(self) -> bool:
+        return self.trend in (0, -1)
 
     @property
     def best_critic(self) -> float:
@@ -90,6 +89,7 @@ class Rule:
     remedy: Callable[[Moment], str]
     rows: int = 1
     share: float = 0.0
+    alone: bool = False  # says nothing where another rule has spoken: it names what is left when all else looks well
 
     def say(self, now: Moment) -> str:
         return f"{self.evidence(now)}. {self.remedy(now)}"

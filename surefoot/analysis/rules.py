@@ -32,26 +32,22 @@ def _say_no_end(now: Moment) -> str:
     return f"{what}, and without an end there is no return{sure}"
 
 
-def _odd_env(now: Moment) -> tuple[int, str] | None:
-    """The env that stands apart from the others, and how it shows."""
+def _odd_env(now: Moment) -> tuple[int, int, str] | None:
+    """The env that stands apart from the others, how many there are, and how it shows."""
     envs, each = now.memory.envs, now.step / now.facts.num_envs
-    if now.facts.num_envs < 2 or sum(tally.count for tally in envs.values()) < 10 * now.facts.num_envs:
+    if now.facts.num_envs < 2 or now.memory.all_envs.count < 10 * now.facts.num_envs:
         return None
     for env in range(now.facts.num_envs):
         own = envs.get(env, EnvTally())
-        others = sum((tally for at, tally in envs.items() if at != env), EnvTally())
+        others = now.memory.all_envs.without(own)
         silent = (now.step - own.step) / now.facts.num_envs
         if silent > max(5 * now.memory.longest, 0.2 * each) and now.step - others.step < 0.1 * (now.step - own.step):
-            return (
-                env,
-                f"has not ended an episode for {silent:,.0f} of its steps; the longest took {now.memory.longest:,}",
-            )
+            most = f"the longest took {now.memory.longest:,}"
+            return env, now.facts.num_envs, f"has not ended an episode for {silent:,.0f} of its steps; {most}"
         apart = abs(own.mean - others.mean) > 6.0 * others.spread / math.sqrt(max(1, own.count))
         if own.count >= 10 and own.spread <= 1e-9 * abs(own.mean) and apart:
-            return (
-                env,
-                f"returns {own.mean:g} in each of its {own.count:,} episodes, the others {others.mean:g} on average",
-            )
+            usual = f"the others {others.mean:g} on average"
+            return env, now.facts.num_envs, f"returns {own.mean:g} in each of its {own.count:,} episodes, {usual}"
     return None
 
 
@@ -112,7 +108,7 @@ def _short_sighted(now: Moment) -> bool:
 
 
 def _cut_short(now: Moment) -> bool:
-    if not (now["time_limit_fraction"] > 0.8 and now.flat):
+    if not (now["time_limit_fraction"] > 0.8 and now.unimproved):
         return False
     returns = now.memory.series["episode_return"].values
     return now["episode_length"] < now.facts.horizon or max(returns) == min(returns)
@@ -123,7 +119,7 @@ def _say_cut_short(now: Moment) -> str:
     ahead = f", while γ looks {now.facts.horizon:,.0f} steps ahead" if now.facts.horizon < 1e6 else ""
     return (
         f"{now['time_limit_fraction']:.0%} of episodes end at the time limit, after {now['episode_length']:,.0f} steps"
-        f"{ahead}; the return stays where it was ({first:g} at first, {last:g} now)"
+        f"{ahead}; the return is no better than at the start ({first:g} at first, {last:g} now)"
     )
 
 
@@ -159,12 +155,12 @@ def _say_nothing(now: Moment) -> str:
 
 def _say_still(now: Moment) -> str:
     first, last = now.memory.series["episode_return"].ends
-    return f"the return stays where it was ({first:g} at first, {last:g} now)"
+    return f"the return is no better than at the start ({first:g} at first, {last:g} now)"
 
 
 def _moving(now: Moment) -> bool:
-    """The returns are flat, though the policy changes, and it is not said what starts from a trained policy."""
-    return now.flat and now.memory.series["kl"].median > 1e-4 and not now.facts.settings.get("init_from")
+    """The policy changes, but the returns are no better. A run that starts from a trained policy may be at its best."""
+    return now.unimproved and now.memory.series["kl"].median > 1e-4 and not now.facts.settings.get("init_from")
 
 
 RULES = (
@@ -179,9 +175,7 @@ RULES = (
         "stuck_env",
         ("step",),
         lambda now: _odd_env(now) is not None,
-        lambda now: "env {} of {} {}".format(
-            (_odd_env(now) or (0, ""))[0], now.facts.num_envs, (_odd_env(now) or (0, ""))[1]
-        ),
+        lambda now: "env {} of {} {}".format(*_odd_env(now) or (0, 0, "stands apart")),
         lambda now: (
             f"Its copy of the env hangs or differs from the others: surefoot doctor {now.facts.env} plays a few "
             "episodes; --max-episode-steps ends those that go nowhere"
@@ -204,7 +198,7 @@ RULES = (
     Rule(
         "actions_cut",
         ("action_clip_fraction",),
-        lambda now: now["action_clip_fraction"] > 0.9 and not now.improving,
+        lambda now: now["action_clip_fraction"] > 0.9 and now.trend != 1,
         lambda now: f"{now['action_clip_fraction']:.0%} of the actions lie outside the env's bounds and are cut",
         lambda now: "Try --action-bounds tanh, or a smaller --log-std-init",
         rows=10,
@@ -317,11 +311,12 @@ RULES = (
         ),
         rows=20,
         share=0.4,
+        alone=True,
     ),
     Rule(
         "action_changes_nothing",
         ("episode_return", "kl", "explained_variance"),
-        lambda now: now.best_critic > 0.2 and _moving(now),
+        lambda now: now.best_critic > 0.2 and now.trend == 0 and _moving(now),
         lambda now: (
             f"{_say_still(now)}, though the policy changes and the critic explains up to {now.best_critic:.0%} of it"
         ),
@@ -331,6 +326,7 @@ RULES = (
         ),
         rows=20,
         share=0.5,
+        alone=True,
     ),
     Rule(
         "nothing_learned",

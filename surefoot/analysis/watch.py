@@ -75,7 +75,8 @@ class Watch:
         return [message for rule in self.rules for message in self._ask(rule, now, before)]
 
     def _ask(self, rule: Rule, now: Moment, before: int) -> list[str]:
-        if not rule.when(now):
+        spoken = {warning["name"] for warning in self.said} & {other.name for other in self.rules}
+        if (rule.alone and spoken - {rule.name}) or not rule.when(now):
             self._held.pop(rule.name, None)
             self._memory.since.pop(rule.name, None)
             return []

@@ -63,7 +63,7 @@ def test_every_command_in_the_docs_works(words, capsys, monkeypatch):
         monkeypatch.setattr("surefoot.dashboard.server.serve", lambda *_, **__: None)
     if words[0] == "bench":
         words = [*("2k" if word == "100k" else word for word in words), "--rounds=1", "--seconds=0.1"]
-    if words[0] in ("plot", "compare"):
+    if words[0] in ("plot", "compare", "diagnose"):
         for env in ("CartPole-v1", "Pendulum-v1"):
             for number, algo in enumerate(("vpg", "ppo")):
                 make_family(Path("runs"), algo, [10 * number + 1, 10 * number + 2], env=env)

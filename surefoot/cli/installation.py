@@ -29,6 +29,7 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
     "wandb": "wandb",
     "mlflow": "mlflow",
     "plots": "matplotlib",
+    "ui": "starlette",
 }
 MOST_LINES = 12  # of compiler output
 

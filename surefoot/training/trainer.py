@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from surefoot.analysis.watch import Watch
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch.modes import own_modes
@@ -34,7 +35,6 @@ from surefoot.training.loop.out_of_space import SpaceWatch
 from surefoot.training.loop.saving import Saving
 from surefoot.training.loop.selection import Selection
 from surefoot.training.loop.target import Target
-from surefoot.training.reports.advice import Advice
 from surefoot.types import weighted_mean
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Trainer:
         self.step = 0
         self.journal = Journal(config.run.log_interval, config.run.log_info)
         self.selection, self.target = Selection(config.run, seed), Target(config.run, seed)
-        self.advice = Advice(facts_of(config, self.envs))
+        self.advice = Watch(facts_of(config, self.envs))
         self.watch = SpaceWatch(self.envs.layout, self.device)
         self.rollout: Rollout | None = None  # the one being learned from
         self.own_process = False  # nothing else uses the global generators
@@ -191,6 +191,7 @@ class Trainer:
             self.rollout = None
             self.step += steps
             self.journal.add(metrics, self.collector.tracker.take())
+            self.advice.add_episodes(((e.env, e.ret, e.length) for e in self.journal.latest), self.step)
             self.saving.behind = True
             self.seconds = perf_counter() - start
             for callback in self.callbacks:

@@ -209,7 +209,7 @@ def batch_metrics(found: Inspection, batch: Batch, *, has_critic: bool) -> Metri
     """The instruments of an inspection, unread."""
     ratio = found.ratio if batch.weight is None else found.ratio[batch.weight > 0]
     ratio = ratio[:: 1 + len(ratio) // MOST_QUANTILES]
-    at = torch.tensor(list(QUANTILES.values()), dtype=ratio.dtype).to(ratio.device)
+    at = torch.tensor(list(QUANTILES.values()), dtype=ratio.dtype, device=ratio.device)
     metrics = dict(zip(QUANTILES, torch.quantile(ratio, at).unbind(), strict=True))
     metrics |= {"ratio_max": ratio.max(), **from_sums(found.sums)}
     if has_critic:

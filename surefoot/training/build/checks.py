@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from gymnasium import spaces
 
+from surefoot.analysis.rule import Facts
 from surefoot.engine.native.threads import most_threads
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.tensor_envs import TensorEnvs
@@ -16,7 +17,6 @@ from surefoot.settings import coerce, options
 from surefoot.training.build.available import available_bytes
 from surefoot.training.build.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
 from surefoot.training.config.together import minibatches
-from surefoot.training.reports.advice import Facts
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
@@ -59,7 +59,12 @@ def facts_of(config: TrainConfig, envs: Envs) -> Facts:
         total_steps=config.run.total_steps,
         time_limit=config.env.max_episode_steps or envs.time_limit,
         discrete=not _has_box(envs.action_space),
-        settings=config.algorithm.as_dict(),
+        settings={
+            **config.algorithm.as_dict(),
+            **config.policy.as_dict(),
+            **config.env.as_dict(),
+            "init_from": config.run.init_from,
+        },
     )
 
 

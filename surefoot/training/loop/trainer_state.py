@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:
+    from surefoot.analysis.watch import WatchState
     from surefoot.engine.collecting.collector import CollectorState
     from surefoot.engine.torch.learner import LearnerState
     from surefoot.runs.directory import LogState
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from surefoot.training.loop.journal import JournalState
     from surefoot.training.loop.selection import SelectionState
     from surefoot.training.loop.target import TargetState
-    from surefoot.training.reports.advice import AdviceState
 
 
 class TrainerState(TypedDict):
@@ -27,5 +27,5 @@ class TrainerState(TypedDict):
     journal: JournalState
     selection: SelectionState
     target: TargetState
-    advice: NotRequired[AdviceState | None]  # not in runs of 0.1.0
+    advice: NotRequired[WatchState | None]  # not in runs of 0.1.0
     globals: GlobalsState | None  # only if the process is the run's own

@@ -6,15 +6,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypedDict
 
+from surefoot.analysis.watch import first_cause
 from surefoot.runs.directory import ROOT, shell_path
 from surefoot.training.build.engines import EngineNames
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import fit
 
 if TYPE_CHECKING:
+    from surefoot.analysis.watch import Warned
     from surefoot.training.evaluation.result import Summary
     from surefoot.training.loop.target import Tried
-    from surefoot.training.reports.advice import Warned
 
 
 class Best(TypedDict):
@@ -64,6 +65,8 @@ def describe_result(result: Result, out: TextIO) -> str:
     if result["best"]:
         step, found = result["best"]["step"], result["best"]["selection_return"]
         lines.append(f"best by evaluation during training: step {step:,} ({as_return(found)}); --checkpoint best")
+    if (cause := first_cause(result["warnings"])) is not None:
+        lines.append(f"diagnosis: {cause['message']}")
     missing = "" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")'
     to_copy = [f"run:     {where}", f"curves:  tensorboard --logdir {shell_path(_curves(where))}{missing}"]
     if result["next"]:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from surefoot.analysis.curves import Curve, decimate
+from surefoot.analysis.diagnosis import diagnose
 from surefoot.analysis.statistics import Array
 from surefoot.dashboard.compare import compared
 from surefoot.dashboard.curves import AXES, Columns, read_curve
@@ -26,6 +27,7 @@ from surefoot.runs.catalog import Entry
 from surefoot.runs.files import read_regular
 
 POINTS = 800  # of a curve: about one per pixel
+MOST_DIAGNOSED = 2**22  # bytes of metrics that are read for a diagnosis while somebody waits
 Json = dict[str, object]
 
 
@@ -103,7 +105,7 @@ class Answers:
             "manifest": run.manifest,
             "checkpoints": {"steps": checkpoints.steps, "latest": checkpoints.latest, "best": checkpoints.best},
             "videos": _videos(entry),
-            "warnings": [{"step": said.get("step"), "message": str(said.get("message"))} for said in run.warnings],
+            "diagnosis": _diagnosis(entry, run),
             "result": _result(run),
         }
         return JSONResponse(facts)
@@ -195,6 +197,13 @@ def plain_file(entry: Entry, *parts: str) -> Path:
         if not (stat.S_ISREG(mode) if part == parts[-1] else stat.S_ISDIR(mode)):
             raise HTTPException(403, f"{'/'.join(parts)} is not a plain file of the run")
     return path
+
+
+def _diagnosis(entry: Entry, run: Run) -> list[dict[str, str]]:
+    """What is wrong with the run, the likeliest cause first. Of a very long log, only what the run said itself."""
+    if entry.size > MOST_DIAGNOSED:
+        return [{"since": f"step {said.get('step')}", "text": str(said.get("message"))} for said in run.warnings[-5:]]
+    return [{"since": f"update {advice.since_update}", "text": advice.text} for advice in diagnose(run)]
 
 
 def _videos(entry: Entry) -> list[Json]:

@@ -92,8 +92,12 @@ class Gathering:
 
     def gathered(self) -> Gradients:
         learner = self._learner
-        kept = torch.stack(self._kept) if self._kept else torch.zeros(0, len(learner.flat.vector))
-        norms = torch.stack(self._norms) if self._norms else torch.zeros(0)
+        kept = (
+            torch.stack(self._kept)
+            if self._kept
+            else torch.zeros((0, len(learner.flat.vector)), dtype=torch.float32, device="cpu")
+        )
+        norms = torch.stack(self._norms) if self._norms else torch.zeros(0, dtype=torch.float32, device="cpu")
         once = self._once
         return Gradients(
             kept, norms, once.get("policy"), once.get("natural_step"), slots_of(learner), learner.first_trained

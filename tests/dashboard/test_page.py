@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 
 from benchmarks.many_runs import write_rows, write_run
 from surefoot.analysis.curves import Curve
+from surefoot.analysis.watch import Advice
 from surefoot.cli.main import main
 from surefoot.dashboard import curves
 from surefoot.dashboard.app import make_app
@@ -187,6 +188,14 @@ class TestAnswers:
         assert tomllib.loads(config.text) == Run(root / "r0").config
         assert config.headers["content-disposition"].startswith("attachment; filename*=UTF-8''r0-config.toml")
         assert client.get("/download/manifest.json?run=r0").json()["seed"] == 0
+
+    def test_the_diagnosis_is_that_of_the_command(self, client, root, monkeypatch):
+        advice = Advice("collapsed", "entropy is 0: try --entropy-coef", "entropy is 0", "--entropy-coef", 12)
+        monkeypatch.setattr("surefoot.dashboard.answers.diagnose", lambda run: [advice])
+        said = ask(client, "/api/run", run="r0")["diagnosis"]
+        assert said == [{"since": "update 12", "text": "entropy is 0: try --entropy-coef"}]
+        monkeypatch.setattr("surefoot.dashboard.answers.MOST_DIAGNOSED", 10)  # then only what the run itself said
+        assert ask(client, "/api/run", run="r0")["diagnosis"] == []
 
     def test_a_torn_and_a_damaged_line_and_a_newer_version(self, client, root):
         with open(root / "r0" / "metrics.jsonl", "ab") as file:

@@ -120,7 +120,7 @@ function details(run, answer) {
   const block = (name, title, ...content) => el("details", { "data-name": name, open: open.has(name) }, el("summary", {}, title), content);
   const { steps: kept, latest, best } = answer.checkpoints;
   fill(parts.details,
-    answer.warnings.length ? el("div", { class: "advice" }, el("h3", {}, "Diagnosis"), answer.warnings.slice(-5).map((said) => el("p", {}, el("b", {}, `step ${steps(said.step)} `), said.message))) : null,
+    answer.diagnosis.length ? el("div", { class: "advice" }, el("h3", {}, "Diagnosis"), answer.diagnosis.map((said) => el("p", {}, el("b", {}, `since ${said.since}: `), said.text))) : null,
     block("files", "Files and downloads",
       el("ul", { class: "files" },
         download("metrics.csv", run), download("config.toml", run), download("manifest.json", run)),

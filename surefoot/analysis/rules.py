@@ -82,6 +82,12 @@ def _rewards_large(now: Moment) -> bool:
     return _critic_blind(now) and now["value_loss"] > 1e4
 
 
+def _revive(now: Moment) -> str:
+    lower = now.facts.now("learning_rate") or "--learning-rate"
+    activation = now.facts.settings.get("activation", "relu")
+    return f"Lower {lower}" if activation == "tanh" else f"Try --activation tanh (now {activation}), or a lower {lower}"
+
+
 def _too_large(now: Moment) -> bool:
     wide = now["kl"] > 0.1 and now["kl_max"] > 20.0
     return now["kl"] > 1.0 or wide or (now["kl"] > 0.2 and now["clip_fraction"] > 0.6)
@@ -251,10 +257,7 @@ RULES = (
         ("dead_units",),
         lambda now: now["dead_units"] > 0.5 and not _constant_input(now),
         lambda now: f"{now['dead_units']:.0%} of the actor's last hidden units are dead: their output hardly varies",
-        lambda now: (
-            f"Try --activation tanh (now {now.facts.settings.get('activation', 'relu')}), "
-            f"or a lower {now.facts.now('learning_rate') or '--learning-rate'}"
-        ),
+        _revive,
         rows=5,
         share=0.1,
     ),

@@ -70,6 +70,8 @@ def _critic_blind(now: Moment) -> bool:
 
 
 def _critic_idle(now: Moment) -> bool:
+    if not now["value_loss"] > 0.0:  # all rewards are 0: there is nothing to learn
+        return False
     return _critic_blind(now) and (now.facts["value_coef"] == 0.0 or now.memory.frozen)
 
 

@@ -264,6 +264,12 @@ def test_every_rule_has_its_line_in_the_docs():
         assert f"| `{name}` |" in (docs / "metrics.md").read_text()
 
 
+def test_a_critic_without_a_loss_has_nothing_to_learn():
+    still = {"explained_variance": 0.0, "explained_variance_after": 0.0}
+    assert list(said(history(**still))) == ["critic_not_learning"]
+    assert said(history(**still, value_loss=0.0)) == {}
+
+
 class Endless(gym.Env):
     observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
 

@@ -1,8 +1,11 @@
 """One thread per process: the suite runs on as many workers as there are cores."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the runs that tests start would ignore it as well
 
 import pytest
 import torch

@@ -228,7 +228,7 @@ def test_a_package_that_offers_no_backend(tmp_path, monkeypatch, capsys):
         two="no_such_module:X",
         other="tests.toy_backend:Toy",
     )
-    with pytest.raises(UsageError, match=r"the entry point one = tests.toy_backend:Walk is not a .*Backend of that name"):
+    with pytest.raises(UsageError, match=r"one = tests.toy_backend:Walk is not a .*Backend of that name"):
         backend_of("one:x")
     with pytest.raises(UsageError, match=r"the env backend two \(no_such_module:X\) could not be loaded"):
         surefoot.train("two:x")

@@ -81,6 +81,6 @@ def _as_text(found: Run, rows: int, advice: list[Advice]) -> str:
     if not rows:
         return f"{name}: no rows of metrics yet, so there is nothing to judge"
     if not advice:
-        return f"{name}: nothing conspicuous in {rows:,} rows"
+        return f"{name}: nothing unusual in {rows:,} rows"
     lines = [f"{place}. since update {one.since_update:,}: {one.text}" for place, one in enumerate(advice, 1)]
     return "\n".join([f"{name}:", *lines])

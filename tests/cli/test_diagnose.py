@@ -44,7 +44,7 @@ def test_several_runs_in_words(ill, well, capsys):
     assert main(["diagnose", str(ill), str(well)]) == 0
     out = capsys.readouterr().out
     assert "1. since update 1: the updates are far too large: KL 7.5 each" in out
-    assert f"{well}: nothing conspicuous in 40 rows" in out
+    assert f"{well}: nothing unusual in 40 rows" in out
 
 
 def test_as_json(ill, well, capsys):
@@ -74,7 +74,7 @@ def test_a_damaged_run_does_not_hide_the_others(ill, well, capsys):
     assert "metrics.jsonl" in capsys.readouterr().err
     assert main(["diagnose", str(ill), str(well)]) != 0
     found = capsys.readouterr()
-    assert "nothing conspicuous" in found.out
+    assert "nothing unusual" in found.out
     assert "metrics.jsonl" in found.err
     assert main(["diagnose", str(ill), str(well), "--json"]) != 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())

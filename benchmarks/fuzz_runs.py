@@ -52,7 +52,7 @@ FRESH = ["--preset=none", "--hidden-sizes", "8", "8", "--num-envs=4", "--rollout
 
 
 def ways(number: int) -> dict[str, Callable[[str], Any]]:
-    """Every way into a run. A video takes long; one in twenty is filmed."""
+    """Every way into a run. Those that take long are tried on a part of the changes."""
     import surefoot
     from surefoot.cli.main import main
     from surefoot.runs import RunDirectory
@@ -80,10 +80,33 @@ def ways(number: int) -> dict[str, Callable[[str], Any]]:
         "train --like --dry-run": lambda env: main(["train", "--like", RUN, "--dry-run"]),
         "train --init-from": lambda env: main(["train", env, "--init-from", RUN, *FRESH, *NEW]),
         "resume": lambda env: main(["resume", RUN, "--max-time=1s", "--total-steps=2016"]),
+        "diagnose": lambda env: main(["diagnose", RUN]),
+        "plot": lambda env: main(["plot", RUN, "runs/innocent", "--terminal"]),
+        "compare": lambda env: main(["compare", RUN, "runs/innocent"]),
+        "page": lambda env: page(),
     }
+    if number % 4 == 0:
+        found["replay"] = lambda env: main(["replay", RUN, "--update=2"])
+        found["diff"] = lambda env: main(["diff", RUN, "runs/innocent"])
     if number % 20 == 0:
         found["video"] = lambda env: main(["video", RUN, "--max-steps=2", "--untrained"])
     return found
+
+
+def page() -> None:
+    """Everything that the page asks about a run. An answer with status 500 is raised by the client as an exception."""
+    from starlette.testclient import TestClient
+
+    from surefoot.dashboard.app import make_app
+
+    asked = ["metrics", "curves?metric=kl", "curves?metric=episode_return&group=seeds", "compare", "run", "config"]
+    with TestClient(make_app(Path("runs")), base_url="http://127.0.0.1:6060") as client:
+        names = [run["id"] for run in client.get("/api/runs").json()["runs"]]
+        both = "".join(f"&run={name}" for name in names)
+        for question in asked:
+            client.get(f"/api/{question}{'&' if '?' in question else '?'}{both}")
+        for file in ("metrics.csv", "config.toml", "manifest.json"):
+            client.get(f"/download/{file}", params={"run": "stranger"})
 
 
 def attempt(way: Callable[[str], Any], env: str, verbose: bool) -> tuple[str, str]:

@@ -3,8 +3,9 @@
     python benchmarks/suite_under_load.py [--runs 10] [--slow-runs 2] [--quiet-runs 1] [--busy 2] [-- words of pytest]
 
 The README's test command (`pytest`) runs a few times on two cores, first alone and then with endless loops on the same
-cores; the long tests (`pytest -m slow`) run with these loops as well. Each run is a separate process. A failure is
-reported with the name of its test, and the script continues.
+cores; the long tests (`pytest -m slow`) run with these loops as well. With `--together` the quick and the long tests
+are each other's load, which takes half the time. Each run is a separate process. A failure is reported with the name of
+its test, and the script continues.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,9 +42,49 @@ def busy(loops: int) -> Iterator[None]:
             loop.wait()
 
 
-def run(kind: str, loops: int, words: list[str]) -> dict[str, Any]:
+class Log:
+    """The summary, written after each run: what a cut-off session has measured is not lost."""
+
+    def __init__(self, command: str, out: Path) -> None:
+        self.out, self.lock = out, threading.Lock()
+        self.table = machine.head("tests", "beside", "passed", "failed", "skipped", "seconds")
+        self.result: dict[str, Any] = {
+            "command": command,
+            "machine": machine.describe(),
+            "all_passed": True,
+            "runs": [],
+        }
+
+    def add(self, found: dict[str, Any]) -> None:
+        with self.lock:
+            self.result["runs"].append(found)
+            self.result["all_passed"] &= not found["failed"]
+            keys = ("kind", "beside", "passed", "failed", "skipped", "seconds")
+            self.table.append(machine.row(*(found[key] for key in keys)))
+            print(self.table[-1], *found["failures"], sep="\n    ", flush=True)
+            machine.write(self.result, self.table, self.out)
+
+
+def both_at_once(log: Log, arguments: argparse.Namespace, words: list[str], slow_words: list[str]) -> None:
+    """The quick and the long tests at the same time, two busy workers beside two. Once one kind is through with all its
+    runs, the endless loops take its place."""
+    through = threading.Barrier(2)
+
+    def one_kind(kind: str, beside: str, times: int, given: list[str]) -> None:
+        for _ in range(times):
+            log.add(run(kind, f"{beside}, then {arguments.busy} busy loops", given))
+        with busy(arguments.busy):
+            through.wait()
+
+    slow = threading.Thread(target=one_kind, args=("slow", "quick tests", arguments.slow_runs, slow_words))
+    slow.start()
+    one_kind("quick", "slow tests", arguments.runs, words)
+    slow.join()
+
+
+def run(kind: str, beside: str, words: list[str]) -> dict[str, Any]:
     """One run of the tests: how many passed, which failed, and the seconds."""
-    with tempfile.TemporaryDirectory() as folder, busy(loops):
+    with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", *words, "-q", f"--junitxml={report}"]
         start = perf_counter()
@@ -56,7 +98,7 @@ def run(kind: str, loops: int, words: list[str]) -> dict[str, Any]:
         failures.append(f"pytest ended with exit code {done.returncode}: {last}")
     return {
         "kind": kind,
-        "busy_loops": loops,
+        "beside": beside,
         "passed": len(cases) - skipped - sum(bool(outcomes(case) & {"failure", "error"}) for case in cases),
         "failed": len(failures),
         "skipped": skipped,
@@ -80,6 +122,9 @@ def main() -> None:
     parser.add_argument("--quiet-runs", type=int, default=1, help="of the README's test command alone [1]")
     parser.add_argument("--busy", type=int, default=2, help="endless loops on the same two cores [2]")
     parser.add_argument(
+        "--together", action="store_true", help="quick and long tests at once, each as the other's load"
+    )
+    parser.add_argument(
         "--out", type=Path, default=machine.RESULTS / "suite_under_load.json", metavar="FILE.json", help="the summary"
     )
     parser.add_argument("words", nargs="*", help="arguments of pytest (a part of the tests, say), after --")
@@ -87,21 +132,17 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     words: list[str] = arguments.words
-    result: dict[str, Any] = {"command": " ".join(["pytest", *words]), "machine": machine.describe(), "runs": []}
-    plan = [("quick", 0, words)] * arguments.quiet_runs
-    plan += [("quick", arguments.busy, words)] * arguments.runs
-    plan += [("slow", arguments.busy, [*words, "-m", "slow"])] * arguments.slow_runs
-    table = machine.head("tests", "busy loops", "passed", "failed", "skipped", "seconds")
-    for kind, loops, given in plan:
-        found = run(kind, loops, given)
-        result["runs"].append(found)
-        table.append(
-            machine.row(*(found[key] for key in ("kind", "busy_loops", "passed", "failed", "skipped", "seconds")))
-        )
-        print(table[-1], *found["failures"], sep="\n    ", flush=True)
-    result["all_passed"] = all(not found["failed"] for found in result["runs"])
-    machine.write(result, table, arguments.out)
-    raise SystemExit(0 if result["all_passed"] else 1)
+    slow_words = [*words, "-m", "slow"]
+    log = Log(" ".join(["pytest", *words]), arguments.out)
+    for _ in range(arguments.quiet_runs):
+        log.add(run("quick", "nothing", words))
+    if arguments.together:
+        both_at_once(log, arguments, words, slow_words)
+    else:
+        with busy(arguments.busy):
+            for kind, given in [("quick", words)] * arguments.runs + [("slow", slow_words)] * arguments.slow_runs:
+                log.add(run(kind, f"{arguments.busy} busy loops", given))
+    raise SystemExit(0 if log.result["all_passed"] else 1)
 
 
 if __name__ == "__main__":

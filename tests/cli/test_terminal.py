@@ -19,7 +19,7 @@ PATHS = (
     "browser:",
     "next:",
     "recommended:",
-)  # lines to copy from, which only the terminal breaks
+)  # to copy: only the terminal breaks them
 
 
 def show(monkeypatch, columns, *words, **env):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surefoot.analysis.bounds import Bounds, that_hold
 from surefoot.analysis.curves import Curve, check_metric, curve_of, metric_names
 from surefoot.analysis.groups import Group, Member, group_runs
 from surefoot.analysis.intervals import (
@@ -17,8 +18,8 @@ from surefoot.analysis.intervals import (
     seeds_needed,
     share_interval,
 )
-from surefoot.analysis.plotting import SHORT, Library, Plot, Style, plot_groups
-from surefoot.analysis.scores import Reached, Scoring, normalise, reach, usual_threshold
+from surefoot.analysis.plotting import SHORT, Library, Plot, Style, known_bounds, plot_groups
+from surefoot.analysis.scores import Reached, Scoring, normalise, normalised_bounds, reach, usual_threshold
 from surefoot.analysis.statistics import Array, Tasks, iqm, mean, median, optimality_gap, profile
 from surefoot.errors import SurefootError, UsageError, did_you_mean
 from surefoot.runs import Run
@@ -109,6 +110,7 @@ def compare(
     _check_envs(references or {}, scores, "--reference")
     _check_envs(thresholds or {}, scores, "--threshold")
     known = {**_observed(scores), **(references or {})}
+    bounds = _bounds(groups, scoring, scores)
     curves = plot_groups(groups, library, curve_metric, Style())
     notes += _on_lengths(groups, library, scoring)
     names = [group.name for group in groups]
@@ -116,13 +118,13 @@ def compare(
     for env, by_group in scores.items():
         arrivals = _arrivals(groups, env, library, curve_metric, (thresholds or {}).get(env))
         alone = {name: {env: by_group[name]} for name in names if name in by_group}
-        tables.append(_table(env, names, alone, known, arrivals))
+        tables.append(_table(env, names, alone, known, bounds, arrivals))
     complete = [env for env, by_group in scores.items() if len(by_group) == len(names)]
     if len(scores) > 1:
         notes += _on_gaps(scores, names)
     if len(complete) > 1:
         together = {name: {env: scores[env][name] for env in complete} for name in names}
-        tables.insert(0, _table(None, names, together, known, {}))
+        tables.insert(0, _table(None, names, together, known, bounds, {}))
     notes += _on_single_seeds(scores)
     return Comparison(scoring, tuple(tables), curves, known, tuple(dict.fromkeys([*notes, *library.notes])))
 
@@ -165,6 +167,15 @@ def _observed(scores: Scores) -> dict[str, tuple[float, float]]:
     return {env: (float(found.min()), float(found.max())) for env, found in every.items()}
 
 
+def _bounds(groups: Sequence[Group], scoring: Scoring, scores: Scores) -> dict[str, Bounds]:
+    """By env: the limits of its scores, as far as they are known."""
+    found = {}
+    for env, by_group in scores.items():
+        known = known_bounds(scoring.metric, [member for group in groups for member in group.on(env)])
+        found[env] = that_hold(known, np.concatenate(list(by_group.values())))
+    return found
+
+
 def _check_envs(named: Iterable[str], scores: Scores, flag: str) -> None:
     for env in named:
         if env not in scores:
@@ -190,6 +201,7 @@ def _table(
     names: Sequence[str],  # of all groups, whose order decides about their looks
     groups: Mapping[str, Mapping[str, Array]],
     references: References,
+    bounds: References,
     arrivals: Mapping[str, Reached],
 ) -> Table:
     normal = {name: normalise(by_env, references) for name, by_env in groups.items()}
@@ -200,16 +212,17 @@ def _table(
     for name in ordered:
         tasks = shown[name]
         improvement = None if name == best else improvement_interval(shown[best], tasks)
-        gap = interval(normal[name], optimality_gap)
+        normal_limits = normalised_bounds(bounds, references, groups[name])
+        limits = normal_limits if env is None else [bounds[env]]
         summaries.append(
             Summary(
                 name=name,
                 index=names.index(name),
                 runs=sum(map(len, tasks)),
-                mean=interval(tasks, mean),
-                median=interval(tasks, median),
-                iqm=interval(tasks, iqm),
-                gap=Estimate(gap.value, max(gap.low, 0.0), gap.high) if gap.low == gap.low else gap,
+                mean=interval(tasks, mean, bounds=limits),
+                median=interval(tasks, median, bounds=limits),
+                iqm=interval(tasks, iqm, bounds=limits),
+                gap=interval(normal[name], optimality_gap, bounds=normal_limits),
                 improvement=improvement,
                 seeds_needed=_more_seeds(improvement, [len(scores) for scores in (*shown[best], *tasks)], len(tasks)),
                 reached=arrivals.get(name),

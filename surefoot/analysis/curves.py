@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.analysis.bounds import UNBOUNDED, Bounds, that_hold
 from surefoot.analysis.intervals import bootstrap, percentile_interval, resample, widening
 from surefoot.analysis.statistics import Array, Statistic, iqm
 from surefoot.errors import UsageError, did_you_mean
@@ -118,10 +119,17 @@ def common_axis(curves: Sequence[Curve], points: int = POINTS) -> Array:
     return np.asarray(np.linspace(low, high, points) if low < high else np.full(int(low == high), low))
 
 
-def band(curves: Sequence[Curve], statistic: Statistic = iqm, spread: str = "auto", seed: int = 0) -> Band:
+def band(
+    curves: Sequence[Curve],
+    statistic: Statistic = iqm,
+    spread: str = "auto",
+    seed: int = 0,
+    bounds: Bounds = UNBOUNDED,
+) -> Band:
     """The statistic over runs at every x, with its 95 % interval or the range of the runs.
 
     `spread`: interval, range, none, or auto: the interval for five runs and more, and the range for fewer.
+    `bounds`: the limits of the values, as far as they are known.
     """
     x = common_axis(curves)
     values = np.stack([at(curve, x) for curve in curves], axis=-1)  # [points, runs]
@@ -132,6 +140,8 @@ def band(curves: Sequence[Curve], statistic: Statistic = iqm, spread: str = "aut
     if spread == "range" or (spread == "auto" and runs < 5):
         return Band(x, middle, values.min(-1), values.max(-1), runs, "range")
     low, high = _intervals(values, middle, statistic, seed)
+    least, most = that_hold(bounds, values)
+    low, high = np.minimum(np.maximum(low, least), middle), np.maximum(np.minimum(high, most), middle)
     return Band(x, middle, low, high, runs, "interval")
 
 
@@ -141,7 +151,7 @@ def _intervals(values: Array, middle: Array, statistic: Statistic, seed: int) ->
     edges = np.array([percentile_interval(bootstrap([row], statistic, picks)) for row in values])  # [points, 2]
     factor = widening([values[0]])  # for a single task it depends on the number of runs alone
     low, high = (middle + factor * (edge - middle) for edge in edges.T)
-    return np.minimum(low, middle), np.maximum(high, middle)
+    return low, high
 
 
 def decimate(curve: Curve, buckets: int) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from surefoot.analysis.bounds import Bounds, bounds_of, hull
 from surefoot.analysis.curves import (
     Axis,
     Band,
@@ -112,7 +113,8 @@ def plot_groups(groups: Sequence[Group], library: Library, metric: str, style: S
         for index, group in enumerate(groups):
             curves, said = _curves(group, env, library, metric, style)
             notes += said
-            found = band(curves, LINES[style.line], style.spread) if curves else None
+            bounds = known_bounds(metric, group.on(env))
+            found = band(curves, LINES[style.line], style.spread, bounds=bounds) if curves else None
             if found is not None and len(found.x):
                 lines.append(Line(group.name, index, found))
             elif curves:
@@ -139,6 +141,11 @@ def _curves(group: Group, env: str, library: Library, metric: str, style: Style)
             f"{min(ends):,.0f} {style.axis} of {max(ends):,.0f}, where all of them have rows"
         )
     return found, notes
+
+
+def known_bounds(metric: str | None, members: Sequence[Member]) -> Bounds:
+    """The limits of a metric (None: the return of the final evaluation) in all of these runs."""
+    return hull([bounds_of(metric, member.env, member.settings) for member in members])
 
 
 def _nothing(run: Run) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from surefoot.analysis.bounds import Bounds
 from surefoot.analysis.curves import Curve, as_number, at, curve_of
 from surefoot.analysis.groups import Member
 from surefoot.analysis.plotting import Rows
@@ -104,3 +105,11 @@ def normalise(tasks: Mapping[str, Array], references: Mapping[str, tuple[float, 
         low, high = references[env]
         found.append((scores - low) / (high - low) if high > low else np.ones(len(scores)))
     return found
+
+
+def normalised_bounds(
+    bounds: Mapping[str, Bounds], references: Mapping[str, tuple[float, float]], envs: Iterable[str]
+) -> list[Bounds]:
+    """The limits of normalised scores, env by env."""
+    pairs = normalise({env: np.array(bounds[env]) for env in envs}, references)
+    return [(float(low), float(high)) for low, high in pairs]

@@ -407,7 +407,7 @@ class TestCommand:
         assert (server.returncode, said) == (0, "")
 
     def test_without_the_extra_it_says_which_to_install(self, capsys, monkeypatch):
-        monkeypatch.setattr("surefoot.cli.ui.find_spec", lambda name: None if name == "uvicorn" else name)
+        monkeypatch.setattr("surefoot.drawing.find_spec", lambda name: None if name == "uvicorn" else name)
         assert main(["ui"]) == 2
         assert "needs uvicorn; install the extra: pip install 'surefoot[ui]'" in capsys.readouterr().err
 

@@ -23,6 +23,7 @@ from surefoot.analysis.scores import Reached, Scoring, normalise, normalised_bou
 from surefoot.analysis.statistics import Array, Tasks, iqm, mean, median, optimality_gap, profile
 from surefoot.errors import SurefootError, UsageError, did_you_mean
 from surefoot.runs import Run
+from surefoot.runs.directory import shell_path
 from surefoot.text import one_line
 
 References = Mapping[str, tuple[float, float]]
@@ -125,7 +126,7 @@ def compare(
     if len(complete) > 1:
         together = {name: {env: scores[env][name] for env in complete} for name in names}
         tables.insert(0, _table(None, names, together, known, bounds, {}))
-    notes += _on_single_seeds(scores)
+    notes += _on_single_seeds(scores, groups)
     return Comparison(scoring, tuple(tables), curves, known, tuple(dict.fromkeys([*notes, *library.notes])))
 
 
@@ -268,13 +269,14 @@ def _on_gaps(scores: Scores, names: Sequence[str]) -> list[str]:
     return [f"{'; '.join(said)}: only envs that every method was run on count together"] if said else []
 
 
-def _on_single_seeds(scores: Scores) -> list[str]:
-    alone = [
-        f"{name} on {env}" for env, by_group in scores.items() for name, found in by_group.items() if len(found) < 2
-    ]
+def _on_single_seeds(scores: Scores, groups: Sequence[Group]) -> list[str]:
+    alone = [(name, env) for env, by_group in scores.items() for name, found in by_group.items() if len(found) < 2]
     if not alone:
         return []
+    first = next(group for group in groups if group.name == alone[0][0]).on(alone[0][1])[0]
+    seed = 0 if first.seed is None else first.seed + 1
     return [
-        f"one seed only: {', '.join(alone)}. Without a second seed nothing can be said about chance: there is no "
-        "interval, and no answer to which is better. Run other seeds: surefoot train --like RUN --seed N"
+        f"one seed only: {', '.join(f'{name} on {env}' for name, env in alone)}. Without a second seed nothing can be "
+        "said about chance: there is no interval, and no answer to which is better. Run other seeds, for example: "
+        f"surefoot train --like {shell_path(first.run.path)} --seed {seed}"
     ]

@@ -88,7 +88,8 @@ def metric_names(rows: Iterable[Row]) -> list[str]:
 
 def check_metric(metric: str, known: Sequence[str]) -> None:
     if metric not in known:
-        raise UsageError(f"no run has a metric '{metric}'{did_you_mean(metric, known)} (--list-metrics shows them)")
+        near = did_you_mean(metric, known)
+        raise UsageError(f"no run has a metric '{metric}'{near} (`surefoot plot --list-metrics` shows them)")
 
 
 def smooth(curve: Curve, rows: int) -> Curve:

@@ -31,7 +31,7 @@ class Scoring:
         if self.metric is None:
             return "mean return of the final evaluation"
         when = "at the end of each run" if self.at_step is None else f"at step {self.at_step:,}"
-        return f"{self.metric} {when} (mean of the last tenth of the steps before it)"
+        return f"{self.metric} {when} (mean of the last tenth of the steps before it; higher counts as better)"
 
     def score(self, member: Member, rows: Rows) -> float:
         """UsageError says why there is none."""

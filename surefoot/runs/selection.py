@@ -61,7 +61,8 @@ def _nothing(word: str, root: Path) -> str:
     names = {
         name for run in runs for name in (str(run.path.relative_to(root)), run.path.name, *_folders(run.path, root))
     }
-    return f"there is no run '{word}'{did_you_mean(word, sorted(sorted(names), key=len))} (`surefoot list runs` shows them)"
+    near = did_you_mean(word, sorted(sorted(names), key=len))
+    return f"there is no run '{word}'{near} (`surefoot list runs` shows them)"
 
 
 def _folders(path: Path, root: Path) -> Iterator[str]:

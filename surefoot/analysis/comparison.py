@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.analysis.bounds import Bounds, that_hold
-from surefoot.analysis.curves import Curve, check_metric, curve_of, metric_names
+from surefoot.analysis.curves import Curve
 from surefoot.analysis.groups import Group, Member, group_runs
 from surefoot.analysis.intervals import (
     Estimate,
@@ -132,11 +132,11 @@ def compare(
 
 def _curve_metric(groups: Sequence[Group], library: Library, metric: str | None) -> str:
     """What curves and thresholds are about: greedy evaluations if every run has them, else the training return."""
-    rows = [library.of(member) for group in groups for member in group.members]
+    members = [member for group in groups for member in group.members]
     if metric is not None:
-        check_metric(metric, metric_names(row for found in rows for row in found))
+        library.check_metric(metric, members)
         return metric
-    evaluated = all(sum(row.get("eval_return") is not None for row in found) > 1 for found in rows)
+    evaluated = all(len(library.curve(member, "eval_return").x) > 1 for member in members)
     return "eval_return" if evaluated else "episode_return"
 
 
@@ -146,7 +146,7 @@ def _scores(groups: Sequence[Group], scoring: Scoring, library: Library, notes: 
     for group in groups:
         for member in group.members:
             try:
-                score = scoring.score(member, library.of(member))
+                score = scoring.score(member, library)
             except (SurefootError, OSError) as error:
                 missing.append((member, str(error)))
                 continue
@@ -188,7 +188,7 @@ def _arrivals(
 ) -> dict[str, Reached]:
     curves: dict[str, list[Curve]] = {}
     for group in groups:
-        found = [curve_of(library.of(member), metric) for member in group.members if member.env == env]
+        found = [library.curve(member, metric) for member in group.on(env)]
         if any(len(curve.x) for curve in found):
             curves[group.name] = [curve for curve in found if len(curve.x)]
     if not curves:
@@ -250,7 +250,7 @@ def _on_lengths(groups: Sequence[Group], library: Library, scoring: Scoring) -> 
     ends: dict[str, list[float]] = {}
     for group in groups:
         for member in group.members:
-            steps = curve_of(library.of(member), "step").x
+            steps = library.curve(member, "step").x
             if len(steps):
                 ends.setdefault(member.env, []).append(float(steps[-1]))
     if scoring.at_step is not None:

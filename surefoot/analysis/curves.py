@@ -28,6 +28,7 @@ AXES: dict[Axis, tuple[str, str]] = {  # the column, and its name on a picture
     "time": ("seconds", "wall time in seconds"),
 }
 POINTS = 200  # of a curve over runs whose rows differ
+MOST_POINTS = 1_000  # of any curve that is drawn: a picture is hardly more pixels wide
 RESAMPLES = 1_000
 
 
@@ -58,18 +59,6 @@ def read_rows(run: Run) -> list[dict[str, object]]:
     """The rows of the metrics, each with the wall times of its step."""
     timings: dict[float | None, Row] = {as_number(row.get("step")): row for row in run.timings}
     return [{**timings.get(as_number(row.get("step")), {}), **row} for row in run.metrics]
-
-
-def curve_of(rows: Iterable[Row], metric: str, axis: Axis = "steps") -> Curve:
-    """Rows without the metric (null, or not a number) are passed over."""
-    column = AXES[axis][0]
-    points: dict[float, float] = {}
-    for row in rows:
-        x, y = as_number(row.get(column)), as_number(row.get(metric))
-        if x is not None and y is not None:
-            points[x] = y
-    ordered = sorted(points.items())
-    return Curve(np.array([x for x, _ in ordered], np.float64), np.array([y for _, y in ordered], np.float64))
 
 
 def as_number(value: object) -> float | None:
@@ -116,8 +105,14 @@ def common_axis(curves: Sequence[Curve], points: int = POINTS) -> Array:
     low, high = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
     inside = [curve.x[(curve.x >= low) & (curve.x <= high)] for curve in curves]
     if all(len(x) == len(inside[0]) and np.array_equal(x, inside[0]) for x in inside):
-        return np.asarray(inside[0])
+        return np.asarray(_thinned(inside[0]))
     return np.asarray(np.linspace(low, high, points) if low < high else np.full(int(low == high), low))
+
+
+def _thinned(x: Array) -> Array:
+    """Every nth value, and the last: as many as a picture can show."""
+    every = -(-len(x) // MOST_POINTS)
+    return x if every <= 1 else np.append(x[:-1:every], x[-1])
 
 
 def band(
@@ -132,7 +127,7 @@ def band(
     `spread`: interval, range, none, or auto: the interval for five runs and more, and the range for fewer.
     `bounds`: the limits of the values, as far as they are known.
     """
-    x = common_axis(curves)
+    x = curves[0].x[decimate(curves[0], MOST_POINTS // 4)] if len(curves) == 1 else common_axis(curves)
     values = np.stack([at(curve, x) for curve in curves], axis=-1)  # [points, runs]
     middle = statistic([values])
     runs = len(curves)

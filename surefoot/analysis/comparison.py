@@ -18,9 +18,10 @@ from surefoot.analysis.intervals import (
     seeds_needed,
     share_interval,
 )
-from surefoot.analysis.plotting import SHORT, Library, Plot, Style, known_bounds, plot_groups
+from surefoot.analysis.plotting import SHORT, Library, Panel, Plot, Style, known_bounds, plot_groups
 from surefoot.analysis.scores import Reached, Scoring, normalise, normalised_bounds, reach, usual_threshold
 from surefoot.analysis.statistics import Array, Tasks, iqm, mean, median, optimality_gap, profile
+from surefoot.analysis.together import curves_together
 from surefoot.errors import SurefootError, UsageError, did_you_mean
 from surefoot.runs import Run
 from surefoot.runs.directory import shell_path
@@ -80,6 +81,7 @@ class Comparison:
     scoring: Scoring
     tables: tuple[Table, ...]  # one per env; with several envs, one over all of them comes first
     curves: Plot
+    together: Panel | None  # curves over all envs, normalised; None for one env
     references: References  # by env: the scores that are 0 and 1 when normalised
     notes: tuple[str, ...]
 
@@ -113,6 +115,7 @@ def compare(
     known = {**_observed(scores), **(references or {})}
     bounds = _bounds(groups, scoring, scores)
     curves = plot_groups(groups, library, curve_metric, Style())
+    together = curves_together(groups, library, curves, references or {})
     notes += _on_lengths(groups, library, scoring)
     names = [group.name for group in groups]
     tables = []
@@ -124,10 +127,10 @@ def compare(
     if len(scores) > 1:
         notes += _on_gaps(scores, names)
     if len(complete) > 1:
-        together = {name: {env: scores[env][name] for env in complete} for name in names}
-        tables.insert(0, _table(None, names, together, known, bounds, {}))
+        on_all = {name: {env: scores[env][name] for env in complete} for name in names}
+        tables.insert(0, _table(None, names, on_all, known, bounds, {}))
     notes += _on_single_seeds(scores, groups)
-    return Comparison(scoring, tuple(tables), curves, known, tuple(dict.fromkeys([*notes, *library.notes])))
+    return Comparison(scoring, tuple(tables), curves, together, known, tuple(dict.fromkeys([*notes, *library.notes])))
 
 
 def _curve_metric(groups: Sequence[Group], library: Library, metric: str | None) -> str:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.analysis.bounds import UNBOUNDED, Bounds, that_hold
-from surefoot.analysis.intervals import bootstrap, percentile_interval, resample, widening
-from surefoot.analysis.statistics import Array, Statistic, iqm
+from surefoot.analysis.intervals import bootstrap, limits, percentile_interval, resample, widening
+from surefoot.analysis.statistics import Array, Statistic, Tasks, iqm
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.runs import Run
 
@@ -105,13 +105,13 @@ def common_axis(curves: Sequence[Curve], points: int = POINTS) -> Array:
     low, high = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
     inside = [curve.x[(curve.x >= low) & (curve.x <= high)] for curve in curves]
     if all(len(x) == len(inside[0]) and np.array_equal(x, inside[0]) for x in inside):
-        return np.asarray(_thinned(inside[0]))
+        return thinned(inside[0], MOST_POINTS)
     return np.asarray(np.linspace(low, high, points) if low < high else np.full(int(low == high), low))
 
 
-def _thinned(x: Array) -> Array:
-    """Every nth value, and the last: as many as a picture can show."""
-    every = -(-len(x) // MOST_POINTS)
+def thinned(x: Array, most: int) -> Array:
+    """Every nth value and the last one, about `most` in all; all of them if they are no more."""
+    every = -(-len(x) // most)
     return x if every <= 1 else np.append(x[:-1:every], x[-1])
 
 
@@ -129,24 +129,36 @@ def band(
     """
     x = curves[0].x[decimate(curves[0], MOST_POINTS // 4)] if len(curves) == 1 else common_axis(curves)
     values = np.stack([at(curve, x) for curve in curves], axis=-1)  # [points, runs]
-    middle = statistic([values])
-    runs = len(curves)
+    if spread == "auto":
+        spread = "range" if len(curves) < 5 else "interval"
+    return band_over(x, [values], statistic, spread, seed, [bounds])
+
+
+def band_over(
+    x: Array, tasks: Tasks, statistic: Statistic, spread: str, seed: int = 0, bounds: Sequence[Bounds] | None = None
+) -> Band:
+    """The statistic over the runs of several tasks, [points, runs] each. `spread`: interval, range or none."""
+    middle, runs = statistic(tasks), sum(values.shape[-1] for values in tasks)
     if runs < 2 or spread == "none" or not len(x):
         return Band(x, middle, middle, middle, runs, "none")
-    if spread == "range" or (spread == "auto" and runs < 5):
-        return Band(x, middle, values.min(-1), values.max(-1), runs, "range")
-    low, high = _intervals(values, middle, statistic, seed)
-    least, most = that_hold(bounds, values)
+    if spread == "range":
+        every = np.concatenate(list(tasks), axis=-1)
+        return Band(x, middle, every.min(-1), every.max(-1), runs, "range")
+    low, high = _intervals(tasks, middle, statistic, seed)
+    known = [that_hold(found, values) for found, values in zip(bounds or [UNBOUNDED] * len(tasks), tasks, strict=True)]
+    least, most = limits(tasks, statistic, known)
     low, high = np.minimum(np.maximum(low, least), middle), np.maximum(np.minimum(high, most), middle)
     return Band(x, middle, low, high, runs, "interval")
 
 
-def _intervals(values: Array, middle: Array, statistic: Statistic, seed: int) -> tuple[Array, Array]:
+def _intervals(tasks: Tasks, middle: Array, statistic: Statistic, seed: int) -> tuple[Array, Array]:
     """As `intervals.interval`, at every point, with the same resamples everywhere."""
-    picks = resample([values[0]], np.random.default_rng(seed), RESAMPLES)
-    edges = np.array([percentile_interval(bootstrap([row], statistic, picks)) for row in values])  # [points, 2]
-    factor = widening([values[0]])  # for a single task it depends on the number of runs alone
-    low, high = (middle + factor * (edge - middle) for edge in edges.T)
+    points = [[values[i] for values in tasks] for i in range(len(middle))]
+    picks = resample(points[0], np.random.default_rng(seed), RESAMPLES)
+    edges = np.array([percentile_interval(bootstrap(point, statistic, picks)) for point in points])  # [points, 2]
+    # For a single task the factor depends on the number of runs alone.
+    factors = widening(points[0]) if len(tasks) == 1 else np.array([widening(point) for point in points])
+    low, high = (middle + factors * (edge - middle) for edge in edges.T)
     return low, high
 
 

@@ -40,6 +40,9 @@ class Line:
 class Panel:
     env: str
     lines: tuple[Line, ...]
+    x_title: str = ""  # where they are not those of the plot
+    y_title: str = ""
+    about: str = ""  # what its numbers are, in a sentence
 
 
 @dataclass(frozen=True)

@@ -242,3 +242,13 @@ def test_a_value_beside_its_name_goes_on_in_its_column():
     assert {part[:15].strip() for part in wrap(line, 60)[1:]} == {""}
     assert all(len(part) <= 60 and part[15] != " " for part in wrap(line, 60))
     assert wrap(line, 40)[1].startswith("    m")  # no room
+
+
+def test_several_envs_have_curves_over_all_of_them(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    for env in ("CartPole-v1", "Pendulum-v1"):
+        make_family(tmp_path / "runs", "ppo", [-20, -10], env=env)
+    assert main(["compare", "--plot", "p.svg", "--out", "r.html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["together"]["env"] == "all envs"
+    assert "Learning curves over all envs" in (tmp_path / "r.html").read_text()
+    assert (tmp_path / "p.svg").exists()

@@ -109,14 +109,14 @@ def compare(
     library = Library()
     curve_metric = _curve_metric(groups, library, metric)
     scoring = Scoring(curve_metric if metric is None and at_step is not None else metric, at_step)
-    scores = _scores(groups, scoring, library, notes)
+    scores, left_out = _scores(groups, scoring, library, notes)
     _check_envs(references or {}, scores, "--reference")
     _check_envs(thresholds or {}, scores, "--threshold")
     known = {**_observed(scores), **(references or {})}
     bounds = _bounds(groups, scoring, scores)
     curves = plot_groups(groups, library, curve_metric, Style())
     together = curves_together(groups, library, curves, references or {})
-    notes += _on_lengths(groups, library, scoring)
+    notes += _on_lengths([one for group in groups for one in group.members if one not in left_out], library, scoring)
     names = [group.name for group in groups]
     tables = []
     for env, by_group in scores.items():
@@ -143,7 +143,10 @@ def _curve_metric(groups: Sequence[Group], library: Library, metric: str | None)
     return "eval_return" if evaluated else "episode_return"
 
 
-def _scores(groups: Sequence[Group], scoring: Scoring, library: Library, notes: list[str]) -> Scores:
+def _scores(
+    groups: Sequence[Group], scoring: Scoring, library: Library, notes: list[str]
+) -> tuple[Scores, list[Member]]:
+    """(scores by env and group, the runs that have none)."""
     found: dict[str, dict[str, list[float]]] = {}
     missing: list[tuple[Member, str]] = []
     for group in groups:
@@ -155,15 +158,17 @@ def _scores(groups: Sequence[Group], scoring: Scoring, library: Library, notes: 
                 continue
             found.setdefault(member.env, {}).setdefault(group.name, []).append(score)
     if not found:
-        why = f"for example {one_line(str(missing[0][0].run.path))}: {missing[0][1]}"
-        advice = "; compare what they have: --metric episode_return" if scoring.metric is None else ""
-        raise UsageError(f"none of the {len(missing)} runs has a score: {why}{advice}")
+        what = f"{len(missing)} runs have no score, for example" if len(missing) > 1 else "there is no score of"
+        why = f"{one_line(str(missing[0][0].run.path))}: {missing[0][1]}"
+        advice = "; to compare the training returns: --metric episode_return" if scoring.metric is None else ""
+        raise UsageError(f"{what} {why}{advice}")
     notes += [f"{one_line(str(member.run.path))} is left out: {why}" for member, why in missing[:NAMED]]
     if len(missing) > NAMED:
         notes.append(f"{len(missing) - NAMED} more runs are left out")
     if missing:
         notes.append("runs that are left out may be those that failed; what remains looks better than it is")
-    return {env: {name: np.array(scores) for name, scores in by.items()} for env, by in found.items()}
+    scores = {env: {name: np.array(values) for name, values in by.items()} for env, by in found.items()}
+    return scores, [member for member, _ in missing]
 
 
 def _observed(scores: Scores) -> dict[str, tuple[float, float]]:
@@ -249,13 +254,12 @@ def _profile(name: str, index: int, tasks: Tasks) -> Profile:
     return Profile(name, index, thresholds, share, *share_interval(share, len(pooled)))
 
 
-def _on_lengths(groups: Sequence[Group], library: Library, scoring: Scoring) -> list[str]:
+def _on_lengths(members: Sequence[Member], library: Library, scoring: Scoring) -> list[str]:
     ends: dict[str, list[float]] = {}
-    for group in groups:
-        for member in group.members:
-            steps = library.curve(member, "step").x
-            if len(steps):
-                ends.setdefault(member.env, []).append(float(steps[-1]))
+    for member in members:
+        steps = library.curve(member, "step").x
+        if len(steps):
+            ends.setdefault(member.env, []).append(float(steps[-1]))
     if scoring.at_step is not None:
         return []
     return [
@@ -268,7 +272,7 @@ def _on_lengths(groups: Sequence[Group], library: Library, scoring: Scoring) -> 
 
 def _on_gaps(scores: Scores, names: Sequence[str]) -> list[str]:
     missing = [(name, env) for env, by_group in scores.items() for name in names if name not in by_group]
-    said = [f"{name} has no runs on {env}" for name, env in missing]
+    said = [f"{name} has no score on {env}" for name, env in missing]
     return [f"{'; '.join(said)}: only envs that every method was run on count together"] if said else []
 
 

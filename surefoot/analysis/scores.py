@@ -62,7 +62,7 @@ def _final_return(member: Member) -> float:
     value = as_number(evaluation.get("mean_return")) if isinstance(evaluation, dict) else None
     if value is None:
         state = one_line(str(member.run.directory.read_status().get("state")))
-        raise UsageError(f"it has no final evaluation (it is {state})")
+        raise UsageError(f"it has no final evaluation (state: {state})")
     return value
 
 

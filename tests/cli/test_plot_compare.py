@@ -244,6 +244,7 @@ def test_a_value_beside_its_name_goes_on_in_its_column():
     assert wrap(line, 40)[1].startswith("    m")  # no room
 
 
+@pytest.mark.slow
 def test_several_envs_have_curves_over_all_of_them(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     for env in ("CartPole-v1", "Pendulum-v1"):

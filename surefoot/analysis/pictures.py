@@ -111,7 +111,15 @@ def label_ends(axes: Axes, lines: tuple[Line, ...]) -> None:
             color=style.colour,
             va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": style.colour, "linewidth": 0.7, "alpha": 0.6, "shrinkB": 2.0},
+            # From the middle of the name's left edge, so that no connector runs through another name.
+            arrowprops={
+                "arrowstyle": "-",
+                "color": style.colour,
+                "linewidth": 0.7,
+                "alpha": 0.6,
+                "shrinkB": 2.0,
+                "relpos": (0.0, 0.5),
+            },
         )
 
 

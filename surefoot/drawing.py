@@ -51,6 +51,11 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def missing_for_page() -> list[str]:
+    """The packages of the extra `ui` that are not installed."""
+    return [name for name in ("starlette", "uvicorn", "plotly") if find_spec(name) is None]
+
+
 def check_picture(flag: str, wanted: str, otherwise: str = "") -> Path:
     """The file that a flag names, if a picture can be written to it."""
     path = Path(wanted)

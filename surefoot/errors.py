@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -56,7 +57,16 @@ USER_ERRORS = (Exception, SystemExit)
 
 
 def did_you_mean(wrong: str, valid: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the nearest valid name (case does not count), or nothing."""
+    """`; did you mean 'x'?` for the nearest valid name (case does not count), or nothing.
+
+    A part of a name will do as well: `retrun` for `episode_return`, `ppo` for `CartPole-v1/ppo`.
+    """
     by_lower = {name.lower(): name for name in valid}
     near = get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.6)
+    if not near:
+        by_part: dict[str, str] = {}
+        for name in by_lower:
+            for part in re.split("[/_]", name):
+                by_part.setdefault(part, name)
+        near = [by_part[part] for part in get_close_matches(wrong.lower(), by_part, n=1, cutoff=0.8)]
     return f"; did you mean '{by_lower[near[0]]}'?" if near else ""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.analysis.curves import Curve, check_metric, curve_of, metric_names
+from surefoot.analysis.bounds import Bounds, that_hold
+from surefoot.analysis.curves import Curve
 from surefoot.analysis.groups import Group, Member, group_runs
 from surefoot.analysis.intervals import (
     Estimate,
@@ -17,11 +18,13 @@ from surefoot.analysis.intervals import (
     seeds_needed,
     share_interval,
 )
-from surefoot.analysis.plotting import SHORT, Library, Plot, Style, plot_groups
-from surefoot.analysis.scores import Reached, Scoring, normalise, reach, usual_threshold
+from surefoot.analysis.plotting import SHORT, Library, Panel, Plot, Style, known_bounds, plot_groups
+from surefoot.analysis.scores import Reached, Scoring, normalise, normalised_bounds, reach, usual_threshold
 from surefoot.analysis.statistics import Array, Tasks, iqm, mean, median, optimality_gap, profile
+from surefoot.analysis.together import curves_together
 from surefoot.errors import SurefootError, UsageError, did_you_mean
 from surefoot.runs import Run
+from surefoot.runs.directory import shell_path
 from surefoot.text import one_line
 
 References = Mapping[str, tuple[float, float]]
@@ -78,6 +81,7 @@ class Comparison:
     scoring: Scoring
     tables: tuple[Table, ...]  # one per env; with several envs, one over all of them comes first
     curves: Plot
+    together: Panel | None  # curves over all envs, normalised; None for one env
     references: References  # by env: the scores that are 0 and 1 when normalised
     notes: tuple[str, ...]
 
@@ -105,64 +109,80 @@ def compare(
     library = Library()
     curve_metric = _curve_metric(groups, library, metric)
     scoring = Scoring(curve_metric if metric is None and at_step is not None else metric, at_step)
-    scores = _scores(groups, scoring, library, notes)
+    scores, left_out = _scores(groups, scoring, library, notes)
     _check_envs(references or {}, scores, "--reference")
     _check_envs(thresholds or {}, scores, "--threshold")
     known = {**_observed(scores), **(references or {})}
+    bounds = _bounds(groups, scoring, scores)
     curves = plot_groups(groups, library, curve_metric, Style())
-    notes += _on_lengths(groups, library, scoring)
+    together = curves_together(groups, library, curves, references or {})
+    notes += _on_lengths([one for group in groups for one in group.members if one not in left_out], library, scoring)
     names = [group.name for group in groups]
     tables = []
     for env, by_group in scores.items():
         arrivals = _arrivals(groups, env, library, curve_metric, (thresholds or {}).get(env))
         alone = {name: {env: by_group[name]} for name in names if name in by_group}
-        tables.append(_table(env, names, alone, known, arrivals))
+        tables.append(_table(env, names, alone, known, bounds, arrivals))
     complete = [env for env, by_group in scores.items() if len(by_group) == len(names)]
     if len(scores) > 1:
         notes += _on_gaps(scores, names)
     if len(complete) > 1:
-        together = {name: {env: scores[env][name] for env in complete} for name in names}
-        tables.insert(0, _table(None, names, together, known, {}))
-    notes += _on_single_seeds(scores)
-    return Comparison(scoring, tuple(tables), curves, known, tuple(dict.fromkeys([*notes, *library.notes])))
+        on_all = {name: {env: scores[env][name] for env in complete} for name in names}
+        tables.insert(0, _table(None, names, on_all, known, bounds, {}))
+    notes += _on_single_seeds(scores, groups)
+    return Comparison(scoring, tuple(tables), curves, together, known, tuple(dict.fromkeys([*notes, *library.notes])))
 
 
 def _curve_metric(groups: Sequence[Group], library: Library, metric: str | None) -> str:
     """What curves and thresholds are about: greedy evaluations if every run has them, else the training return."""
-    rows = [library.of(member) for group in groups for member in group.members]
+    members = [member for group in groups for member in group.members]
     if metric is not None:
-        check_metric(metric, metric_names(row for found in rows for row in found))
+        library.check_metric(metric, members)
         return metric
-    evaluated = all(sum(row.get("eval_return") is not None for row in found) > 1 for found in rows)
+    evaluated = all(len(library.curve(member, "eval_return").x) > 1 for member in members)
     return "eval_return" if evaluated else "episode_return"
 
 
-def _scores(groups: Sequence[Group], scoring: Scoring, library: Library, notes: list[str]) -> Scores:
+def _scores(
+    groups: Sequence[Group], scoring: Scoring, library: Library, notes: list[str]
+) -> tuple[Scores, list[Member]]:
+    """(scores by env and group, the runs that have none)."""
     found: dict[str, dict[str, list[float]]] = {}
     missing: list[tuple[Member, str]] = []
     for group in groups:
         for member in group.members:
             try:
-                score = scoring.score(member, library.of(member))
+                score = scoring.score(member, library)
             except (SurefootError, OSError) as error:
                 missing.append((member, str(error)))
                 continue
             found.setdefault(member.env, {}).setdefault(group.name, []).append(score)
     if not found:
-        why = f"for example {one_line(str(missing[0][0].run.path))}: {missing[0][1]}"
-        advice = "; compare what they have: --metric episode_return" if scoring.metric is None else ""
-        raise UsageError(f"none of the {len(missing)} runs has a score: {why}{advice}")
+        what = f"{len(missing)} runs have no score, for example" if len(missing) > 1 else "there is no score of"
+        why = f"{one_line(str(missing[0][0].run.path))}: {missing[0][1]}"
+        advice = "; to compare the training returns: --metric episode_return" if scoring.metric is None else ""
+        raise UsageError(f"{what} {why}{advice}")
     notes += [f"{one_line(str(member.run.path))} is left out: {why}" for member, why in missing[:NAMED]]
     if len(missing) > NAMED:
         notes.append(f"{len(missing) - NAMED} more runs are left out")
     if missing:
         notes.append("runs that are left out may be those that failed; what remains looks better than it is")
-    return {env: {name: np.array(scores) for name, scores in by.items()} for env, by in found.items()}
+    scores = {env: {name: np.array(values) for name, values in by.items()} for env, by in found.items()}
+    return scores, [member for member, _ in missing]
 
 
 def _observed(scores: Scores) -> dict[str, tuple[float, float]]:
     every = {env: np.concatenate(list(by_group.values())) for env, by_group in scores.items()}
     return {env: (float(found.min()), float(found.max())) for env, found in every.items()}
+
+
+def _bounds(groups: Sequence[Group], scoring: Scoring, scores: Scores) -> dict[str, Bounds]:
+    """By env: the limits of its scores, as far as they are known."""
+    found = {}
+    for env, by_group in scores.items():
+        known = known_bounds(scoring.metric, [member for group in groups for member in group.on(env)])
+        found[env] = that_hold(known, np.concatenate(list(by_group.values())))
+    return found
 
 
 def _check_envs(named: Iterable[str], scores: Scores, flag: str) -> None:
@@ -176,7 +196,7 @@ def _arrivals(
 ) -> dict[str, Reached]:
     curves: dict[str, list[Curve]] = {}
     for group in groups:
-        found = [curve_of(library.of(member), metric) for member in group.members if member.env == env]
+        found = [library.curve(member, metric) for member in group.on(env)]
         if any(len(curve.x) for curve in found):
             curves[group.name] = [curve for curve in found if len(curve.x)]
     if not curves:
@@ -190,6 +210,7 @@ def _table(
     names: Sequence[str],  # of all groups, whose order decides about their looks
     groups: Mapping[str, Mapping[str, Array]],
     references: References,
+    bounds: References,
     arrivals: Mapping[str, Reached],
 ) -> Table:
     normal = {name: normalise(by_env, references) for name, by_env in groups.items()}
@@ -200,16 +221,17 @@ def _table(
     for name in ordered:
         tasks = shown[name]
         improvement = None if name == best else improvement_interval(shown[best], tasks)
-        gap = interval(normal[name], optimality_gap)
+        normal_limits = normalised_bounds(bounds, references, groups[name])
+        limits = normal_limits if env is None else [bounds[env]]
         summaries.append(
             Summary(
                 name=name,
                 index=names.index(name),
                 runs=sum(map(len, tasks)),
-                mean=interval(tasks, mean),
-                median=interval(tasks, median),
-                iqm=interval(tasks, iqm),
-                gap=Estimate(gap.value, max(gap.low, 0.0), gap.high) if gap.low == gap.low else gap,
+                mean=interval(tasks, mean, bounds=limits),
+                median=interval(tasks, median, bounds=limits),
+                iqm=interval(tasks, iqm, bounds=limits),
+                gap=interval(normal[name], optimality_gap, bounds=normal_limits),
                 improvement=improvement,
                 seeds_needed=_more_seeds(improvement, [len(scores) for scores in (*shown[best], *tasks)], len(tasks)),
                 reached=arrivals.get(name),
@@ -232,13 +254,12 @@ def _profile(name: str, index: int, tasks: Tasks) -> Profile:
     return Profile(name, index, thresholds, share, *share_interval(share, len(pooled)))
 
 
-def _on_lengths(groups: Sequence[Group], library: Library, scoring: Scoring) -> list[str]:
+def _on_lengths(members: Sequence[Member], library: Library, scoring: Scoring) -> list[str]:
     ends: dict[str, list[float]] = {}
-    for group in groups:
-        for member in group.members:
-            steps = curve_of(library.of(member), "step").x
-            if len(steps):
-                ends.setdefault(member.env, []).append(float(steps[-1]))
+    for member in members:
+        steps = library.curve(member, "step").x
+        if len(steps):
+            ends.setdefault(member.env, []).append(float(steps[-1]))
     if scoring.at_step is not None:
         return []
     return [
@@ -251,17 +272,18 @@ def _on_lengths(groups: Sequence[Group], library: Library, scoring: Scoring) -> 
 
 def _on_gaps(scores: Scores, names: Sequence[str]) -> list[str]:
     missing = [(name, env) for env, by_group in scores.items() for name in names if name not in by_group]
-    said = [f"{name} has no runs on {env}" for name, env in missing]
+    said = [f"{name} has no score on {env}" for name, env in missing]
     return [f"{'; '.join(said)}: only envs that every method was run on count together"] if said else []
 
 
-def _on_single_seeds(scores: Scores) -> list[str]:
-    alone = [
-        f"{name} on {env}" for env, by_group in scores.items() for name, found in by_group.items() if len(found) < 2
-    ]
+def _on_single_seeds(scores: Scores, groups: Sequence[Group]) -> list[str]:
+    alone = [(name, env) for env, by_group in scores.items() for name, found in by_group.items() if len(found) < 2]
     if not alone:
         return []
+    first = next(group for group in groups if group.name == alone[0][0]).on(alone[0][1])[0]
+    seed = 0 if first.seed is None else first.seed + 1
     return [
-        f"one seed only: {', '.join(alone)}. Without a second seed nothing can be said about chance: there is no "
-        "interval, and no answer to which is better. Run other seeds: surefoot train --like RUN --seed N"
+        f"one seed only: {', '.join(f'{name} on {env}' for name, env in alone)}. Without a second seed nothing can be "
+        "said about chance: there is no interval, and no answer to which is better. Run other seeds, for example: "
+        f"surefoot train --like {shell_path(first.run.path)} --seed {seed}"
     ]

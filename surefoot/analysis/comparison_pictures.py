@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from surefoot.analysis.comparison import Comparison, Table
 from surefoot.analysis.intervals import Estimate
-from surefoot.analysis.pictures import TITLES, draw_panel, fits_labels, label_ends, legend
+from surefoot.analysis.pictures import draw_panels, fits_labels, label_ends, legend
 from surefoot.drawing import BLACK, LineLook, line_look, new_figure
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ MOST_BANDS = 3  # in a profile: more would hide the lines
 
 def comparison_figure(comparison: Comparison) -> Figure:
     """Everything on one page: learning curves, and below what the scores say, over all envs if there are several."""
-    panels = [panel for panel in comparison.curves.panels if panel.lines][:6]
+    first = [] if comparison.together is None else [comparison.together]
+    panels = [*first, *(panel for panel in comparison.curves.panels if panel.lines)][:6]
     columns = max(1, min(3, len(panels)))
     rows = max(1, -(-len(panels) // columns))
     methods = len(comparison.tables[0].summaries)
@@ -27,12 +28,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     figure = new_figure(11.5, 3.6 * rows + below + 0.6)
     (above,), (under,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(3.6 * rows, below + 0.2))
     places = above.subplots(rows, columns, squeeze=False)
-    for panel, place in zip(panels, places.flat, strict=False):
-        draw_panel(place, panel, comparison.curves)
-    for place in places.flat[len(panels) :]:
-        place.set_visible(False)
-    for row in places:
-        row[0].set_ylabel(TITLES.get(comparison.curves.metric, comparison.curves.metric))
+    draw_panels(list(places.flat), columns, panels, comparison.curves)
     if fits_labels(panels):
         label_ends(places[0, 0], panels[0].lines)
     else:

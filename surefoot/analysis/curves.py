@@ -15,8 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.analysis.intervals import bootstrap, percentile_interval, resample, widening
-from surefoot.analysis.statistics import Array, Statistic, iqm
+from surefoot.analysis.bounds import UNBOUNDED, Bounds, that_hold
+from surefoot.analysis.intervals import bootstrap, limits, percentile_interval, resample, widening
+from surefoot.analysis.statistics import Array, Statistic, Tasks, iqm
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.runs import Run
 
@@ -27,6 +28,7 @@ AXES: dict[Axis, tuple[str, str]] = {  # the column, and its name on a picture
     "time": ("seconds", "wall time in seconds"),
 }
 POINTS = 200  # of a curve over runs whose rows differ
+MOST_POINTS = 1_000  # of any curve that is drawn: a picture is hardly more pixels wide
 RESAMPLES = 1_000
 
 
@@ -59,18 +61,6 @@ def read_rows(run: Run) -> list[dict[str, object]]:
     return [{**timings.get(as_number(row.get("step")), {}), **row} for row in run.metrics]
 
 
-def curve_of(rows: Iterable[Row], metric: str, axis: Axis = "steps") -> Curve:
-    """Rows without the metric (null, or not a number) are passed over."""
-    column = AXES[axis][0]
-    points: dict[float, float] = {}
-    for row in rows:
-        x, y = as_number(row.get(column)), as_number(row.get(metric))
-        if x is not None and y is not None:
-            points[x] = y
-    ordered = sorted(points.items())
-    return Curve(np.array([x for x, _ in ordered], np.float64), np.array([y for _, y in ordered], np.float64))
-
-
 def as_number(value: object) -> float | None:
     """A finite number as a float; None for anything else that a file may hold."""
     try:
@@ -87,7 +77,8 @@ def metric_names(rows: Iterable[Row]) -> list[str]:
 
 def check_metric(metric: str, known: Sequence[str]) -> None:
     if metric not in known:
-        raise UsageError(f"no run has a metric '{metric}'{did_you_mean(metric, known)} (--list-metrics shows them)")
+        near = did_you_mean(metric, known)
+        raise UsageError(f"no run has a metric '{metric}'{near} (`surefoot plot --list-metrics` shows them)")
 
 
 def smooth(curve: Curve, rows: int) -> Curve:
@@ -114,34 +105,61 @@ def common_axis(curves: Sequence[Curve], points: int = POINTS) -> Array:
     low, high = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
     inside = [curve.x[(curve.x >= low) & (curve.x <= high)] for curve in curves]
     if all(len(x) == len(inside[0]) and np.array_equal(x, inside[0]) for x in inside):
-        return np.asarray(inside[0])
+        return thinned(inside[0], MOST_POINTS)
     return np.asarray(np.linspace(low, high, points) if low < high else np.full(int(low == high), low))
 
 
-def band(curves: Sequence[Curve], statistic: Statistic = iqm, spread: str = "auto", seed: int = 0) -> Band:
+def thinned(x: Array, most: int) -> Array:
+    """Every nth value and the last one, about `most` in all; all of them if they are no more."""
+    every = -(-len(x) // most)
+    return x if every <= 1 else np.append(x[:-1:every], x[-1])
+
+
+def band(
+    curves: Sequence[Curve],
+    statistic: Statistic = iqm,
+    spread: str = "auto",
+    seed: int = 0,
+    bounds: Bounds = UNBOUNDED,
+) -> Band:
     """The statistic over runs at every x, with its 95 % interval or the range of the runs.
 
     `spread`: interval, range, none, or auto: the interval for five runs and more, and the range for fewer.
+    `bounds`: the limits of the values, as far as they are known.
     """
-    x = common_axis(curves)
+    x = curves[0].x[decimate(curves[0], MOST_POINTS // 4)] if len(curves) == 1 else common_axis(curves)
     values = np.stack([at(curve, x) for curve in curves], axis=-1)  # [points, runs]
-    middle = statistic([values])
-    runs = len(curves)
+    if spread == "auto":
+        spread = "range" if len(curves) < 5 else "interval"
+    return band_over(x, [values], statistic, spread, seed, [bounds])
+
+
+def band_over(
+    x: Array, tasks: Tasks, statistic: Statistic, spread: str, seed: int = 0, bounds: Sequence[Bounds] | None = None
+) -> Band:
+    """The statistic over the runs of several tasks, [points, runs] each. `spread`: interval, range or none."""
+    middle, runs = statistic(tasks), sum(values.shape[-1] for values in tasks)
     if runs < 2 or spread == "none" or not len(x):
         return Band(x, middle, middle, middle, runs, "none")
-    if spread == "range" or (spread == "auto" and runs < 5):
-        return Band(x, middle, values.min(-1), values.max(-1), runs, "range")
-    low, high = _intervals(values, middle, statistic, seed)
+    if spread == "range":
+        every = np.concatenate(list(tasks), axis=-1)
+        return Band(x, middle, every.min(-1), every.max(-1), runs, "range")
+    low, high = _intervals(tasks, middle, statistic, seed)
+    known = [that_hold(found, values) for found, values in zip(bounds or [UNBOUNDED] * len(tasks), tasks, strict=True)]
+    least, most = limits(tasks, statistic, known)
+    low, high = np.minimum(np.maximum(low, least), middle), np.maximum(np.minimum(high, most), middle)
     return Band(x, middle, low, high, runs, "interval")
 
 
-def _intervals(values: Array, middle: Array, statistic: Statistic, seed: int) -> tuple[Array, Array]:
+def _intervals(tasks: Tasks, middle: Array, statistic: Statistic, seed: int) -> tuple[Array, Array]:
     """As `intervals.interval`, at every point, with the same resamples everywhere."""
-    picks = resample([values[0]], np.random.default_rng(seed), RESAMPLES)
-    edges = np.array([percentile_interval(bootstrap([row], statistic, picks)) for row in values])  # [points, 2]
-    factor = widening([values[0]])  # for a single task it depends on the number of runs alone
-    low, high = (middle + factor * (edge - middle) for edge in edges.T)
-    return np.minimum(low, middle), np.maximum(high, middle)
+    points = [[values[i] for values in tasks] for i in range(len(middle))]
+    picks = resample(points[0], np.random.default_rng(seed), RESAMPLES)
+    edges = np.array([percentile_interval(bootstrap(point, statistic, picks)) for point in points])  # [points, 2]
+    # For a single task the factor depends on the number of runs alone.
+    factors = widening(points[0]) if len(tasks) == 1 else np.array([widening(point) for point in points])
+    low, high = (middle + factors * (edge - middle) for edge in edges.T)
+    return low, high
 
 
 def decimate(curve: Curve, buckets: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ how often each of them holds the truth, and docs/compare.md says where even the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,12 +50,19 @@ def percentile_interval(values: Array, level: float = 0.95) -> tuple[Array, Arra
     return low, high
 
 
-def interval(tasks: Tasks, statistic: Statistic, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+def interval(
+    tasks: Tasks,
+    statistic: Statistic,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    bounds: Sequence[tuple[float, float]] | None = None,
+) -> Estimate:
     """The statistic with its 95 % interval: the percentile bootstrap, widened for few seeds (see `widening`).
 
     low  = T − k·(T − q_2.5),   high = T + k·(q_97.5 − T)
 
-    A statistic on the edge of what the resamples show (T outside of [q_2.5, q_97.5]) keeps that edge.
+    A statistic on the edge of what the resamples show (T outside of [q_2.5, q_97.5]) keeps that edge. `bounds`: of the
+    scores of each task, as far as they are known; the interval is cut at what the statistic is of scores at the bounds.
     """
     value = float(statistic(tasks))
     if min(len(scores) for scores in tasks) < 2:
@@ -63,9 +70,21 @@ def interval(tasks: Tasks, statistic: Statistic, seed: int = 0, resamples: int =
     values = bootstrap(tasks, statistic, resample(tasks, np.random.default_rng(seed), resamples))
     low, high = percentile_interval(values)
     factor = widening(tasks)
-    return Estimate(
-        value, min(value, value - factor * (value - float(low))), max(value, value + factor * (float(high) - value))
-    )
+    least, most = limits(tasks, statistic, bounds)
+    wide_low, wide_high = (value + factor * (float(edge) - value) for edge in (low, high))
+    return Estimate(value, min(value, max(wide_low, least)), max(value, min(wide_high, most)))
+
+
+def limits(
+    tasks: Tasks, statistic: Statistic, bounds: Sequence[tuple[float, float]] | None = None
+) -> tuple[float, float]:
+    """The lowest and highest value of a monotone statistic whose scores stay within bounds (None: any scores)."""
+    known = [(-math.inf, math.inf)] * len(tasks) if bounds is None else bounds
+    ends = [
+        float(statistic([np.full(scores.shape[-1], edge) for scores, edge in zip(tasks, side, strict=True)]))
+        for side in zip(*known, strict=True)
+    ]
+    return min(ends), max(ends)
 
 
 def widening(tasks: Tasks) -> float:

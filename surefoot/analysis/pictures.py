@@ -33,12 +33,7 @@ def curves_figure(plot: Plot) -> Figure:
     alone = len(plot.panels) == 1
     figure = new_figure(8.6 if alone else 4.3 * columns + 0.4, 4.8 if alone else 3.5 * rows + 0.8)
     axes = figure.subplots(rows, columns, squeeze=False)
-    for panel, place in zip(plot.panels, axes.flat, strict=False):
-        draw_panel(place, panel, plot)
-    for place in axes.flat[len(plot.panels) :]:
-        place.set_visible(False)
-    for row in axes:
-        row[0].set_ylabel(TITLES.get(plot.metric, plot.metric))
+    draw_panels(list(axes.flat), columns, plot.panels, plot)
     if fits_labels(plot.panels):
         label_ends(axes[0, 0], plot.panels[0].lines)
     else:
@@ -47,11 +42,23 @@ def curves_figure(plot: Plot) -> Figure:
     return figure
 
 
+def draw_panels(places: Sequence[Axes], columns: int, panels: Sequence[Panel], plot: Plot) -> None:
+    """A grid of panels; the vertical axis is named where it is not the one to the left of it."""
+    titles = [panel.y_title or TITLES.get(plot.metric, plot.metric) for panel in panels]
+    for i, place in enumerate(places):
+        if i >= len(panels):
+            place.set_visible(False)
+            continue
+        draw_panel(place, panels[i], plot)
+        if i % columns == 0 or titles[i] != titles[i - 1]:
+            place.set_ylabel(titles[i])
+
+
 def draw_panel(axes: Axes, panel: Panel, plot: Plot) -> None:
     for line in panel.lines:
         draw_line(axes, line)
     axes.set_title(panel.env, loc="left", fontweight="bold")
-    axes.set_xlabel(AXES[plot.axis][1])
+    axes.set_xlabel(panel.x_title or AXES[plot.axis][1])
     if plot.axis != "time":
         axes.xaxis.set_major_formatter(lambda value, _: compact(value))
     axes.margins(x=0.02)
@@ -104,7 +111,15 @@ def label_ends(axes: Axes, lines: tuple[Line, ...]) -> None:
             color=style.colour,
             va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": style.colour, "linewidth": 0.7, "alpha": 0.6, "shrinkB": 2.0},
+            # From the middle of the name's left edge, so that no connector runs through another name.
+            arrowprops={
+                "arrowstyle": "-",
+                "color": style.colour,
+                "linewidth": 0.7,
+                "alpha": 0.6,
+                "shrinkB": 2.0,
+                "relpos": (0.0, 0.5),
+            },
         )
 
 

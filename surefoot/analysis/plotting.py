@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from surefoot.analysis.bounds import Bounds, bounds_of, hull
 from surefoot.analysis.curves import (
     Axis,
     Band,
     Curve,
     band,
     check_metric,
-    curve_of,
-    metric_names,
-    read_rows,
     smooth,
 )
 from surefoot.analysis.groups import Group, Member, group_runs
+from surefoot.analysis.logs import Log
 from surefoot.analysis.statistics import Statistic, iqm, mean, median
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import Run
@@ -24,7 +25,6 @@ from surefoot.text import one_line
 
 LINES: dict[str, Statistic] = {"iqm": iqm, "mean": mean, "median": median}
 SHORT = 0.9  # a run that ends before this share of the longest is worth a note
-Rows = list[dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class Line:
 class Panel:
     env: str
     lines: tuple[Line, ...]
+    x_title: str = ""  # where they are not those of the plot
+    y_title: str = ""
+    about: str = ""  # what its numbers are, in a sentence
 
 
 @dataclass(frozen=True)
@@ -67,22 +70,33 @@ class Plot:
 
 @dataclass
 class Library:
-    """The rows of the runs, each read once; what cannot be read becomes a note."""
+    """The logs of the runs, each read once; what cannot be read becomes a note."""
 
-    rows: dict[int, Rows] = field(default_factory=dict)
+    logs: dict[int, Log | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unread: list[Run] = field(default_factory=list)
 
-    def of(self, member: Member) -> Rows:
+    def of(self, member: Member) -> Log | None:
         key = id(member.run)
-        if key not in self.rows:
+        if key not in self.logs:
             try:
-                self.rows[key] = read_rows(member.run)
+                self.logs[key] = Log(member.run)
             except (SurefootError, OSError) as error:
-                self.rows[key] = []
+                self.logs[key] = None
                 self.unread.append(member.run)
                 self.notes.append(f"{one_line(str(member.run.path))} is left out: {one_line(str(error))}")
-        return self.rows[key]
+        return self.logs[key]
+
+    def curve(self, member: Member, metric: str, axis: Axis = "steps") -> Curve:
+        """Empty for a run that cannot be read, or that has no such metric."""
+        log = self.of(member)
+        return Curve(np.empty(0), np.empty(0)) if log is None else log.curve(metric, axis)
+
+    def check_metric(self, metric: str, members: Sequence[Member]) -> None:
+        """UsageError if none of the runs has it."""
+        logs = [log for log in map(self.of, members) if log is not None]
+        if not any(np.isfinite(log.column(metric)).any() for log in logs):
+            check_metric(metric, list(dict.fromkeys(name for log in logs for name in log.names())))
 
 
 @dataclass(frozen=True)
@@ -105,14 +119,15 @@ def plot_runs(runs: Sequence[Run], metric: str = "episode_return", style: Style 
 
 def plot_groups(groups: Sequence[Group], library: Library, metric: str, style: Style) -> Plot:
     every = [member for group in groups for member in group.members]
-    check_metric(metric, metric_names(row for member in every for row in library.of(member)))
+    library.check_metric(metric, every)
     panels, notes = [], []
     for env in dict.fromkeys(member.env for member in every):
         lines = []
         for index, group in enumerate(groups):
             curves, said = _curves(group, env, library, metric, style)
             notes += said
-            found = band(curves, LINES[style.line], style.spread) if curves else None
+            bounds = known_bounds(metric, group.on(env))
+            found = band(curves, LINES[style.line], style.spread, bounds=bounds) if curves else None
             if found is not None and len(found.x):
                 lines.append(Line(group.name, index, found))
             elif curves:
@@ -125,11 +140,11 @@ def _curves(group: Group, env: str, library: Library, metric: str, style: Style)
     found: list[Curve] = []
     notes: list[str] = []
     for member in group.on(env):
-        curve = curve_of(library.of(member), metric, style.axis)
+        curve = library.curve(member, metric, style.axis)
         if len(curve.x):
             found.append(smooth(curve, style.smoothing))
         elif member.run not in library.unread:
-            why = f"it has no {metric}" if library.of(member) else _nothing(member.run)
+            why = f"it has no {metric}" if len(library.curve(member, "step").x) else _nothing(member.run)
             notes.append(f"{one_line(str(member.run.path))} is left out: {why}")
     ends = [curve.x[-1] for curve in found]
     if style.axis != "time" and ends and min(ends) < SHORT * max(ends):
@@ -139,6 +154,11 @@ def _curves(group: Group, env: str, library: Library, metric: str, style: Style)
             f"{min(ends):,.0f} {style.axis} of {max(ends):,.0f}, where all of them have rows"
         )
     return found, notes
+
+
+def known_bounds(metric: str | None, members: Sequence[Member]) -> Bounds:
+    """The limits of a metric (None: the return of the final evaluation) in all of these runs."""
+    return hull([bounds_of(metric, member.env, member.settings) for member in members])
 
 
 def _nothing(run: Run) -> str:

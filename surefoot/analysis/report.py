@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING
@@ -64,6 +65,11 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         for table in comparison.tables:
             yield from _section(table)
         yield f"<h2>Learning curves</h2>\n{_svg(curves_figure(comparison.curves), 'learning curves')}"
+        if comparison.together is not None:
+            all_envs = replace(comparison.curves, panels=(comparison.together,))
+            yield "<h2>Learning curves over all envs</h2>"
+            yield f'<p class="about">{escape(comparison.together.about)}</p>'
+            yield _svg(curves_figure(all_envs), "curves over all envs")
     if comparison.notes:
         yield from ('<h2>Notes</h2>\n<ul class="notes">', *_items(comparison.notes), "</ul>")
     yield "<h2>What the words mean</h2>\n<dl>"

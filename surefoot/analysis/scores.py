@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.analysis.curves import Curve, as_number, at, curve_of
+from surefoot.analysis.bounds import Bounds
+from surefoot.analysis.curves import Curve, as_number, at
 from surefoot.analysis.groups import Member
-from surefoot.analysis.plotting import Rows
+from surefoot.analysis.plotting import Library
 from surefoot.analysis.statistics import Array, Tasks, median_time
 from surefoot.errors import SurefootError, UsageError
 from surefoot.text import one_line
@@ -30,18 +31,18 @@ class Scoring:
         if self.metric is None:
             return "mean return of the final evaluation"
         when = "at the end of each run" if self.at_step is None else f"at step {self.at_step:,}"
-        return f"{self.metric} {when} (mean of the last tenth of the steps before it)"
+        return f"{self.metric} {when} (mean of the last tenth of the steps before it; higher counts as better)"
 
-    def score(self, member: Member, rows: Rows) -> float:
+    def score(self, member: Member, library: Library) -> float:
         """UsageError says why there is none."""
         if self.metric is None:
             return _final_return(member)
-        curve = curve_of(rows, self.metric)
+        curve = library.curve(member, self.metric)
         if not len(curve.x):
             raise UsageError(f"it has no {self.metric}")
         step = float(curve.x[-1] if self.at_step is None else self.at_step)
         if step > curve.x[-1]:
-            steps = curve_of(rows, "step").x  # the last row may lack the metric
+            steps = library.curve(member, "step").x  # the last row may lack the metric
             if steps[-1] < step:
                 raise UsageError(f"it ends at step {steps[-1]:,.0f}, before step {step:,.0f}")
         return tail_mean(curve, step)
@@ -61,7 +62,7 @@ def _final_return(member: Member) -> float:
     value = as_number(evaluation.get("mean_return")) if isinstance(evaluation, dict) else None
     if value is None:
         state = one_line(str(member.run.directory.read_status().get("state")))
-        raise UsageError(f"it has no final evaluation (it is {state})")
+        raise UsageError(f"it has no final evaluation (state: {state})")
     return value
 
 
@@ -82,11 +83,17 @@ def reach(curves: Sequence[Curve], threshold: float) -> Reached:
     """
     times, arrived = [], []
     for curve in curves:
-        trailing = np.array([curve.y[max(0, i - TRAILING + 1) : i + 1].mean() for i in range(len(curve.y))])
-        there = np.flatnonzero(trailing >= threshold)
+        there = np.flatnonzero(_trailing(curve.y) >= threshold)
         arrived.append(bool(len(there)))
         times.append(float(curve.x[there[0]] if len(there) else curve.x[-1]))
     return Reached(threshold, median_time(times, arrived), sum(arrived), len(curves))
+
+
+def _trailing(values: Array) -> Array:
+    """Mean of each value and the four before it, or as many as there are."""
+    first = [values[: i + 1].mean() for i in range(min(TRAILING - 1, len(values)))]
+    rest = np.lib.stride_tricks.sliding_window_view(values, TRAILING).mean(-1) if len(values) >= TRAILING else []
+    return np.concatenate([first, rest])
 
 
 def usual_threshold(groups: Sequence[Sequence[Curve]]) -> float:
@@ -104,3 +111,11 @@ def normalise(tasks: Mapping[str, Array], references: Mapping[str, tuple[float, 
         low, high = references[env]
         found.append((scores - low) / (high - low) if high > low else np.ones(len(scores)))
     return found
+
+
+def normalised_bounds(
+    bounds: Mapping[str, Bounds], references: Mapping[str, tuple[float, float]], envs: Iterable[str]
+) -> list[Bounds]:
+    """The limits of normalised scores, env by env."""
+    pairs = normalise({env: np.array(bounds[env]) for env in envs}, references)
+    return [(float(low), float(high)) for low, high in pairs]

@@ -17,8 +17,10 @@ ESTIMATES = ("mean", "median", "iqm", "gap", "improvement")
 
 
 def number(value: float) -> str:
-    """A score in about four digits."""
+    """A score in about four digits; two of a small one."""
     size = abs(value)
+    if 0.0 < size < 0.01:
+        return f"{value:.2g}"
     return f"{value:,.0f}" if size >= 10_000 else f"{value:,.1f}" if size >= 100 else f"{value:.2f}"
 
 
@@ -56,6 +58,14 @@ def columns(table: Table) -> tuple[list[str], list[list[str]]]:
             row.append(steps(found))
         rows.append(row)
     return names, rows
+
+
+def brief_columns(table: Table) -> tuple[list[str], list[list[str]]]:
+    """The columns that a narrow terminal has room for."""
+    names, rows = columns(table)
+    kept = [i for i, name in enumerate(names) if name not in ("mean [95 %]", "median", "gap")]
+    short = ["P(best better)" if names[i].startswith("P(") else names[i] for i in kept]
+    return short, [[row[i] for i in kept] for row in rows]
 
 
 def steps(found: Summary) -> str:

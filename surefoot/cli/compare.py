@@ -19,7 +19,7 @@ from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import Run
 from surefoot.settings import coerce
 from surefoot.text import print
-from surefoot.training.reports.screen import fit, table
+from surefoot.training.reports.screen import fit, table, table_fits
 
 if TYPE_CHECKING:
     from surefoot.analysis.comparison import Comparison
@@ -142,16 +142,22 @@ def _parser(algos: Sequence[str]) -> Parser:
 
 def show(comparison: Comparison, out: TextIO) -> None:
     """The tables, what follows from them, and what to beware of."""
-    from surefoot.analysis.wording import columns, title, verdicts
+    from surefoot.analysis.wording import brief_columns, columns, title, verdicts
 
+    short = False
     print(fit(f"score: {comparison.scoring.described}", out), file=out)
     for found in comparison.tables:
         print(fit(f"\n{title(found)}", out), file=out)
-        print(*table(*columns(found), out), sep="\n", file=out)
+        cells = columns(found)
+        if not table_fits(*cells, out) and table_fits(*brief_columns(found), out):
+            cells, short = brief_columns(found), True
+        print(*table(*cells, out), sep="\n", file=out)
         for line in verdicts(found):
             print(fit(line, out), file=out)
-    if comparison.notes:
+    if comparison.notes or short:
         print(file=out)
+    if short:
+        print(fit("mean, median and gap do not fit this terminal; --csv and --out have them", out), file=out)
     for note in comparison.notes:
         print(fit(f"note: {note}", out), file=out)
 

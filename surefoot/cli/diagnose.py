@@ -31,7 +31,8 @@ class Found(TypedDict):
 
     run: str
     rows: int
-    error: str | None
+    error: str | None  # why it could not be read
+    failure: str | None  # why the run ended, if it failed
     advice: list[dict[str, object]]
 
 
@@ -67,17 +68,30 @@ def _examine(found: Run) -> tuple[int, list[Advice]]:
     return len(found.metrics), diagnose(found)
 
 
+def _failure(found: Run) -> str | None:
+    """What ended the run, which no metric shows."""
+    try:
+        status = found.directory.read_status()
+    except (SurefootError, OSError):
+        return None
+    return one_line(str(status.get("error", "unknown"))) if status.get("state") == "failed" else None
+
+
 def _as_json(found: Run, rows: int, advice: list[Advice] | None, error: SurefootError | None) -> Found:
     return {
         "run": str(found.path),
         "rows": rows,
         "error": None if error is None else str(error),
+        "failure": None if advice is None else _failure(found),
         "advice": [asdict(one) for one in advice or []],
     }
 
 
 def _as_text(found: Run, rows: int, advice: list[Advice]) -> str:
     name = one_line(str(found.path))
+    failure = _failure(found)
+    if failure is not None:
+        name += f": the run failed: {failure}\nbefore that"
     if not rows:
         return f"{name}: no rows of metrics yet, so there is nothing to judge"
     if not advice:

@@ -17,8 +17,9 @@ def run(words: Sequence[str]) -> int:
         description="Find the first update, tensor and sample at which two runs part. Compares their settings, rows "
         "of metrics and common checkpoints, then replays both. Exit code 0: the same; 1: they differ.",
     )
+    named = "a run: its directory, a unique prefix of its name, or latest"
     for name in ("a", "b"):
-        parser.add_argument(name, metavar="RUN", help="a run: its directory, a unique prefix of its name, or latest")
+        parser.add_argument(name, metavar=name.upper(), help=named)
     parser.add_argument(
         "--strict", action="store_true", help="refuse a damaged checkpoint instead of using an older one"
     )

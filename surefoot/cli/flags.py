@@ -21,6 +21,9 @@ WIDEST = 100  # columns of help text: longer lines are hard to read
 ExplainUnknown = Callable[[str, str | None, argparse.Namespace], str | None]
 EXAMPLES = {  # for required arguments
     "RUN": ("run", "latest"),
+    "A": ("runs", "latest RUN"),
+    "A, B": ("runs", "latest RUN"),
+    "B": ("second run", "latest RUN"),
     "ALGO": ("algorithm", "ppo"),
     "ENV": ("environment", "CartPole-v1"),
     "{algos,envs,presets,runs}": ("kind", "runs (or algos, envs, presets)"),

@@ -172,7 +172,7 @@ def _carry_out(asked: Sweep, runs: list[Tracked], jobs: int, arguments: Namespac
         pool.close()
     if number:
         raise Interrupted(
-            f"after {perf_counter() - started:.0f} s: {counts(runs)}; every run is saved. Go on:\n{asked.again}",
+            f"after {perf_counter() - started:.0f} s: {counts(runs)}; every run is saved. To continue:\n{asked.again}",
             128 + number,
         )
 
@@ -198,7 +198,7 @@ def _farewell(asked: Sweep, runs: Sequence[Tracked]) -> str:
     lines = [counts(runs)]
     lines += [f"failed: {run.directory.path}: {run.error}" for run in runs if run.stage == "failed"]
     if any(run.stage in ("unfinished", "failed") for run in runs):
-        lines.append(f"go on: {asked.again}")
+        lines.append(f"to continue: {asked.again}")
     return "\n".join(lines)
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from surefoot.cli.flags import Parser
+from surefoot.drawing import missing_for_page
 from surefoot.errors import UsageError
 from surefoot.runs.directory import ROOT
 from surefoot.settings import coerce
 
-NEEDED = ("starlette", "uvicorn", "plotly")
 PORT = 6060
 EXAMPLES = """examples:
   surefoot ui --open                the runs below runs/, and a browser
@@ -34,8 +33,7 @@ def run(words: Sequence[str]) -> int:
     port = coerce("port", arguments.port, int)
     if not 0 <= port <= 65535:
         raise UsageError(f"--port {port} is no port; choose one from 0 to 65535")
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
+    if missing := missing_for_page():
         raise UsageError(f"surefoot ui needs {', '.join(missing)}; install the extra: pip install 'surefoot[ui]'")
     root = Path(arguments.runs)
     if root.exists() and not root.is_dir():

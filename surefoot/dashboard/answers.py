@@ -93,7 +93,7 @@ class Answers:
         curves = [
             [read_curve(self._columns, e.directory, metric, "step", None)[0] for e in of] for of in groups.values()
         ]
-        return JSONResponse(compared(groups, curves))
+        return JSONResponse(compared(groups, curves, metric))
 
     def run(self, entries: list[Entry], request: Request) -> Response:
         """What one run's page shows: manifest, checkpoints, videos, what was said to go wrong."""

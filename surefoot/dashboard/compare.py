@@ -8,20 +8,27 @@ from itertools import combinations
 
 import numpy as np
 
+from surefoot.analysis.bounds import UNBOUNDED, Bounds, bounds_of, that_hold
 from surefoot.analysis.curves import Curve
+from surefoot.analysis.groups import as_text
 from surefoot.analysis.intervals import Estimate, improvement_interval, interval, is_settled, seeds_needed
 from surefoot.analysis.scores import tail_mean
-from surefoot.analysis.statistics import Array, iqm, mean
+from surefoot.analysis.statistics import Array, Statistic, iqm, mean
 from surefoot.dashboard.groups import labels
+from surefoot.errors import SurefootError
+from surefoot.runs import Run
 from surefoot.runs.catalog import Entry
 
 RESAMPLES = 2000
 
 
-def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Curve]]) -> dict[str, object]:
+def compared(
+    groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Curve]], metric: str
+) -> dict[str, object]:
     """Per group mean and IQM with 95 % intervals; per pair of groups on the same env the chance that the first wins."""
     counted = [_once(group, found) for group, found in zip(groups.values(), curves, strict=True)]
     scores = [np.array([tail_mean(curve, curve.x[-1]) for curve in found if len(curve.x)]) for found in counted]
+    bounds = [_bounds(group, metric) for group in groups.values()]
     called = labels(groups, seeds=False)
     rows = [
         {
@@ -30,10 +37,10 @@ def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Cu
             "env": group[0].env,
             "runs": len(found),
             "scores": found.tolist(),
-            "mean": _json(_estimate(found, "mean")),
-            "iqm": _json(_estimate(found, "iqm")),
+            "mean": _json(_estimate(found, mean, limits)),
+            "iqm": _json(_estimate(found, iqm, limits)),
         }
-        for (key, group), found in zip(groups.items(), scores, strict=True)
+        for (key, group), found, limits in zip(groups.items(), scores, bounds, strict=True)
     ]
     envs = [group[0].env for group in groups.values()]
     pairs = [
@@ -54,10 +61,19 @@ def _once(group: Sequence[Entry], curves: Sequence[Curve]) -> list[Curve]:
     return [curve for _, curve in newest.values()]
 
 
-def _estimate(scores: Array, middle: str) -> Estimate:
+def _bounds(group: Sequence[Entry], metric: str) -> Bounds:
+    """The limits of the metric; runs of a group have the same settings, so that one of them tells."""
+    try:
+        config = Run(group[0].directory).config
+    except (SurefootError, OSError, ValueError):
+        return UNBOUNDED
+    return bounds_of(metric, group[0].env or "", {name: as_text(value) for name, value in config.items()})
+
+
+def _estimate(scores: Array, statistic: Statistic, bounds: Bounds) -> Estimate:
     if not len(scores):
         return Estimate(math.nan)
-    return interval([scores], iqm if middle == "iqm" else mean, resamples=RESAMPLES)
+    return interval([scores], statistic, resamples=RESAMPLES, bounds=[that_hold(bounds, scores)])
 
 
 def _pair(a: int, b: int, first: Array, second: Array) -> dict[str, object]:

@@ -49,7 +49,9 @@ def judge_observations(case: Case, tally: Tally) -> None:
             case.find("note", f"{name} is unbounded; its scale may change in training", "--normalize-observations")
             case.wanted["--normalize-observations"] = ""
         if seen.count > 1 and (fixed := int((std == 0).sum())):
-            case.find("note", f"{name}: {fixed} of {std.size} numbers never changed under random actions")
+            blind = fixed == std.size and len(tally.leaves) == 1
+            what = f"{name}: {fixed} of {std.size} numbers never changed under random actions"
+            case.find("warning" if blind else "note", what, "check what reset() and step() return" if blind else "")
 
 
 def judge_rewards(case: Case, tally: Tally) -> None:

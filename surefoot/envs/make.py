@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -104,10 +105,11 @@ def creator_of(env_id: str) -> Callable[..., object] | None:
 
 def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -> GymEnv:
     """The env that the user's function makes."""
+    kwargs = _kwargs(config, render_mode)
     try:
-        env = factory(**_kwargs(config, render_mode))
+        env = factory(**kwargs)
     except USER_ERRORS as error:
-        if isinstance(error, TypeError) and "render_mode" in str(error):
+        if isinstance(error, TypeError) and ("render_mode" in str(error) or _cannot_draw(factory, kwargs)):
             raise UsageError(
                 "to be filmed, the environment's factory must take render_mode and hand it on to the env"
             ) from None
@@ -121,6 +123,20 @@ def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -
     if not isinstance(env, gym.Env):
         raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")
     return env
+
+
+def _cannot_draw(factory: Factory, kwargs: dict[str, object]) -> bool:
+    """Whether render_mode is the one argument too many. A class without `__init__` does not name it in its error."""
+    if "render_mode" not in kwargs:
+        return False
+    try:
+        signature = inspect.signature(factory)
+        signature.bind(**{name: value for name, value in kwargs.items() if name != "render_mode"})
+    except (TypeError, ValueError):
+        return False
+    return "render_mode" not in signature.parameters and not any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()
+    )
 
 
 def registered_env(config: EnvConfig, render_mode: str | None) -> GymEnv:

@@ -129,7 +129,7 @@ def open_log(path: Path) -> Iterator[LogFile | None]:
 def columns_of(lines: bytes, names: Sequence[str]) -> dict[str, list[float]]:
     """The values of `names` in every line; NaN where a row lacks one or has null."""
     rows = lines.count(b"\n")
-    found = _by_text(lines, names, rows)
+    found = _by_text(lines, names)
     whole = {name: _aligned(values, rows) for name, values in found.items()}
     sure = {name: values for name, values in whole.items() if values is not None}
     if len(sure) < len(names):
@@ -151,15 +151,21 @@ def _pattern(name: str) -> re.Pattern[bytes]:
 
 def numbers_of(lines: bytes, names: Sequence[str]) -> dict[str, list[float]] | None:
     """All numbers under each name, in order; None where the text alone does not tell them."""
-    found = _by_text(lines, names, lines.count(b"\n"))
+    found = _by_text(lines, names)
     if len(found) < len(names):
         return None
     return {name: [number for number in values if number is not None] for name, values in found.items()}
 
 
-def _by_text(lines: bytes, names: Sequence[str], rows: int) -> dict[str, list[float | None]]:
+def is_regular(lines: bytes) -> bool:
+    """Whether every line looks like a flat object of ours; if not, it is damaged, or of another writer."""
+    rows = lines.count(b"\n")
+    return b"\\" not in lines and lines.count(b"{") == rows == lines.count(b"}\n")
+
+
+def _by_text(lines: bytes, names: Sequence[str]) -> dict[str, list[float | None]]:
     """What is written under each name: numbers, or None for null. Without the names whose text is not clear."""
-    if b"\\" in lines or lines.count(b"{") != rows or lines.count(b"}\n") != rows:  # damaged, or of another writer
+    if not is_regular(lines):
         return {}
     found: dict[str, list[float | None]] = {}
     for name in names:

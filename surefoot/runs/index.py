@@ -9,7 +9,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from surefoot.errors import CheckpointError, SurefootError, UsageError
+from surefoot.errors import CheckpointError, SurefootError, UsageError, did_you_mean
 from surefoot.runs.columns import numbers_of, open_log
 from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines
@@ -100,7 +100,8 @@ def find_run(name: str | Path, root: Path = ROOT) -> RunDirectory:
     if matching:
         listed = "\n  ".join(map(str, _in_order(matching)[-5:]))
         raise UsageError(f"'{name}' fits {len(matching)} runs; name one of them:\n  {listed}")
-    raise UsageError(f"there is no run '{name}'; `surefoot list runs` shows them (or use 'latest')")
+    near = did_you_mean(wanted, sorted(sorted(found for path in runs for found in names(path)), key=len))
+    raise UsageError(f"there is no run '{name}'{near} (`surefoot list runs` shows them, or use 'latest')")
 
 
 def _has_manifest(path: Path) -> bool:

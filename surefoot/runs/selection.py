@@ -54,12 +54,15 @@ def _nothing(word: str, root: Path) -> str:
     if Path(word).is_dir():
         return f"there are no runs in {word}/"
     runs = list_runs(root)
+    if not runs and Path(word) == root:
+        return f"there are no runs below {root}/; train one: surefoot train CartPole-v1"
     if not runs:
         return f"there is no run '{word}', and none below {root}/; train one: surefoot train CartPole-v1"
     names = {
         name for run in runs for name in (str(run.path.relative_to(root)), run.path.name, *_folders(run.path, root))
     }
-    return f"there is no run '{word}'{did_you_mean(word, names)} (`surefoot list runs` shows them)"
+    near = did_you_mean(word, sorted(sorted(names), key=len))
+    return f"there is no run '{word}'{near} (`surefoot list runs` shows them)"
 
 
 def _folders(path: Path, root: Path) -> Iterator[str]:

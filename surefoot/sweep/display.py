@@ -88,6 +88,7 @@ class Live(Silent):
 
     def start(self, runs: Sequence[Tracked], slots: int) -> None:
         super().start(runs, slots)
+        self._names = short_names([run.name for run in runs])
         self._live.start()
         self.update()
 
@@ -121,7 +122,7 @@ class Live(Silent):
         said = wrap(counts(self.runs) + _left(self.runs, self.slots), room)
         said += wrap(self._note, room) if self._note else []
         running = [run for run in self.runs if run.stage == "running"]
-        listed = [f"  {_row(run)}" for run in running[:MOST_ROWS]]
+        listed = [live_row(run, self._names[run.name], room) for run in running[:MOST_ROWS]]
         if len(running) > MOST_ROWS:
             listed.append(f"  and {len(running) - MOST_ROWS} more")
         for line in said:
@@ -150,12 +151,35 @@ def _left(runs: Sequence[Tracked], slots: int) -> str:
     return "" if left is None else f", {clock(left)} left"
 
 
-def _row(run: Tracked) -> str:
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Names without the settings that all runs share: `ppo/gamma=0.9,total_steps=2000-s0` is `ppo/gamma=0.9-s0`."""
+    parts = {name: _parts(name) for name in names}
+    shared = set.intersection(*(set(settings) for _, settings, _ in parts.values())) if parts else set()
+    short = {}
+    for name, (folder, settings, seed) in parts.items():
+        kept = ",".join(setting for setting in settings if setting not in shared)
+        short[name] = folder + (f"{kept}-{seed}" if kept else seed)
+    return short
+
+
+def _parts(name: str) -> tuple[str, list[str], str]:
+    """(folders, settings, seed) of a run's name."""
+    folder, slash, last = name.rpartition("/")
+    settings, _, seed = last.rpartition("-")
+    return folder + slash, settings.split(",") if settings else [], seed
+
+
+def live_row(run: Tracked, name: str, room: int) -> str:
+    """One line; where it is too long, the middle of the name is left out."""
     share = min(1.0, run.step / run.run.total_steps)
     done = run.step - (run.first_step or 0)
     speed = f"  {done / run.seconds:,.0f} steps/s" if done > 0 and run.seconds else ""
     found = "" if run.episode_return is None else f"  return {as_return(run.episode_return)}"
-    return f"{share:4.0%}  {run.name}{speed}{found}"
+    over = max(0, len(f"  {share:4.0%}  {name}{speed}{found}") - room)
+    if over:
+        half = max(1, (len(name) - over - 1) // 2)
+        name = f"{name[:half]}…{name[-half:]}"
+    return f"  {share:4.0%}  {name}{speed}{found}"
 
 
 def outcome(run: Tracked) -> str:

@@ -79,7 +79,7 @@ def test_a_method_that_lacks_an_env_is_said(tmp_path):
         )
     )
     assert [table.env for table in found.tables] == ["CartPole-v1", "Pendulum-v1"]
-    assert "b has no runs on Pendulum-v1" in found.notes[0]
+    assert "b has no score on Pendulum-v1" in found.notes[0]
 
 
 def test_one_seed_says_what_cannot_be_said(tmp_path):
@@ -97,9 +97,9 @@ def test_runs_without_a_final_evaluation_are_left_out_and_that_is_said(tmp_path)
     (unfinished / "status.json").write_text(json.dumps({"state": "failed"}))
     found = compare([*runs(make_family(tmp_path, "ppo", [1, 2])), Run(unfinished)])
     assert found.tables[0].summaries[0].runs == 2
-    assert "x is left out: it has no final evaluation (it is failed)" in found.notes[0]
+    assert "x is left out: it has no final evaluation (state: failed)" in found.notes[0]
     assert "may be those that failed" in found.notes[1]
-    with pytest.raises(UsageError, match=r"none of the 1 runs has a score: .*--metric episode_return"):
+    with pytest.raises(UsageError, match=r"there is no score of .*--metric episode_return"):
         compare([Run(unfinished)])
 
 
@@ -173,3 +173,12 @@ def test_rows_and_results_may_hold_anything(tmp_path, odd):
     (family[1] / "result.json").write_text(json.dumps({"eval": odd}))
     (family[2] / "result.json").write_text(json.dumps({"eval": {"mean_return": odd}}))
     assert compare(runs(family)).tables[0].summaries[0].runs in (1, 2)
+
+
+def test_a_run_without_a_score_says_nothing_about_lengths(tmp_path):
+    """It is left out, so it has no advantage either."""
+    long = [{"step": 9_000, "update": 1, "episode_return": 1.0}]
+    made = [*make_family(tmp_path, "ppo", [1, 2]), make_run(tmp_path / "going", seed=7, final=None, rows=long)]
+    notes = compare(runs(made)).notes
+    assert any("left out" in note for note in notes)
+    assert not any("longer runs have an advantage" in note for note in notes)

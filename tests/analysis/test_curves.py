@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from surefoot.analysis import curves as cv
+from surefoot.analysis.logs import Log
 from surefoot.errors import UsageError
 from surefoot.runs import Run
 from tests.analysis.synthetic import make_run
@@ -21,12 +22,12 @@ def test_rows_without_the_metric_are_passed_over(tmp_path):
         {"step": 40, "update": 4, "episode_return": float("inf")},
         {"step": 50, "update": 5, "episode_return": 7},
     ]
-    found = cv.read_rows(Run(make_run(tmp_path / "a", rows=rows)))
-    steps = cv.curve_of(found, "episode_return")
+    found = Log(Run(make_run(tmp_path / "a", rows=rows)))
+    steps = found.curve("episode_return")
     assert (steps.x.tolist(), steps.y.tolist()) == ([20.0, 50.0], [5.0, 7.0])
-    assert cv.curve_of(found, "episode_return", "updates").x.tolist() == [2.0, 5.0]
-    assert cv.curve_of(found, "episode_return", "time").x.tolist() == [0.4, 1.0]
-    assert cv.metric_names(found) == ["step", "seconds", "update", "episode_return", "kl"]
+    assert found.curve("episode_return", "updates").x.tolist() == [2.0, 5.0]
+    assert found.curve("episode_return", "time").x.tolist() == [0.4, 1.0]
+    assert found.names() == ["step", "seconds", "update", "episode_return", "kl"]
 
 
 def test_a_metric_that_does_not_exist():
@@ -90,3 +91,15 @@ def test_decimation_keeps_the_ends_and_every_peak():
     assert {0, 1234, 7777, 9999} <= set(kept.tolist())
     assert (np.diff(kept) > 0).all()
     assert cv.decimate(curve([0, 1, 2], [0, 1, 0]), 100).tolist() == [0, 1, 2]
+
+
+def test_a_long_curve_has_no_more_points_than_a_picture_can_show():
+    """And a single run keeps its spikes."""
+    x, y = np.arange(100_000.0), np.zeros(100_000)
+    y[[777, 50_001]] = -5.0, 9.0
+    alone = cv.band([cv.Curve(x, y)])
+    assert len(alone.x) <= cv.MOST_POINTS
+    assert (alone.middle.min(), alone.middle.max(), alone.x[0], alone.x[-1]) == (-5.0, 9.0, 0.0, 99_999.0)
+    several = cv.band([cv.Curve(x, y + i) for i in range(3)])
+    assert len(several.x) <= cv.MOST_POINTS + 1
+    assert (several.x[0], several.x[-1], several.middle[0]) == (0.0, 99_999.0, 1.0)

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from surefoot.analysis.groups import group_runs
+from surefoot.analysis.pictures import curves_figure
 from surefoot.analysis.plotting import Library, Style, plot_groups, plot_runs
 from surefoot.errors import UsageError
 from surefoot.runs import Run
@@ -74,3 +75,11 @@ def test_nothing_that_can_be_read(tmp_path):
     (folder / "manifest.json").write_text("[]")
     with pytest.raises(UsageError, match="none of these runs can be read"):
         plotted([folder])
+
+
+def test_connectors_begin_beside_the_names_and_not_below_them(tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = curves_figure(plotted([*make_family(tmp_path, "a", [500, 499]), *make_family(tmp_path, "b", [498, 500])]))
+    names = [text for text in figure.axes[0].texts if text.arrowprops]
+    assert len(names) == 2
+    assert {text.arrowprops["relpos"] for text in names} == {(0.0, 0.5)}

@@ -52,7 +52,7 @@ def test_as_json(ill, well, capsys):
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["run"] == str(ill)
     assert [advice["rule"] for advice in first["advice"]] == ["updates_too_large"]
-    assert second == {"run": str(well), "rows": 40, "error": None, "advice": []}
+    assert second == {"run": str(well), "rows": 40, "error": None, "failure": None, "advice": []}
 
 
 def test_a_run_without_rows(tmp_path, capsys):
@@ -105,3 +105,11 @@ def test_an_env_that_hangs_is_found_in_the_episodes(tmp_path):
     (found,) = diagnose(Run(run))
     assert found.rule == "stuck_env"
     assert found.evidence.startswith("env 2 of 4 has not ended an episode")
+
+
+def test_a_run_that_failed_says_so_first(well, capsys):
+    (well / "status.json").write_text(json.dumps({"state": "failed", "step": 9, "error": "EnvError: boom"}))
+    assert main(["diagnose", str(well)]) == 0
+    assert f"{well}: the run failed: EnvError: boom\nbefore that: nothing unusual" in capsys.readouterr().out
+    assert main(["diagnose", str(well), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["failure"] == "EnvError: boom"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.cli.main import main
+from surefoot.runs.index import list_runs
 
 SHORT = ["--preset=none", "--total-steps=256", "--num-envs=2", "--rollout-length=32", "--num-minibatches=1"]
 SHORT += ["--eval-episodes=1", "--max-episode-steps=20", "--seed=0"]
@@ -47,7 +48,7 @@ def silent():  # an env that could be drawn, made by what cannot be told to
 def closing_lines(words, capsys, run_dir=None):
     assert main(["train", *words, *SHORT, *([f"--run-dir={run_dir}"] if run_dir else [])]) == 0
     out = capsys.readouterr().out
-    return dict(re.findall(r"^(run|curves|next): +(.*)$", out, re.MULTILINE))
+    return dict(re.findall(r"^(run|curves|browser|next): +(.*)$", out, re.MULTILINE))
 
 
 @pytest.fixture
@@ -93,8 +94,30 @@ def test_an_interrupted_run_is_resumed_next(capsys):
     assert "next:    surefoot video runs/CartPole-v1/" in capsys.readouterr().out
 
 
-def test_curves_are_those_of_all_runs(capsys, tmp_path):
-    assert closing_lines(["CartPole-v1"], capsys)["curves"].split("   ")[0] == "tensorboard --logdir runs"
-    assert closing_lines(["CartPole-v1"], capsys, "runs/mine/1")["curves"].startswith("tensorboard --logdir runs")
-    elsewhere = closing_lines(["CartPole-v1"], capsys, "other place")["curves"]
-    assert elsewhere.startswith("tensorboard --logdir 'other place/tensorboard'")
+@pytest.mark.parametrize("where", ["runs/mine/1", "other place"])
+def test_the_commands_for_curves_work_as_typed(where, capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    lines = closing_lines(["CartPole-v1"], capsys, where)
+    assert lines["curves"] == f"surefoot plot {shlex.quote(where)}"
+    assert main(shlex.split(lines["curves"])[1:]) == 0
+    assert Path("episode_return.png").exists()
+
+    served = []
+    monkeypatch.setattr("surefoot.dashboard.server.serve", lambda root, *_, **__: served.extend(list_runs(root)))
+    assert main(shlex.split(lines["browser"])[1:]) == 0
+    assert [run.path.resolve() for run in served] == [Path(where).resolve()]
+
+
+def test_the_page_shows_all_runs_where_the_run_is_one_of_them(capsys):
+    assert closing_lines(["CartPole-v1"], capsys)["browser"] == "surefoot ui"
+    assert closing_lines(["CartPole-v1"], capsys, "other place")["browser"] == "surefoot ui --runs 'other place'"
+
+
+def test_without_the_extras_the_terminal_and_how_to_install_are_named(capsys, monkeypatch):
+    monkeypatch.setattr("surefoot.training.reports.result.can_draw", lambda: False)
+    monkeypatch.setattr("surefoot.training.reports.result.missing_for_page", lambda: ["starlette"])
+    lines = closing_lines(["CartPole-v1"], capsys)
+    assert lines["curves"] == f"surefoot plot {lines['run']} --terminal"
+    assert main(shlex.split(lines["curves"])[1:]) == 0
+    assert "episode_return" in capsys.readouterr().out
+    assert lines["browser"] == 'pip install "surefoot[ui]" && surefoot ui'

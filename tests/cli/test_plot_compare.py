@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from surefoot.analysis.wording import number
 from surefoot.cli.main import main
+from surefoot.training.reports.screen import wrap
 from tests.analysis.synthetic import make_family, make_run
 
 
@@ -188,3 +190,66 @@ def test_runs_of_an_earlier_version(capsys):
     assert main(["plot", str(old / "ppo-cartpole"), "--terminal", "--metric", "eval_return"]) == 0
     assert main(["compare", str(old / "ppo-cartpole"), str(old / "a2c"), "--metric", "episode_return"]) == 0
     assert "one seed only" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [130, 80, 40])
+@pytest.mark.usefixtures("runs")
+def test_a_narrow_terminal_gets_the_columns_that_matter(columns, monkeypatch):
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["compare", "CartPole-v1"]) == 0
+    said = out.getvalue()
+    assert ("mean [95 %]" in said) == (columns != 80)
+    assert ("do not fit this terminal" in said) == (columns == 80)
+    assert max(map(len, said.splitlines())) <= columns
+    assert bool(re.search(r"^ppo +5 +100\.0 \[", said, re.MULTILINE)) == (columns >= 80)  # a row of a table
+
+
+@pytest.mark.usefixtures("runs")
+def test_small_numbers_are_not_shown_as_zero(capsys):
+    assert main(["compare", "CartPole-v1/ppo", "--metric", "kl"]) == 0
+    assert "0.01" in capsys.readouterr().out
+    assert [number(x) for x in (0.0, 0.0032, -0.00032, 0.25, 123.4)] == ["0.00", "0.0032", "-0.00032", "0.25", "123.4"]
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_part_of_a_name_is_understood(capsys):
+    for words, meant in (
+        (["plot", "ppo"], "did you mean 'CartPole-v1/ppo'?"),
+        (["plot", "CartPole-v1", "--metric", "retrun"], "did you mean 'episode_return'?"),
+        (["compare", "--metric", "nothing"], "(`surefoot plot --list-metrics` shows them)"),
+        (["replay", "vpg", "--update", "1"], "did you mean 'CartPole-v1/vpg/s0'?"),
+        (["diff", "latest"], "no second run given; for example: surefoot diff latest RUN"),
+    ):
+        assert main(words) == 2
+        assert meant in capsys.readouterr().err
+
+
+def test_without_runs_it_says_how_to_get_some(capsys):
+    assert main(["compare"]) == 2
+    assert "there are no runs below runs/; train one: surefoot train CartPole-v1" in capsys.readouterr().err
+
+
+def test_one_seed_gets_the_command_for_another(tmp_path, capsys):
+    make_run(tmp_path / "runs" / "my run", seed=3)
+    assert main(["compare"]) == 0
+    assert "surefoot train --like 'runs/my run' --seed 4" in capsys.readouterr().out
+
+
+def test_a_value_beside_its_name_goes_on_in_its_column():
+    line = "advantage      " + "min 1, median 2, max 3, " * 4
+    assert {part[:15].strip() for part in wrap(line, 60)[1:]} == {""}
+    assert all(len(part) <= 60 and part[15] != " " for part in wrap(line, 60))
+    assert wrap(line, 40)[1].startswith("    m")  # no room
+
+
+@pytest.mark.slow
+def test_several_envs_have_curves_over_all_of_them(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    for env in ("CartPole-v1", "Pendulum-v1"):
+        make_family(tmp_path / "runs", "ppo", [-20, -10], env=env)
+    assert main(["compare", "--plot", "p.svg", "--out", "r.html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["together"]["env"] == "all envs"
+    assert "Learning curves over all envs" in (tmp_path / "r.html").read_text()
+    assert (tmp_path / "p.svg").exists()

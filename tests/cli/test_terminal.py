@@ -12,7 +12,14 @@ from surefoot.training.reports.screen import fit, join, pack, width_of, wrap
 from tests.cli.terminal import COLOUR, Screen, terminal
 
 SHORT = ["--preset", "none", "--total-steps", "2k", "--num-envs", "4", "--rollout-length", "64", "--eval-episodes", "3"]
-PATHS = ("run ", "run:", "curves:", "next:", "recommended:")  # lines to copy from, which only the terminal breaks
+PATHS = (
+    "run ",
+    "run:",
+    "curves:",
+    "browser:",
+    "next:",
+    "recommended:",
+)  # to copy: only the terminal breaks them
 
 
 def show(monkeypatch, columns, *words, **env):

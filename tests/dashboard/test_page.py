@@ -168,6 +168,14 @@ class TestAnswers:
         (pair,) = found["pairs"]
         assert not pair["settled"]
 
+    def test_an_interval_ends_at_a_known_limit(self, client, root):
+        for seed, value in enumerate((500.0, 460.0)):
+            rows = [json.dumps({"step": step, "update": step, "episode_return": value}) + "\n" for step in (1, 2)]
+            (root / f"r{seed}" / "metrics.jsonl").write_text("".join(rows))
+        (group,) = ask(client, "/api/compare", run=["r0", "r1"], metric="episode_return")["groups"]
+        assert group["env"] == "CartPole-v1"
+        assert group["mean"] == [480.0, pytest.approx(group["mean"][1]), 500.0]
+
     def test_a_seed_that_was_run_twice_counts_once(self, client, root):
         shutil.copytree(root / "r0", root / "again")
         ask(client, "/api/runs")
@@ -407,7 +415,7 @@ class TestCommand:
         assert (server.returncode, said) == (0, "")
 
     def test_without_the_extra_it_says_which_to_install(self, capsys, monkeypatch):
-        monkeypatch.setattr("surefoot.cli.ui.find_spec", lambda name: None if name == "uvicorn" else name)
+        monkeypatch.setattr("surefoot.drawing.find_spec", lambda name: None if name == "uvicorn" else name)
         assert main(["ui"]) == 2
         assert "needs uvicorn; install the extra: pip install 'surefoot[ui]'" in capsys.readouterr().err
 

@@ -454,3 +454,21 @@ def test_control_c_leaves_at_once(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip() == "surefoot: interrupted"
+
+
+class Blind(gym.Env):
+    """Its author forgot to fill the observation."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (4,), np.float32), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(4, np.float32), float(action), bool(self.np_random.random() < 0.1), False, {}
+
+
+def test_an_observation_that_never_changes_is_a_warning():
+    _, said = findings(Blind, "warning")
+    assert "4 of 4 numbers never changed under random actions -> check what reset() and step() return" in said

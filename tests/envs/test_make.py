@@ -265,3 +265,18 @@ def test_known_envs_are_sorted_by_version_number():
 @pytest.mark.usefixtures("registered")
 def test_the_registered_time_limit_holds():
     assert episode_length(make("SurefootTest-v10")) == 2
+
+
+class Bare(gym.Env):
+    """As people write them: no `__init__`, so that render_mode has nowhere to go."""
+
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+
+@pytest.mark.parametrize("factory", [Bare, lambda: Bare()], ids=["a class", "a function"])
+def test_a_factory_that_cannot_be_told_to_draw_is_named(factory):
+    assert isinstance(make("", factory), gym.Env)
+    with pytest.raises(UsageError, match="factory must take render_mode"):
+        make_env(EnvConfig(), factory, render_mode="rgb_array")
+    with pytest.raises(EnvError, match="raised TypeError"):  # something else is wrong with it
+        make_env(EnvConfig(env_kwargs={"size": 3}), Bare, render_mode="rgb_array")

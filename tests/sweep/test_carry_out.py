@@ -12,7 +12,7 @@ from surefoot import __version__
 from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs.files import write_json
 from surefoot.sweep.carry_out import carry_out, track
-from surefoot.sweep.display import Lines, Silent, counts, make_watcher, outcome
+from surefoot.sweep.display import Lines, Silent, counts, live_row, make_watcher, outcome, short_names
 from surefoot.sweep.folder import SweepFolder, usual_folder
 from surefoot.sweep.grid import Grid, read_grids
 from surefoot.sweep.plan import expand
@@ -223,3 +223,19 @@ def test_a_lost_pool_is_an_error_and_its_runs_have_failed(folder):
     with pytest.raises(CheckpointError):
         carry_out(runs, Lost(), Silent())
     assert [run.stage for run in runs] == ["failed", "failed", "waiting"]
+
+
+def test_the_live_rows_name_what_differs_and_keep_the_return_in_sight(folder):
+    shared = "eval_episodes=20,total_steps=60000"
+    names = [f"CartPole-v1/ppo/eval_episodes=20,gamma={gamma},total_steps=60000-s{i}" for i, gamma in enumerate("89")]
+    assert list(short_names(names).values()) == ["CartPole-v1/ppo/gamma=8-s0", "CartPole-v1/ppo/gamma=9-s1"]
+    assert list(short_names([f"CartPole-v1/ppo/{shared}-s0"]).values()) == ["CartPole-v1/ppo/s0"]
+    assert short_names(["CartPole-v1/ppo/s0"]) == {"CartPole-v1/ppo/s0": "CartPole-v1/ppo/s0"}
+
+    plan = expand([GRID])
+    run = track(folder, plan)[0]
+    run.step, run.episode_return = 500, 123.4
+    row = live_row(run, "CartPole-v1/ppo/" + "x" * 80 + "-s0", 60)
+    assert len(row) <= 60
+    assert row.startswith("   25%  CartPole-v1")
+    assert row.endswith("-s0  return 123.4")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypedDict
 
 from surefoot.analysis.watch import first_cause
+from surefoot.drawing import can_draw, missing_for_page
 from surefoot.runs.directory import ROOT, shell_path
 from surefoot.training.build.engines import EngineNames
 from surefoot.training.reports.progress import as_return
@@ -67,8 +67,7 @@ def describe_result(result: Result, out: TextIO) -> str:
         lines.append(f"best by evaluation during training: step {step:,} ({as_return(found)}); --checkpoint best")
     if (cause := first_cause(result["warnings"])) is not None:
         lines.append(f"diagnosis: {cause['message']}")
-    missing = "" if find_spec("tensorboard") else '   (pip install "surefoot[tensorboard]")'
-    to_copy = [f"run:     {where}", f"curves:  tensorboard --logdir {shell_path(_curves(where))}{missing}"]
+    to_copy = [f"run:     {where}", f"curves:  {_plot(where)}", f"browser: {_page(where)}"]
     if result["next"]:
         to_copy.append(f"next:    {result['next']}")
     return "\n".join([fit("\n".join(lines), out), *to_copy])
@@ -108,7 +107,14 @@ def describe_evaluation(found: Summary) -> str:
     )
 
 
-def _curves(where: str) -> str:
-    """The folder for TensorBoard: the folder of all runs if this run is in it, so that they can be compared."""
+def _plot(where: str) -> str:
+    """The command that draws the run: a picture, or in the terminal where matplotlib is missing."""
+    return f"surefoot plot {shell_path(where)}{'' if can_draw() else ' --terminal'}"
+
+
+def _page(where: str) -> str:
+    """The command that shows the run in the browser, among all runs if it is one of them."""
     run, root = Path(where).absolute(), ROOT.absolute()
-    return str(ROOT) if root in run.parents else f"{where}/tensorboard"
+    folder = "" if root in run.parents else f" --runs {shell_path(where)}"
+    install = 'pip install "surefoot[ui]" && ' if missing_for_page() else ""
+    return f"{install}surefoot ui{folder}"

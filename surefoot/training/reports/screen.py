@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 NARROWEST, USUAL = 20, 80  # columns
+VALUE = 40  # columns that a value beside its name needs at least
 
 
 def width_of(stream: TextIO | None) -> int | None:
@@ -48,14 +50,19 @@ def fit(text: str, stream: TextIO | None = None) -> str:
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """Break a line into lines of at most `width` columns, with a hanging indent. Longer words stay whole."""
+    """Break a line into lines of at most `width` columns, with a hanging indent. Longer words stay whole.
+
+    Where a value stands beside its name, in a column of its own, it goes on in that column if there is room for it.
+    """
     if len(line) <= width:
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
+    named = re.match(r" *\S+(?: \S+)* {2,}", line)
+    column = named.end() if named is not None and width - named.end() >= VALUE else len(indent) + 4
     return textwrap.wrap(
         line,
         width,
-        subsequent_indent=f"{indent}    ",
+        subsequent_indent=" " * column,
         break_long_words=False,
         break_on_hyphens=False,
         replace_whitespace=False,
@@ -83,13 +90,24 @@ def join(cells: Sequence[str], stream: TextIO | None, gap: str = "  ", indent: s
     return f"\n{indent}".join(gap.join(cells[i] for i in line) for line in lines)
 
 
+def table_fits(names: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO | None = None) -> bool:
+    """Whether the stream's terminal is wide enough for the table."""
+    width = width_of(sys.stdout if stream is None else stream)
+    widths = _widths(names, rows)
+    return width is None or sum(widths) + 2 * (len(widths) - 1) <= width
+
+
+def _widths(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(names)]
+
+
 def table(names: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO | None = None) -> Iterator[str]:
     """The lines of a table or, if the terminal is too narrow for it, a paragraph per row."""
-    widths = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(names)]
     width = width_of(sys.stdout if stream is None else stream)
-    if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+    if width is not None and not table_fits(names, rows, stream):
         yield from paragraphs(names, rows, width)
         return
+    widths = _widths(names, rows)
     for row in (names, *rows):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 

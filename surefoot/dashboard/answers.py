@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from surefoot.analysis.curves import Curve, decimate
 from surefoot.analysis.diagnosis import diagnose
@@ -21,6 +21,7 @@ from surefoot.dashboard.compare import compared
 from surefoot.dashboard.curves import AXES, Columns, read_curve
 from surefoot.dashboard.groups import MIDDLES, grouped, labels, merged, smoothed
 from surefoot.dashboard.instruments import described
+from surefoot.dashboard.replies import Reply
 from surefoot.errors import SurefootError, did_you_mean
 from surefoot.runs import Run, RunDirectory
 from surefoot.runs.catalog import Entry
@@ -51,7 +52,7 @@ class Answers:
         """The metrics that any of the runs has, and what the groups are called, each run of its own if not `group`."""
         called = labels(_groups(entries, request))
         legend = [{"key": key, "label": label} for key, label in called.items()]
-        return JSONResponse({"metrics": described(self._names(entries)), "groups": legend})
+        return Reply({"metrics": described(self._names(entries)), "groups": legend})
 
     def _names(self, entries: Sequence[Entry]) -> list[str]:
         found = (name for entry in entries for name in self._columns.names(entry.directory))
@@ -78,7 +79,7 @@ class Answers:
             facts: Json = {"key": key, "label": called[key], "runs": [entry.id for entry in group]}
             facts |= {"sampled": any(sampled for _, sampled in found)}
             curves.append(facts | _drawn([curve for curve, _ in found], middle, share))
-        return JSONResponse({"metric": metric, "x": axis, "curves": curves})
+        return Reply({"metric": metric, "x": axis, "curves": curves})
 
     def _require_metric(self, metric: str, entries: Sequence[Entry]) -> None:
         names = self._names(entries)
@@ -93,7 +94,7 @@ class Answers:
         curves = [
             [read_curve(self._columns, e.directory, metric, "step", None)[0] for e in of] for of in groups.values()
         ]
-        return JSONResponse(compared(groups, curves))
+        return Reply(compared(groups, curves))
 
     def run(self, entries: list[Entry], request: Request) -> Response:
         """What one run's page shows: manifest, checkpoints, videos, what was said to go wrong."""
@@ -108,7 +109,7 @@ class Answers:
             "diagnosis": _diagnosis(entry, run),
             "result": _result(run),
         }
-        return JSONResponse(facts)
+        return Reply(facts)
 
     def config(self, entries: list[Entry], request: Request) -> Response:
         """All settings, a column per group of runs; `different`: those in which any two runs differ."""
@@ -125,7 +126,7 @@ class Answers:
         many = [name for name in names if any(len(column.get(name, [])) > 1 for column in columns)]
         different = [name for name, values in table.items() if len(set(values)) > 1 or name in many]
         heads = [{"key": key, "label": label} for key, label in labels(groups).items()]
-        return JSONResponse({"groups": heads, "settings": table, "different": different})
+        return Reply({"groups": heads, "settings": table, "different": different})
 
     def metrics_csv(self, entries: list[Entry], request: Request) -> Response:
         text = Run(_checked(entries[0])).csv()
@@ -192,7 +193,7 @@ def plain_file(entry: Entry, *parts: str) -> Path:
         path = path / part
         try:
             mode = os.lstat(path).st_mode
-        except OSError:
+        except (OSError, ValueError):  # gone, or not a file's name
             raise HTTPException(404, f"{'/'.join(parts)} is not there (any more)") from None
         if not (stat.S_ISREG(mode) if part == parts[-1] else stat.S_ISDIR(mode)):
             raise HTTPException(403, f"{'/'.join(parts)} is not a plain file of the run")
@@ -228,5 +229,5 @@ def _result(run: Run) -> Json | None:
 def _download(text: str, entry: Entry, name: str, kind: str) -> Response:
     called = quote(f"{entry.id.replace('/', '_')}-{name}", safe="")
     return PlainTextResponse(
-        text, media_type=kind, headers={"content-disposition": f"attachment; filename*=UTF-8''{called}"}
+        text.encode(errors="replace"), media_type=kind, headers={"content-disposition": f"attachment; filename*=UTF-8''{called}"}
     )

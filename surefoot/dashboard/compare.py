@@ -29,7 +29,7 @@ def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Cu
             "key": key,
             "env": group[0].env,
             "runs": len(found),
-            "scores": found.tolist(),
+            "scores": found[np.isfinite(found)].tolist(),
             "mean": _json(_estimate(found, "mean")),
             "iqm": _json(_estimate(found, "iqm")),
         }

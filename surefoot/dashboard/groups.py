@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -42,7 +43,8 @@ def _label(group: Sequence[Entry], apart: str, seeds: bool) -> str:
 
 def _apart(entries: Sequence[Entry]) -> dict[str, str]:
     """By run: its values of the settings that differ between runs of the same env and algorithm."""
-    read = tuple((entry.directory.path, _stamp(entry.directory.config)) for entry in entries)
+    files = ((entry.directory.path, entry.directory.config, entry.directory.manifest) for entry in entries)
+    read = tuple((path, _stamp(config)) for path, config, manifest in files if _stamp(config) and _stamp(manifest))
     found = _values_apart(read)
     return {entry.id: found.get(entry.directory.path, "") for entry in entries}
 
@@ -60,10 +62,12 @@ def _values_apart(read: tuple[tuple[Path, int], ...]) -> dict[Path, str]:
 
 
 def _stamp(file: Path) -> int:
+    """When it was written; 0 for what is not a file of the run itself."""
     try:
-        return os.stat(file).st_mtime_ns
+        status = os.lstat(file)
     except OSError:
         return 0
+    return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else 0
 
 
 def smoothed(curve: Curve, share: float) -> Curve:

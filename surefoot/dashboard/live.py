@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from time import perf_counter
 
+from surefoot.dashboard.replies import to_json
 from surefoot.runs import Catalog
 from surefoot.runs.catalog import Entry
 
 EVERY = 1.0  # seconds between two looks
 SHARE = 50  # a look that takes t seconds is followed by at least SHARE·t of rest: training beside it needs the cores
+WAITING = 100  # events that are kept for a page that does not read them; it then has to connect again
 ALIVE = 15.0  # seconds after which a page that heard nothing hears that the server is there
 
 
@@ -43,23 +44,36 @@ class Live:
                 "gone": sorted(changed - entries.keys()),
                 "latest": self.catalog.latest(),
             }
-            for listener in self._listeners:
-                listener.put_nowait(event("runs", news))
+            text = event("runs", news)
+            for listener in list(self._listeners):
+                self._tell(listener, text)
         return took
 
+    def _tell(self, listener: asyncio.Queue[str], text: str) -> None:
+        """A laptop that was closed with the page open must not fill the memory of the server."""
+        if listener.qsize() >= WAITING:
+            self._listeners.discard(listener)
+            while not listener.empty():
+                listener.get_nowait()
+            text = ""
+        listener.put_nowait(text)
+
     async def stream(self) -> AsyncIterator[str]:
-        """Server-sent events for one page."""
+        """Server-sent events for one page, until an empty text says that it is over."""
         queue: asyncio.Queue[str] = asyncio.Queue()
         self._listeners.add(queue)
-        if self._watching is None:
+        if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
         try:
             yield "retry: 1000\n\n"
             while not self._over:
                 try:
-                    yield await asyncio.wait_for(queue.get(), ALIVE)
+                    text = await asyncio.wait_for(queue.get(), ALIVE)
                 except TimeoutError:
-                    yield ": still here\n\n"
+                    text = ": still here\n\n"
+                if not text:
+                    return
+                yield text
         finally:
             self._listeners.discard(queue)
             if not self._listeners and self._watching is not None:
@@ -75,7 +89,7 @@ class Live:
 
 
 def event(name: str, data: object) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+    return f"event: {name}\ndata: {to_json(data)}\n\n"
 
 
 def as_json(entry: Entry) -> dict[str, object]:

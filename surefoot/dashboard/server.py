@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import socket
 import webbrowser
 from collections.abc import Callable
@@ -15,6 +17,8 @@ from surefoot.dashboard.app import make_app
 from surefoot.dashboard.guard import is_loopback, new_token
 from surefoot.errors import UsageError
 from surefoot.text import print
+
+PATIENCE = 1.0  # seconds that answers have to end after Ctrl-C
 
 
 def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
@@ -50,7 +54,14 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._before_end()
+        asyncio.get_running_loop().call_later(PATIENCE, self._hang_up)
         await super().shutdown(sockets)
+
+    def _hang_up(self) -> None:
+        """A browser that sleeps reads nothing, so no answer to it ever ends."""
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
 
 
 def address_of(host: str, port: int, token: str | None) -> str:
@@ -65,14 +76,17 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise UsageError(f"--host {host} is no address of this machine: {error.strerror}") from None
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not a host's name"
+        raise UsageError(f"--host {host} is no address of this machine: {why}") from None
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(place)
         listening.listen()
     except OSError as error:
         listening.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(f"--host {host} is no address of this machine") from None
         if isinstance(error, PermissionError):
             raise UsageError(f"port {port} needs administrator rights; choose one from 1024 on: --port 6007") from None
         raise UsageError(

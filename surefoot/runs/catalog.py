@@ -16,6 +16,7 @@ from pathlib import Path
 from time import time
 
 from surefoot.errors import CheckpointError, SurefootError
+from surefoot.runs.checkpoints import is_step
 from surefoot.runs.columns import columns_of, numbers_of, open_log
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.files import read_json, read_regular
@@ -117,9 +118,9 @@ class Catalog:
         known, now = self._known.get(path), time()
         stamp = os.stat(path).st_mtime_ns
         settled = known is not None and known.stamp == stamp and known.looked - stamp / 1e9 > SETTLED
-        if known is None or not settled:
+        if known is None or not settled or known.entry.why is not None:
             entry = _read(path, self.root, known.entry if known else None)
-        elif known.entry.state in ("running", "unknown") or known.entry.why is not None:
+        elif known.entry.state in ("running", "unknown"):
             entry = _grown(known.entry)
         else:
             return known.entry
@@ -130,7 +131,8 @@ class Catalog:
 def _read(path: Path, root: Path, before: Entry | None) -> Entry:
     """Everything of a run; only the log goes on from where it was read before."""
     run = RunDirectory(path)
-    id = path.relative_to(root).as_posix()
+    # Bytes that are not UTF-8 cannot be sent to a page and back.
+    id = os.fsencode(path.relative_to(root).as_posix()).decode(errors="backslashreplace")
     blank = Entry(id, run, size=before.size if before else 0)
     try:
         _refuse_links(path)
@@ -138,8 +140,7 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
         MANIFEST.check(manifest, "manifest.json")
         group, total_steps = _settings(run)
     except (SurefootError, Misfit, OSError) as error:
-        os.stat(run.manifest)  # FileNotFoundError: it is gone
-        return replace(blank, id=id, why=str(error), created=_written(run.manifest))
+        return replace(blank, why=str(error), created=_written(run.manifest))
     schema = manifest.get("schema", SCHEMA)
     newer = isinstance(schema, int) and schema > SCHEMA
     other = "a newer surefoot" if newer else "another version of surefoot"
@@ -238,7 +239,7 @@ def _settings(run: RunDirectory) -> tuple[str, int | None]:
         name, assigns, value = line.partition(" = ")
         if assigns and not line.startswith(" "):
             skipping = name in RUNNING
-            if name == "total_steps" and value.isdigit():
+            if name == "total_steps" and is_step(value):
                 total = int(value)
         if not skipping:
             digest.update(f"{line}\n".encode())
@@ -246,7 +247,8 @@ def _settings(run: RunDirectory) -> tuple[str, int | None]:
 
 
 def _written(manifest: Path) -> float:
+    """FileNotFoundError: it is gone."""
     try:
-        return os.stat(manifest).st_mtime
+        return os.lstat(manifest).st_mtime
     except PermissionError:
         return 0.0

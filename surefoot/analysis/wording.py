@@ -19,6 +19,8 @@ ESTIMATES = ("mean", "median", "iqm", "gap", "improvement")
 def number(value: float) -> str:
     """A score in about four digits."""
     size = abs(value)
+    if size >= 1e9:
+        return f"{value:.4g}"
     return f"{value:,.0f}" if size >= 10_000 else f"{value:,.1f}" if size >= 100 else f"{value:.2f}"
 
 

@@ -151,6 +151,8 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
         held.release()
     if not arguments.quiet:
         print(fit(_farewell(asked, runs), out), file=out)
+    elif any(run.stage == "failed" for run in runs):  # no progress was asked for, but an exit code needs its reason
+        print(fit(_farewell(asked, runs), sys.stderr), file=sys.stderr)
     return runs
 
 

@@ -228,6 +228,5 @@ def _result(run: Run) -> Json | None:
 
 def _download(text: str, entry: Entry, name: str, kind: str) -> Response:
     called = quote(f"{entry.id.replace('/', '_')}-{name}", safe="")
-    return PlainTextResponse(
-        text.encode(errors="replace"), media_type=kind, headers={"content-disposition": f"attachment; filename*=UTF-8''{called}"}
-    )
+    named = {"content-disposition": f"attachment; filename*=UTF-8''{called}"}
+    return PlainTextResponse(text.encode(errors="replace"), media_type=kind, headers=named)

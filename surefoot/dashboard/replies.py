@@ -1,4 +1,4 @@
-"""JSON that every browser can read, whatever a run's files hold: NaN, half a character, lists nested a thousand deep."""
+"""JSON that every browser can read, whatever a run's files hold: NaN, half a character, very deep nesting."""
 
 from __future__ import annotations
 

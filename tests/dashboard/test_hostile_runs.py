@@ -1,4 +1,4 @@
-"""Runs whose files hold anything at all, beside sound ones: the page shows the sound ones, and answers about the others."""
+"""Runs whose files hold anything at all, beside a sound one: the page shows that, and has an answer for the rest."""
 
 import asyncio
 import json

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from surefoot import __version__
+from surefoot.cli.main import main
 from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs.files import write_json
 from surefoot.sweep.carry_out import carry_out, track
@@ -223,3 +224,13 @@ def test_a_lost_pool_is_an_error_and_its_runs_have_failed(folder):
     with pytest.raises(CheckpointError):
         carry_out(runs, Lost(), Silent())
     assert [run.stage for run in runs] == ["failed", "failed", "waiting"]
+
+
+def test_a_quiet_sweep_still_says_what_failed(folder, capsys):
+    plan = expand([Grid(envs=("CartPole-v1",), seeds=(0,))])
+    existing(folder, plan.runs[0], "done")
+    (folder.directory(plan.runs[0]).path / "status.json").write_text("{", encoding="utf-8")
+    assert main(["sweep", "--env", "CartPole-v1", "--seeds", "0", "--out", "out", "--quiet"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "status.json is damaged" in said.err

@@ -27,8 +27,8 @@ from surefoot.runs import Run, RunDirectory
 from surefoot.runs.catalog import Entry
 from surefoot.runs.files import read_regular
 
-POINTS = 800  # of a curve: about one per pixel
-MOST_DIAGNOSED = 2**22  # bytes of metrics that are read for a diagnosis while somebody waits
+POINTS = 800  # per curve: about one per pixel
+MOST_DIAGNOSED = 2**22  # bytes of metrics that are read for a diagnosis while the page waits
 Json = dict[str, object]
 
 
@@ -49,7 +49,7 @@ class Answers:
         }
 
     def metrics(self, entries: list[Entry], request: Request) -> Response:
-        """The metrics that any of the runs has, and what the groups are called, each run of its own if not `group`."""
+        """The metrics that any of the runs has, and the label of each group (of each run, if seeds are not grouped)."""
         called = labels(_groups(entries, request))
         legend = [{"key": key, "label": label} for key, label in called.items()]
         return Reply({"metrics": described(self._names(entries)), "groups": legend})
@@ -59,7 +59,7 @@ class Answers:
         return list(dict.fromkeys(found))
 
     def curves(self, entries: list[Entry], request: Request) -> Response:
-        """A metric of the runs, those of one experiment together where `group` is seeds."""
+        """A metric of the runs. If `group` is seeds, runs that differ only in their seeds are one curve."""
         asked = request.query_params
         metric, axis = asked.get("metric", ""), asked.get("x", "step")
         middle, share = asked.get("middle", "iqm"), _number(asked.get("smooth"), 0.0)
@@ -87,7 +87,7 @@ class Answers:
             raise HTTPException(404, f"no chosen run has a metric '{metric}'{did_you_mean(metric, names)}")
 
     def compare(self, entries: list[Entry], request: Request) -> Response:
-        """The end of training of every group, with 95 % intervals, and who beats whom."""
+        """Each group's scores at the end of training, with 95 % intervals, and which group is better."""
         metric = request.query_params.get("metric", "episode_return")
         self._require_metric(metric, entries)
         groups = grouped(entries)
@@ -97,7 +97,7 @@ class Answers:
         return Reply(compared(groups, curves))
 
     def run(self, entries: list[Entry], request: Request) -> Response:
-        """What one run's page shows: manifest, checkpoints, videos, what was said to go wrong."""
+        """What the page shows of one run: manifest, checkpoints, videos, diagnosis, result."""
         entry = entries[0]
         run = Run(_checked(entry))
         checkpoints = run.checkpoints
@@ -112,7 +112,7 @@ class Answers:
         return Reply(facts)
 
     def config(self, entries: list[Entry], request: Request) -> Response:
-        """All settings, a column per group of runs; `different`: those in which any two runs differ."""
+        """All settings, with a column per group of runs. `different`: settings in which any two runs differ."""
         columns: list[dict[str, list[str]]] = []
         groups = grouped(entries)
         for group in groups.values():
@@ -148,7 +148,7 @@ def _groups(entries: Sequence[Entry], request: Request) -> Mapping[str, Sequence
 
 
 def _drawn(curves: Sequence[Curve], middle: str, share: float) -> Json:
-    """One line of a chart. A run alone has its raw points (`y`) and, if asked for, a smooth line."""
+    """One line of a chart. A single run has its raw points (`y`) and, if asked for, a smoothed line."""
     if len(curves) > 1:
         x, y, low, high = merged(curves, middle, share, POINTS // 2)
         return {"x": _list(x), "y": _list(y), "low": _list(low), "high": _list(high)}
@@ -181,13 +181,13 @@ def _number(text: str | None, otherwise: float | None = None) -> float | None:
 
 
 def _checked(entry: Entry) -> RunDirectory:
-    """The directory of a run none of whose files is a link to somewhere else."""
+    """The run's directory, if none of its files is a link."""
     entry.directory.refuse_links()
     return entry.directory
 
 
 def plain_file(entry: Entry, *parts: str) -> Path:
-    """A file of a run; HTTPException unless it and its folders lie there themselves and are no links."""
+    """The path of a run's file; HTTPException if it is missing, or if it or one of its folders is a link."""
     path = entry.directory.path
     for part in parts:
         path = path / part
@@ -201,7 +201,7 @@ def plain_file(entry: Entry, *parts: str) -> Path:
 
 
 def _diagnosis(entry: Entry, run: Run) -> list[dict[str, str]]:
-    """What is wrong with the run, the likeliest cause first. Of a very long log, only what the run said itself."""
+    """What is wrong with the run, the likeliest cause first. If the log is very long, only the run's own warnings."""
     if entry.size > MOST_DIAGNOSED:
         return [{"since": f"step {said.get('step')}", "text": str(said.get("message"))} for said in run.warnings[-5:]]
     return [{"since": f"update {advice.since_update}", "text": advice.text} for advice in diagnose(run)]

@@ -1,4 +1,4 @@
-"""What the page can ask for. A run is named by its path below the root and looked up in the catalog, never on disk."""
+"""The routes of the page. A run is named by its path below the root and looked up in the catalog, never on disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Handler = Callable[["Page", Request], Awaitable[Response]]
 
 
 class Page:
-    """The server's state: the catalog, what pages listen to, and the films."""
+    """The server's state: the catalog, the event streams and the films."""
 
     def __init__(self, root: Path) -> None:
         self.live, self.films = Live(Catalog(root)), Films()
@@ -50,7 +50,7 @@ class Page:
         return self.live.catalog
 
     def _known(self, id: str) -> Entry | None:
-        """A run of the catalog, if it still lies below the root: a link may have taken the place of a folder since."""
+        """A run of the catalog, unless a link has replaced its folder, or one above it, since the last look."""
         entry, place = self.catalog.entries.get(id), self.catalog.root
         for part in entry.directory.path.relative_to(place).parts if entry else ():
             place = place / part
@@ -89,7 +89,7 @@ async def events(page: Page, request: Request) -> Response:
 
 
 async def watch(page: Page, request: Request) -> Response:
-    """POST: make a film of the newest checkpoint; GET: how far that is."""
+    """POST: start filming the newest checkpoint. GET: how far the film is."""
     entry = page.entry(request.query_params.get("run", ""))
     entry.directory.refuse_links()
     if request.method == "POST":
@@ -128,8 +128,9 @@ async def video(page: Page, request: Request) -> Response:
 
 @cache
 def index_html() -> str:
-    """The page. Plotly's script adds a style sheet for maps, which the policy forbids and nobody needs here, unless an
-    element with the sheet's id is there already. The id changes with its version, so it is read out of the script."""
+    """The page. Plotly's script adds a style sheet for maps, which the policy forbids and this page does not need,
+    unless an element with the sheet's id exists already. The id changes with the version, so it is read from the
+    script."""
     ids = re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', PLOTLY.read_text(encoding="utf-8"))
     present = "".join(f'<meta id="{id}">' for id in dict.fromkeys(ids))
     return (STATIC / "index.html").read_text(encoding="utf-8").replace("<!-- plotly -->", present)
@@ -140,7 +141,7 @@ async def index(page: Page, request: Request) -> Response:
 
 
 async def plotly_script(page: Page, request: Request) -> Response:
-    """Out of the installed wheel. It changes with the package only."""
+    """Plotly's script from the installed wheel. It changes only with the package."""
     return FileResponse(PLOTLY, media_type="text/javascript", headers={"cache-control": "private, max-age=86400"})
 
 
@@ -168,10 +169,10 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str | None = None) -
         page.films.close()
 
     def asked(method: Callable[[list[Entry], Request], Response]) -> Handler:
-        """Whatever reads files of runs does so in a thread: the page stays awake meanwhile."""
+        """Files are read in a thread, so that the server keeps answering."""
 
         def calmly(entries: list[Entry], request: Request) -> Response:
-            with np.errstate(all="ignore"):  # numbers of 1e308 overflow, and are shown as unknown
+            with np.errstate(all="ignore"):  # numbers like 1e308 overflow; the page shows them as unknown
                 return method(entries, request)
 
         async def handler(page: Page, request: Request) -> Response:

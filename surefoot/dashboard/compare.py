@@ -45,7 +45,7 @@ def compared(groups: Mapping[str, Sequence[Entry]], curves: Sequence[Sequence[Cu
 
 
 def _once(group: Sequence[Entry], curves: Sequence[Curve]) -> list[Curve]:
-    """Two runs with the same seed are one experiment done twice: the newer one counts."""
+    """Two runs with the same seed are the same experiment, so only the newer one counts."""
     newest: dict[object, tuple[float, Curve]] = {}
     for entry, curve in zip(group, curves, strict=True):
         key = entry.id if entry.seed is None else entry.seed

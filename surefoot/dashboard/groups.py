@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone, as one curve: its middle and a band."""
+"""Runs that differ only in their seeds, as one curve with a band."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _values_apart(read: tuple[tuple[Path, int], ...]) -> dict[Path, str]:
 
 
 def _stamp(file: Path) -> int:
-    """When it was written; 0 for what is not a file of the run itself."""
+    """When a file was written; 0 if it is missing, a link or not a regular file."""
     try:
         status = os.lstat(file)
     except OSError:
@@ -71,12 +71,12 @@ def _stamp(file: Path) -> int:
 
 
 def smoothed(curve: Curve, share: float) -> Curve:
-    """The moving average over so large a share of the curve."""
+    """The moving average over this share of the curve."""
     return smooth(curve, round(share * len(curve.x)))
 
 
 def merged(curves: Sequence[Curve], middle: str, share: float, points: int) -> tuple[Array, Array, Array, Array]:
-    """(x, middle, low, high) on a common grid, where at least half of the runs have got to.
+    """(x, middle, low, high) on a common grid, as far as at least half of the runs have come.
 
     The band spans the middle half of the runs, and all of them if they are fewer than five.
     """

@@ -1,7 +1,8 @@
-"""Who may ask: this machine's own browser, and with `--host` whoever has the token. Every answer has strict headers.
+"""Access control. Only this machine's browser gets answers, and with `--host` whoever has the token.
 
-A page on the internet can make a browser send requests to 127.0.0.1, under its own name by DNS rebinding. So a request
-must name a host of ours, must not come from another origin, and nothing is done for a plain link.
+A page on the internet can make a browser send requests to 127.0.0.1, and under its own host name by DNS rebinding. So
+a request must name one of our hosts and must not come from another origin, and following a link never changes anything.
+Every answer has strict headers.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Guard:
         return self._without_token(request)
 
     def _is_ours(self, host: str) -> bool:
-        """By name; the port may be that of a tunnel. An address is no name that somebody else could redirect."""
+        """The port is ignored: a tunnel changes it. With `--host`, any IP address will do: DNS cannot redirect one."""
         parts = HOST.fullmatch(host)
         if parts is None or int(parts["port"] or 0) > 65535:
             return False
@@ -104,7 +105,7 @@ class Guard:
             return False
 
     def _without_token(self, request: Request) -> Response | None:
-        """None for a request that has it. The link that was printed is exchanged for a cookie."""
+        """None if the request carries the token. The printed link is exchanged for a cookie."""
         if self._token is None:
             return None
         cookie = f"surefoot-{request.url.port or 80}"
@@ -112,7 +113,7 @@ class Guard:
             return None
         if request.method == "GET" and request.url.path == "/" and self._fits(request.query_params.get("token")):
             answer = RedirectResponse("/", status_code=303)
-            # Not "strict": a browser that comes from a link in a mail would keep such a cookie back until a reload.
+            # Not "strict": after a click on a link in a mail, the browser would withhold the cookie until a reload.
             answer.set_cookie(cookie, self._token, httponly=True, samesite="lax", max_age=30 * 86400)
             return answer
         return _refuse("open the link with ?token=… that `surefoot ui` has printed", 401)

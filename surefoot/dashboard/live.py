@@ -1,4 +1,4 @@
-"""What changes, told to every open page: one look a second for all of them, and none while no page is open."""
+"""Tells every open page what has changed. One look a second serves all pages; without a page there is none."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from surefoot.runs import Catalog
 from surefoot.runs.catalog import Entry
 
 EVERY = 1.0  # seconds between two looks
-SHARE = 50  # a look that takes t seconds is followed by at least SHARE·t of rest: training beside it needs the cores
-WAITING = 100  # events that are kept for a page that does not read them; it then has to connect again
-ALIVE = 15.0  # seconds after which a page that heard nothing hears that the server is there
+SHARE = 50  # after a look of t seconds, rest for at least SHARE·t: training needs the cores
+WAITING = 100  # events queued for a page that does not read; after that it has to connect again
+ALIVE = 15.0  # seconds of silence after which a comment shows that the server is still there
 
 
 class Live:
@@ -26,7 +26,7 @@ class Live:
         self._over = False
 
     def end(self) -> None:
-        """Let go of every page: a server that is to stop waits for them."""
+        """End every stream, because a server that stops waits for open connections."""
         self._over = True
         for listener in self._listeners:
             listener.put_nowait("")
@@ -50,7 +50,7 @@ class Live:
         return took
 
     def _tell(self, listener: asyncio.Queue[str], text: str) -> None:
-        """A laptop that was closed with the page open must not fill the memory of the server."""
+        """Queue an event. A page that stopped reading (a closed laptop) is dropped before it fills the memory."""
         if listener.qsize() >= WAITING:
             self._listeners.discard(listener)
             while not listener.empty():
@@ -59,7 +59,7 @@ class Live:
         listener.put_nowait(text)
 
     async def stream(self) -> AsyncIterator[str]:
-        """Server-sent events for one page, until an empty text says that it is over."""
+        """Server-sent events for one page. An empty text in the queue ends the stream."""
         queue: asyncio.Queue[str] = asyncio.Queue()
         self._listeners.add(queue)
         if self._watching is None or self._watching.done():
@@ -83,7 +83,7 @@ class Live:
     async def _watch(self) -> None:
         while True:
             took = EVERY
-            with suppress(OSError):  # the disk does not answer right now
+            with suppress(OSError):  # the disk may be unavailable for a while
                 took = await self.look()
             await asyncio.sleep(max(EVERY, SHARE * took))
 

@@ -18,7 +18,7 @@ from surefoot.dashboard.guard import is_loopback, new_token
 from surefoot.errors import UsageError
 from surefoot.text import print
 
-PATIENCE = 1.0  # seconds that answers have to end after Ctrl-C
+PATIENCE = 1.0  # seconds after Ctrl-C in which answers may still finish
 
 
 def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
@@ -27,7 +27,7 @@ def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
     token = None if is_loopback(host) else new_token()
     address = address_of(host, listening.getsockname()[1], token)
     print(f"surefoot ui: {address}", flush=True)
-    print(f"runs: {root.absolute()}   (Ctrl-C ends the page; runs go on)", flush=True)
+    print(f"runs: {root.absolute()}   (Ctrl-C stops the page, not the runs)", flush=True)
     if token is not None:
         print("note: other machines can reach this page; whoever has this link sees your runs", flush=True)
     if open_browser:
@@ -46,7 +46,7 @@ def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
 
 
 class _Server(uvicorn.Server):
-    """`before_end`: called before it waits for open connections, of which a page always has one."""
+    """`before_end`: called before waiting for open connections to close, since every page keeps one open."""
 
     def __init__(self, config: uvicorn.Config, before_end: Callable[[], None]) -> None:
         super().__init__(config)
@@ -58,7 +58,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _hang_up(self) -> None:
-        """A browser that sleeps reads nothing, so no answer to it ever ends."""
+        """Close what is still open: an answer to a browser that stopped reading would never end."""
         for connection in list(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
@@ -72,13 +72,13 @@ def address_of(host: str, port: int, token: str | None) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bound before anything else is done, so that a taken port is an answer and not a traceback."""
+    """Bind first, so that a port in use gives a clear message."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a host's name"
-        raise UsageError(f"--host {host} is no address of this machine: {why}") from None
+        why = error.strerror if isinstance(error, OSError) else "not a valid host name"
+        raise UsageError(f"--host {host} is not an address of this machine: {why}") from None
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(place)
@@ -86,7 +86,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRNOTAVAIL:
-            raise UsageError(f"--host {host} is no address of this machine") from None
+            raise UsageError(f"--host {host} is not an address of this machine") from None
         if isinstance(error, PermissionError):
             raise UsageError(f"port {port} needs administrator rights; choose one from 1024 on: --port 6007") from None
         raise UsageError(

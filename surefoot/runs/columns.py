@@ -33,7 +33,7 @@ class LogFile:
 
     def _whole(self, size: int) -> int:
         end = size
-        while end > 0 and size - end <= LONGEST_LINE:  # more without a break is no row
+        while end > 0 and size - end <= LONGEST_LINE:  # longer than any row: no line at all
             start = max(0, end - PROBE)
             found = self._read(start, end).rfind(b"\n")
             if found >= 0:
@@ -87,7 +87,7 @@ class LogFile:
             start += len(piece)
 
     def sample(self, start: int, stop: int, places: int) -> bytes:
-        """A few whole lines at each of so many evenly spaced places, and the last one. Both ends begin a line."""
+        """A few whole lines at each of `places` evenly spaced places, and the last line. Both ends begin a line."""
         first = self.line_at(start)
         if first is None or start >= stop:
             return b""
@@ -184,7 +184,7 @@ def _by_row(lines: bytes, names: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _split(lines: bytes) -> list[bytes]:
-    """`splitlines` would also break at a carriage return, which is a blank inside a row."""
+    """Not `splitlines`, which also splits at carriage returns: JSON allows them inside a row."""
     return lines.removesuffix(b"\n").split(b"\n") if lines else []
 
 

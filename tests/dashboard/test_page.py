@@ -406,9 +406,9 @@ class TestCommand:
             (["--port", "70000"], "from 0 to 65535"),
             (["--runs", "nowhere"], "there is no such folder"),
             (["--runs", "file"], "is a file"),
-            (["--host", "no-such-host.invalid"], "is no address of this machine"),
-            (["--host", "a..b"], "is no address of this machine"),
-            (["--host", "8.8.8.8"], "is no address of this machine"),
+            (["--host", "no-such-host.invalid"], "is not an address of this machine"),
+            (["--host", "a..b"], "is not an address of this machine"),
+            (["--host", "8.8.8.8"], "is not an address of this machine"),
         ],
     )
     def test_what_cannot_be_served(self, words, said, capsys, tmp_path, monkeypatch):

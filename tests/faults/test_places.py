@@ -235,7 +235,7 @@ def test_a_run_of_any_name_is_trained_resumed_evaluated_and_listed(nursery, whol
     path = Path("runs") / "x" / name if name == "latest" else Path(name)
     child = nursery.run(signalled_once, words=command(path)).ended(143)
     assert (path / "manifest.json").exists()
-    printed = child.err.partition("Go on:\n")[2].rstrip("\n")
+    printed = child.err.partition("To continue:\n")[2].rstrip("\n")
     words = pasted(printed)
     assert words[0] == "resume"
     nursery.run(cli, words=words).ended(0)

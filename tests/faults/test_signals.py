@@ -268,7 +268,7 @@ def test_an_update_that_outlasts_the_patience_is_left_and_the_last_checkpoint_go
     child.await_file(NOTICE)
     child.send(number)
     child.wait(30.0).ended(128 + number)
-    assert "at step 832; saved up to 800. Go on:" in child.err
+    assert "at step 832; saved up to 800. To continue:" in child.err
     assert child.err.splitlines()[-1] == f"surefoot resume {path}"
     nursery.run(cli, words=["resume", str(path)]).ended(0)
     same(opened(path), whole)

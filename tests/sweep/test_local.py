@@ -150,7 +150,7 @@ def test_a_signal_saves_every_run(sweep, number):
     process.send_signal(number)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + number
-    assert b"Go on:\nsurefoot sweep out" in said
+    assert b"To continue:\nsurefoot sweep out" in said
     assert not any(map(alive, (zygote, *runs)))
     for path in run_dirs():
         status = RunDirectory(path).read_status()

@@ -205,7 +205,7 @@ class Session:
             step += "everything is saved" if whole else f"saved up to {trainer.saved_step:,}"
         if self.resume_command is None:
             return step + (f". Load the policy: surefoot.load('{where}')" if trainer.saved_step >= 0 else "")
-        return f"{step}. Go on:\n{self.resume_command}"
+        return f"{step}. To continue:\n{self.resume_command}"
 
     def _last_words(self) -> None:
         self.directory.set_status("interrupted", step=self.trainer.step)

@@ -89,6 +89,7 @@ class Comparison:
 Scores = dict[str, dict[str, Array]]  # env -> group -> a score per run
 
 
+@np.errstate(over="ignore", invalid="ignore")  # returns of 1e300 happen; what overflows is shown as inf or nan
 def compare(
     runs: Sequence[Run],
     *,

@@ -82,7 +82,7 @@ def check_metric(metric: str, known: Sequence[str]) -> None:
 
 
 def smooth(curve: Curve, rows: int) -> Curve:
-    """Average of so many neighbouring rows, half of them on each side; fewer towards the ends."""
+    """The average over this many neighbouring rows, half of them on each side; fewer towards the ends."""
     if rows <= 1 or not len(curve.y):
         return curve
     sums = np.concatenate([[0.0], np.cumsum(curve.y)])

@@ -1,4 +1,4 @@
-"""Why a run does not learn: `diagnose(run)` asks the rules of the rows and episodes that it has written."""
+"""Why a run does not learn: `diagnose(run)` applies the rules to the rows and episodes that it has written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _rows(run: Run) -> Iterator[dict[str, float | None]]:
 
 
 def _episodes(run: Run) -> Iterator[tuple[int, int, float, int]]:
-    """(step, env, return, length) of each."""
+    """(step, env, return, length) of each episode."""
     for episode in run.episodes:
         step, env, ret, length = (episode.get(name) for name in ("step", "env", "return", "length"))
         if step is not None and env is not None and ret is not None and length is not None:
@@ -47,7 +47,7 @@ def _episodes(run: Run) -> Iterator[tuple[int, int, float, int]]:
 
 
 def facts_of(run: Run, rows: list[dict[str, float | None]]) -> Facts:
-    """What the rules may know of a run, from its files."""
+    """The facts about a run that the rules may use, from its files."""
     settings: dict[str, object] = {str(name): None if value == "none" else value for name, value in run.config.items()}
     limit, steps, envs = settings.get("max_episode_steps"), settings.get("total_steps"), settings.get("num_envs")
     return Facts(

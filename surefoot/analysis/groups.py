@@ -1,4 +1,4 @@
-"""Which runs are repetitions of the same thing: what differs between them, apart from the seed, decides.
+"""Groups runs that repeat the same experiment: those that differ in nothing but their seeds.
 
 Runs of the same env, algorithm and settings with different seeds are one group. A group is named by what sets it apart:
 the algorithm if there are several, and the settings that vary between runs of the same algorithm on the same env.
@@ -121,7 +121,7 @@ def varied_settings(members: Sequence[Member]) -> dict[str, list[str]]:
 
 
 def _once(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
-    """Two runs with the same seed are one experiment done twice, not two: the newer one counts."""
+    """Two runs with the same seed are the same experiment, so only the newer one counts."""
     newest: dict[tuple[str, object], Member] = {}
     notes = []
     for number, member in enumerate(members):

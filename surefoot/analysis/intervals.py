@@ -151,7 +151,7 @@ def improvement_interval(better: Tasks, worse: Tasks) -> Estimate:
 
 
 def is_settled(improvement: Estimate) -> bool:
-    """Whether the interval leaves out 1/2: one of the two is better, as far as 95 % go."""
+    """Whether the interval leaves out 1/2: one of the two is better, at the 95 % level."""
     return improvement.low > 0.5 or improvement.high < 0.5
 
 
@@ -160,7 +160,7 @@ def seeds_needed(improvement: float, tasks: int = 1, most: int = 10_000) -> int 
 
     The smallest n with |P − 1/2| − c ≥ z_97.5·sqrt(V(1/2)) + z_80·sqrt(V(P)), with c and V of `improvement_interval`.
     None: more than `most`, as for two methods that look equal. The observed P is itself a guess from few seeds, so this
-    is the order of magnitude of an answer and no promise.
+    is an order of magnitude, not a promise.
     """
     distance = abs(improvement - 0.5)
 

@@ -1,4 +1,4 @@
-"""Runs into the curves of a picture: which panels, which groups, which lines, and what there is to say about them."""
+"""Turns runs into the curves of a picture: its panels, groups and lines, and notes about them."""
 
 from __future__ import annotations
 

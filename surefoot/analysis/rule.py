@@ -11,7 +11,7 @@ from surefoot.analysis.memory import Memory
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules know of a run besides its metrics."""
+    """What the rules know about a run besides its metrics."""
 
     env: str
     num_envs: int
@@ -59,7 +59,7 @@ class Moment:
 
     @property
     def trend(self) -> int | None:
-        """Of the returns since the start, as far as chance lets one tell: 1 if they are higher, -1 if lower, else 0."""
+        """1 if returns are higher than at the start beyond what chance explains, -1 if lower, else 0."""
         return self.memory.series["episode_return"].trend()
 
     @property
@@ -80,7 +80,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Rule:
-    """One illness: reported when `when` held in `rows` rows on end that span this `share` of the run."""
+    """One illness: reported once `when` has held in `rows` consecutive rows that span this `share` of the run."""
 
     name: str
     reads: tuple[str, ...]  # columns of metrics.jsonl

@@ -124,4 +124,4 @@ def _letter(line: Line) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e9 else f"{value:.3g}"

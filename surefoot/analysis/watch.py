@@ -1,4 +1,4 @@
-"""A run as it goes on, watched by the rules of the diagnosis: each speaks once. Training and `diagnose` use it."""
+"""Watches a run with the rules of the diagnosis; each rule reports once. Used by training and by `diagnose`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WatchState(TypedDict):
 
 
 class Watch:
-    """Asks the rules of a run's rows, one after the other, and remembers what was said."""
+    """Applies the rules to a run's rows, one after the other, and remembers the advice given."""
 
     def __init__(self, facts: Facts, rules: tuple[Rule, ...] = RULES) -> None:
         self.facts, self.rules = facts, rules

@@ -21,6 +21,8 @@ def number(value: float) -> str:
     size = abs(value)
     if 0.0 < size < 0.01:
         return f"{value:.2g}"
+    if size >= 1e9:
+        return f"{value:.4g}"
     return f"{value:,.0f}" if size >= 10_000 else f"{value:,.1f}" if size >= 100 else f"{value:.2f}"
 
 

@@ -33,7 +33,7 @@ settle it. Runs that differ only in their seeds and envs are one method.
   surefoot compare CartPole-v1 --reference CartPole-v1=0:500
 
 With --env, the runs are trained first, several at a time, as by `surefoot sweep`. What is there already is not trained
-again, and an interrupted comparison goes on where it stopped.
+again, and an interrupted comparison continues where it stopped.
 
   surefoot compare --env CartPole-v1 --algo ppo trpo a2c --seeds 0..9 --jobs 2
   surefoot compare --env Pendulum-v1 --vary learning_rate=1e-4,3e-4,1e-3

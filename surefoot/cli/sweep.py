@@ -54,7 +54,7 @@ class Sweep:
     plan: Plan
     folder: SweepFolder
     new: bool  # the grids are to be added to the folder's plan
-    command: Sequence[str] = ()  # that goes on after an interruption; none: `surefoot sweep FOLDER`
+    command: Sequence[str] = ()  # continues it after an interruption; none: `surefoot sweep FOLDER`
 
     @property
     def again(self) -> str:
@@ -151,6 +151,8 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
         held.release()
     if not arguments.quiet:
         print(fit(_farewell(asked, runs), out), file=out)
+    elif any(run.stage == "failed" for run in runs):  # --quiet hides progress, not the reason for the exit code
+        print(fit(_farewell(asked, runs), sys.stderr), file=sys.stderr)
     return runs
 
 
@@ -178,7 +180,7 @@ def _carry_out(asked: Sweep, runs: list[Tracked], jobs: int, arguments: Namespac
 
 
 def _cores_of(run: Tracked) -> int | None:
-    """As many as it has threads or workers; None: it decides so itself, so it is not to be pinned."""
+    """As many as it has threads or workers; None: the run decides that itself, so it is not pinned."""
     config = run.run.point.config
     threads, workers = config.run.threads, config.env.workers
     return None if "auto" in (threads, workers) else max(int(threads), int(workers))

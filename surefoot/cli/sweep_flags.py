@@ -80,7 +80,7 @@ def grid_parser(command: str, algos: Sequence[str], usage: str, description: str
 
 
 def typed_grids(arguments: Namespace, parser: Parser, file: Path | None = None) -> list[Grid]:
-    """The grids of a file with what was typed in its place, or the one that was typed."""
+    """The grids of a file, overridden by what was typed, or the typed grid alone."""
     settings = {name: vars(arguments)[name] for name in parser.settings if name in vars(arguments)}
     envs = tuple(dict.fromkeys(arguments.env or ()))
     algos = tuple(dict.fromkeys(split_names(arguments.algo or ())))
@@ -94,7 +94,7 @@ def typed_grids(arguments: Namespace, parser: Parser, file: Path | None = None) 
 
 
 def is_typed(arguments: Namespace, parser: Parser) -> bool:
-    """Whether any flag describes runs."""
+    """Whether any typed flag describes runs."""
     named = any((arguments.env, arguments.algo, arguments.seeds, arguments.vary, arguments.preset))
     return named or any(name in vars(arguments) for name in parser.settings)
 

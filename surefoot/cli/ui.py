@@ -26,13 +26,13 @@ def run(words: Sequence[str]) -> int:
         f"Reads run directories and writes nothing to them.\n\n{EXAMPLES}",
     )
     parser.add_argument("--runs", default=str(ROOT), metavar="DIR", help=f"the folder that holds the runs [{ROOT}]")
-    parser.add_argument("--port", default=str(PORT), metavar="N", help=f"0: any free one [{PORT}]")
-    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="the address to listen on [127.0.0.1]")
+    parser.add_argument("--port", default=str(PORT), metavar="N", help=f"port, 0 for any free one [{PORT}]")
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on [127.0.0.1]")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     arguments = parser.parse_args(words)
     port = coerce("port", arguments.port, int)
     if not 0 <= port <= 65535:
-        raise UsageError(f"--port {port} is no port; choose one from 0 to 65535")
+        raise UsageError(f"--port {port} is not a valid port; choose one from 0 to 65535")
     if missing := missing_for_page():
         raise UsageError(f"surefoot ui needs {', '.join(missing)}; install the extra: pip install 'surefoot[ui]'")
     root = Path(arguments.runs)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from surefoot.analysis.curves import Curve, decimate
 from surefoot.analysis.diagnosis import diagnose
@@ -21,13 +21,14 @@ from surefoot.dashboard.compare import compared
 from surefoot.dashboard.curves import AXES, Columns, read_curve
 from surefoot.dashboard.groups import MIDDLES, grouped, labels, merged, smoothed
 from surefoot.dashboard.instruments import described
+from surefoot.dashboard.replies import Reply
 from surefoot.errors import SurefootError, did_you_mean
 from surefoot.runs import Run, RunDirectory
 from surefoot.runs.catalog import Entry
 from surefoot.runs.files import read_regular
 
-POINTS = 800  # of a curve: about one per pixel
-MOST_DIAGNOSED = 2**22  # bytes of metrics that are read for a diagnosis while somebody waits
+POINTS = 800  # per curve: about one per pixel
+MOST_DIAGNOSED = 2**22  # bytes of metrics that are read for a diagnosis while the page waits
 Json = dict[str, object]
 
 
@@ -48,17 +49,17 @@ class Answers:
         }
 
     def metrics(self, entries: list[Entry], request: Request) -> Response:
-        """The metrics that any of the runs has, and what the groups are called, each run of its own if not `group`."""
+        """The metrics that any of the runs has, and the label of each group (of each run, if seeds are not grouped)."""
         called = labels(_groups(entries, request))
         legend = [{"key": key, "label": label} for key, label in called.items()]
-        return JSONResponse({"metrics": described(self._names(entries)), "groups": legend})
+        return Reply({"metrics": described(self._names(entries)), "groups": legend})
 
     def _names(self, entries: Sequence[Entry]) -> list[str]:
         found = (name for entry in entries for name in self._columns.names(entry.directory))
         return list(dict.fromkeys(found))
 
     def curves(self, entries: list[Entry], request: Request) -> Response:
-        """A metric of the runs, those of one experiment together where `group` is seeds."""
+        """A metric of the runs. If `group` is seeds, runs that differ only in their seeds are one curve."""
         asked = request.query_params
         metric, axis = asked.get("metric", ""), asked.get("x", "step")
         middle, share = asked.get("middle", "iqm"), _number(asked.get("smooth"), 0.0)
@@ -78,7 +79,7 @@ class Answers:
             facts: Json = {"key": key, "label": called[key], "runs": [entry.id for entry in group]}
             facts |= {"sampled": any(sampled for _, sampled in found)}
             curves.append(facts | _drawn([curve for curve, _ in found], middle, share))
-        return JSONResponse({"metric": metric, "x": axis, "curves": curves})
+        return Reply({"metric": metric, "x": axis, "curves": curves})
 
     def _require_metric(self, metric: str, entries: Sequence[Entry]) -> None:
         names = self._names(entries)
@@ -86,17 +87,17 @@ class Answers:
             raise HTTPException(404, f"no chosen run has a metric '{metric}'{did_you_mean(metric, names)}")
 
     def compare(self, entries: list[Entry], request: Request) -> Response:
-        """The end of training of every group, with 95 % intervals, and who beats whom."""
+        """Each group's scores at the end of training, with 95 % intervals, and which group is better."""
         metric = request.query_params.get("metric", "episode_return")
         self._require_metric(metric, entries)
         groups = grouped(entries)
         curves = [
             [read_curve(self._columns, e.directory, metric, "step", None)[0] for e in of] for of in groups.values()
         ]
-        return JSONResponse(compared(groups, curves, metric))
+        return Reply(compared(groups, curves, metric))
 
     def run(self, entries: list[Entry], request: Request) -> Response:
-        """What one run's page shows: manifest, checkpoints, videos, what was said to go wrong."""
+        """What the page shows of one run: manifest, checkpoints, videos, diagnosis, result."""
         entry = entries[0]
         run = Run(_checked(entry))
         checkpoints = run.checkpoints
@@ -108,10 +109,10 @@ class Answers:
             "diagnosis": _diagnosis(entry, run),
             "result": _result(run),
         }
-        return JSONResponse(facts)
+        return Reply(facts)
 
     def config(self, entries: list[Entry], request: Request) -> Response:
-        """All settings, a column per group of runs; `different`: those in which any two runs differ."""
+        """All settings, with a column per group of runs. `different`: settings in which any two runs differ."""
         columns: list[dict[str, list[str]]] = []
         groups = grouped(entries)
         for group in groups.values():
@@ -125,7 +126,7 @@ class Answers:
         many = [name for name in names if any(len(column.get(name, [])) > 1 for column in columns)]
         different = [name for name, values in table.items() if len(set(values)) > 1 or name in many]
         heads = [{"key": key, "label": label} for key, label in labels(groups).items()]
-        return JSONResponse({"groups": heads, "settings": table, "different": different})
+        return Reply({"groups": heads, "settings": table, "different": different})
 
     def metrics_csv(self, entries: list[Entry], request: Request) -> Response:
         text = Run(_checked(entries[0])).csv()
@@ -147,7 +148,7 @@ def _groups(entries: Sequence[Entry], request: Request) -> Mapping[str, Sequence
 
 
 def _drawn(curves: Sequence[Curve], middle: str, share: float) -> Json:
-    """One line of a chart. A run alone has its raw points (`y`) and, if asked for, a smooth line."""
+    """One line of a chart. A single run has its raw points (`y`) and, if asked for, a smoothed line."""
     if len(curves) > 1:
         x, y, low, high = merged(curves, middle, share, POINTS // 2)
         return {"x": _list(x), "y": _list(y), "low": _list(low), "high": _list(high)}
@@ -180,19 +181,19 @@ def _number(text: str | None, otherwise: float | None = None) -> float | None:
 
 
 def _checked(entry: Entry) -> RunDirectory:
-    """The directory of a run none of whose files is a link to somewhere else."""
+    """The run's directory, if none of its files is a link."""
     entry.directory.refuse_links()
     return entry.directory
 
 
 def plain_file(entry: Entry, *parts: str) -> Path:
-    """A file of a run; HTTPException unless it and its folders lie there themselves and are no links."""
+    """The path of a run's file; HTTPException if it is missing, or if it or one of its folders is a link."""
     path = entry.directory.path
     for part in parts:
         path = path / part
         try:
             mode = os.lstat(path).st_mode
-        except OSError:
+        except (OSError, ValueError):  # gone, or not a file's name
             raise HTTPException(404, f"{'/'.join(parts)} is not there (any more)") from None
         if not (stat.S_ISREG(mode) if part == parts[-1] else stat.S_ISDIR(mode)):
             raise HTTPException(403, f"{'/'.join(parts)} is not a plain file of the run")
@@ -200,7 +201,7 @@ def plain_file(entry: Entry, *parts: str) -> Path:
 
 
 def _diagnosis(entry: Entry, run: Run) -> list[dict[str, str]]:
-    """What is wrong with the run, the likeliest cause first. Of a very long log, only what the run said itself."""
+    """What is wrong with the run, the likeliest cause first. If the log is very long, only the run's own warnings."""
     if entry.size > MOST_DIAGNOSED:
         return [{"since": f"step {said.get('step')}", "text": str(said.get("message"))} for said in run.warnings[-5:]]
     return [{"since": f"update {advice.since_update}", "text": advice.text} for advice in diagnose(run)]
@@ -227,6 +228,5 @@ def _result(run: Run) -> Json | None:
 
 def _download(text: str, entry: Entry, name: str, kind: str) -> Response:
     called = quote(f"{entry.id.replace('/', '_')}-{name}", safe="")
-    return PlainTextResponse(
-        text, media_type=kind, headers={"content-disposition": f"attachment; filename*=UTF-8''{called}"}
-    )
+    named = {"content-disposition": f"attachment; filename*=UTF-8''{called}"}
+    return PlainTextResponse(text.encode(errors="replace"), media_type=kind, headers=named)

@@ -1,4 +1,4 @@
-"""What the page can ask for. A run is named by its path below the root and looked up in the catalog, never on disk."""
+"""The routes of the page. A run is named by its path below the root and looked up in the catalog, never on disk."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import plotly
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -16,18 +17,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from surefoot import __version__
 from surefoot.dashboard.answers import Answers, plain_file
 from surefoot.dashboard.films import Film, Films
-from surefoot.dashboard.guard import Guard, problem
+from surefoot.dashboard.guard import Guard
 from surefoot.dashboard.live import Live, as_json
+from surefoot.dashboard.replies import Reply, problem
 from surefoot.errors import SurefootError, did_you_mean
 from surefoot.runs import Catalog
 from surefoot.runs.catalog import Entry
+from surefoot.runs.checkpoints import is_step
 
 STATIC = Path(__file__).parent / "static"
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -36,7 +39,7 @@ Handler = Callable[["Page", Request], Awaitable[Response]]
 
 
 class Page:
-    """The server's state: the catalog, what pages listen to, and the films."""
+    """The server's state: the catalog, the event streams and the films."""
 
     def __init__(self, root: Path) -> None:
         self.live, self.films = Live(Catalog(root)), Films()
@@ -46,8 +49,17 @@ class Page:
     def catalog(self) -> Catalog:
         return self.live.catalog
 
+    def _known(self, id: str) -> Entry | None:
+        """A run of the catalog, unless a link has replaced its folder, or one above it, since the last look."""
+        entry, place = self.catalog.entries.get(id), self.catalog.root
+        for part in entry.directory.path.relative_to(place).parts if entry else ():
+            place = place / part
+            if place.is_symlink():
+                return None
+        return entry
+
     def entry(self, id: str) -> Entry:
-        found = self.catalog.entries.get(id)
+        found = self._known(id)
         if found is None:
             raise HTTPException(404, f"the run {id} is not there (any more){did_you_mean(id, self.catalog.entries)}")
         return found
@@ -56,7 +68,7 @@ class Page:
         ids = list(dict.fromkeys(request.query_params.getlist("run")))[:MOST]
         if not ids:
             raise HTTPException(400, "no run is named; add run=…")
-        found = [entry for id in ids if (entry := self.catalog.entries.get(id)) is not None]
+        found = [entry for id in ids if (entry := self._known(id)) is not None]
         return found or [self.entry(ids[0])]
 
 
@@ -69,7 +81,7 @@ async def runs(page: Page, request: Request) -> Response:
         "version": __version__,
         "latest": page.catalog.latest(),
     }
-    return JSONResponse({**facts, "runs": listed})
+    return Reply({**facts, "runs": listed})
 
 
 async def events(page: Page, request: Request) -> Response:
@@ -77,7 +89,7 @@ async def events(page: Page, request: Request) -> Response:
 
 
 async def watch(page: Page, request: Request) -> Response:
-    """POST: make a film of the newest checkpoint; GET: how far that is."""
+    """POST: start filming the newest checkpoint. GET: how far the film is."""
     entry = page.entry(request.query_params.get("run", ""))
     entry.directory.refuse_links()
     if request.method == "POST":
@@ -89,12 +101,12 @@ async def watch(page: Page, request: Request) -> Response:
     answer = {"step": film.step, "shown": film.shown, "state": film.state, "why": film.why}
     if film.state == "failed":
         page.films.forget(film)
-    return JSONResponse(answer)
+    return Reply(answer)
 
 
 def _film(page: Page, request: Request) -> Film:
     step = request.query_params.get("step", "")
-    film = page.films.get(request.query_params.get("run", ""), int(step)) if step.isdecimal() else None
+    film = page.films.get(request.query_params.get("run", ""), int(step)) if is_step(step) else None
     if film is None:
         raise HTTPException(404, "there is no such film")
     return film
@@ -116,8 +128,9 @@ async def video(page: Page, request: Request) -> Response:
 
 @cache
 def index_html() -> str:
-    """The page. Plotly's script adds a style sheet for maps, which the policy forbids and nobody needs here, unless an
-    element with the sheet's id is there already. The id changes with its version, so it is read out of the script."""
+    """The page. Plotly's script adds a style sheet for maps, which the policy forbids and this page does not need,
+    unless an element with the sheet's id exists already. The id changes with the version, so it is read from the
+    script."""
     ids = re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', PLOTLY.read_text(encoding="utf-8"))
     present = "".join(f'<meta id="{id}">' for id in dict.fromkeys(ids))
     return (STATIC / "index.html").read_text(encoding="utf-8").replace("<!-- plotly -->", present)
@@ -128,7 +141,7 @@ async def index(page: Page, request: Request) -> Response:
 
 
 async def plotly_script(page: Page, request: Request) -> Response:
-    """Out of the installed wheel. It changes with the package only."""
+    """Plotly's script from the installed wheel. It changes only with the package."""
     return FileResponse(PLOTLY, media_type="text/javascript", headers={"cache-control": "private, max-age=86400"})
 
 
@@ -156,10 +169,14 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str | None = None) -
         page.films.close()
 
     def asked(method: Callable[[list[Entry], Request], Response]) -> Handler:
-        """Whatever reads files of runs does so in a thread: the page stays awake meanwhile."""
+        """Files are read in a thread, so that the server keeps answering."""
+
+        def calmly(entries: list[Entry], request: Request) -> Response:
+            with np.errstate(all="ignore"):  # numbers like 1e308 overflow; the page shows them as unknown
+                return method(entries, request)
 
         async def handler(page: Page, request: Request) -> Response:
-            return await run_in_threadpool(method, page.entries(request), request)
+            return await run_in_threadpool(calmly, page.entries(request), request)
 
         return handler
 

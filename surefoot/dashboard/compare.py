@@ -36,7 +36,7 @@ def compared(
             "key": key,
             "env": group[0].env,
             "runs": len(found),
-            "scores": found.tolist(),
+            "scores": found[np.isfinite(found)].tolist(),
             "mean": _json(_estimate(found, mean, limits)),
             "iqm": _json(_estimate(found, iqm, limits)),
         }
@@ -52,7 +52,7 @@ def compared(
 
 
 def _once(group: Sequence[Entry], curves: Sequence[Curve]) -> list[Curve]:
-    """Two runs with the same seed are one experiment done twice: the newer one counts."""
+    """Two runs with the same seed are the same experiment, so only the newer one counts."""
     newest: dict[object, tuple[float, Curve]] = {}
     for entry, curve in zip(group, curves, strict=True):
         key = entry.id if entry.seed is None else entry.seed
@@ -64,6 +64,7 @@ def _once(group: Sequence[Entry], curves: Sequence[Curve]) -> list[Curve]:
 def _bounds(group: Sequence[Entry], metric: str) -> Bounds:
     """The limits of the metric; runs of a group have the same settings, so that one of them tells."""
     try:
+        group[0].directory.refuse_links()
         config = Run(group[0].directory).config
     except (SurefootError, OSError, ValueError):
         return UNBOUNDED

@@ -1,7 +1,7 @@
 """Curves as a page can draw them: few points, whatever the length of the log.
 
-A short log is kept as columns, and its new lines are added as they come. Of a long one (over EXACT bytes in view) a few
-lines at thousands of evenly spaced places are read; zooming in reads the lines between.
+A short log is kept as columns, and new lines are added as they come. A long one (more than EXACT bytes in view) is
+sampled: a few lines are read at each of thousands of evenly spaced places, and zooming in reads the lines between.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Columns:
         return known.values
 
     def _sample(self, path: Path, log: LogFile, names: list[str], start: int, stop: int) -> dict[str, Array]:
-        """A log that goes on is sampled again once it has grown enough for the eye."""
+        """A growing log is sampled again once it has grown enough to be seen."""
         key = (path, log.inode, tuple(names), start, stop if stop < log.size else None)
         known = self._sampled.get(key)
         if known is not None and known[0] <= stop <= known[0] * (1 + GROWTH):

@@ -1,7 +1,7 @@
-"""The newest policy of a run, playing: a short film made by `surefoot video` in a process of its own.
+"""Short films of a run's newest policy, made by `surefoot video` in a separate process.
 
-That process asks nobody and is given no `--trust`. So code that a run names is executed only if this user made the run
-(`surefoot.training.life.trust`). Films lie in a folder of the server: the page writes nothing to a run.
+That process cannot ask the user and gets no `--trust`, so code that a run names is executed only if this user made the
+run (`surefoot.training.life.trust`). Films go to a temporary folder: the page writes nothing to a run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 from surefoot.runs import Run
 from surefoot.runs.catalog import Entry
 
-LONGEST = 600  # steps of a film
+LONGEST = 600  # steps per film
 PATIENCE = 600.0  # seconds that making one may take
 KEPT = 20
 
@@ -41,7 +41,7 @@ class Films:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="surefoot-ui-"))
         self._films: dict[tuple[str, int], Film] = {}
-        self._turn = asyncio.Semaphore(1)  # the cores belong to the training
+        self._turn = asyncio.Semaphore(1)  # one at a time: training needs the cores
         self._tasks: set[asyncio.Task[None]] = set()
         self._number = 0
 
@@ -69,7 +69,7 @@ class Films:
         return film
 
     def forget(self, film: Film) -> None:
-        """Try again the next time that it is asked for."""
+        """Drop a film, so that the next request tries again."""
         self._films.pop((film.run, film.step), None)
 
     def _drop_old(self) -> None:
@@ -79,7 +79,7 @@ class Films:
 
     async def _make(self, entry: Entry, film: Film) -> None:
         words = [sys.executable, "-m", "surefoot", "video", str(entry.directory.path.absolute())]
-        # The newest one by then: a quick run may have removed the one that was the newest when this was asked for.
+        # Without a step, it films the newest checkpoint then; a quick run may have removed the one that was asked for.
         words += ["--out", str(film.file), "--max-steps", str(LONGEST), "--json"]
         async with self._turn:
             process = await asyncio.create_subprocess_exec(
@@ -105,7 +105,7 @@ class Films:
 
 
 def _step(told: bytes) -> int | None:
-    """Of the policy that plays, from the last line, which is JSON."""
+    """The step of the filmed policy, from the last line of output, which is JSON."""
     try:
         step = json.loads(told.decode().strip().splitlines()[-1])["step"]
     except (ValueError, IndexError, KeyError):
@@ -114,6 +114,6 @@ def _step(told: bytes) -> int | None:
 
 
 def _reason(said: str) -> str:
-    """What the command had to say, from its own line on."""
+    """The command's error message."""
     _, found, rest = said.rpartition("surefoot: ")
     return (rest if found else said).strip()[:2000] or "the film could not be made"

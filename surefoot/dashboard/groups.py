@@ -1,8 +1,9 @@
-"""Runs that differ in their seed alone, as one curve: its middle and a band."""
+"""Runs that differ only in their seeds, as one curve with a band."""
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -42,7 +43,8 @@ def _label(group: Sequence[Entry], apart: str, seeds: bool) -> str:
 
 def _apart(entries: Sequence[Entry]) -> dict[str, str]:
     """By run: its values of the settings that differ between runs of the same env and algorithm."""
-    read = tuple((entry.directory.path, _stamp(entry.directory.config)) for entry in entries)
+    files = ((entry.directory.path, entry.directory.config, entry.directory.manifest) for entry in entries)
+    read = tuple((path, _stamp(config)) for path, config, manifest in files if _stamp(config) and _stamp(manifest))
     found = _values_apart(read)
     return {entry.id: found.get(entry.directory.path, "") for entry in entries}
 
@@ -60,19 +62,21 @@ def _values_apart(read: tuple[tuple[Path, int], ...]) -> dict[Path, str]:
 
 
 def _stamp(file: Path) -> int:
+    """When a file was written; 0 if it is missing, a link or not a regular file."""
     try:
-        return os.stat(file).st_mtime_ns
+        status = os.lstat(file)
     except OSError:
         return 0
+    return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else 0
 
 
 def smoothed(curve: Curve, share: float) -> Curve:
-    """The moving average over so large a share of the curve."""
+    """The moving average over this share of the curve."""
     return smooth(curve, round(share * len(curve.x)))
 
 
 def merged(curves: Sequence[Curve], middle: str, share: float, points: int) -> tuple[Array, Array, Array, Array]:
-    """(x, middle, low, high) on a common grid, where at least half of the runs have got to.
+    """(x, middle, low, high) on a common grid, as far as at least half of the runs have come.
 
     The band spans the middle half of the runs, and all of them if they are fewer than five.
     """

@@ -1,20 +1,21 @@
-"""Who may ask: this machine's own browser, and with `--host` whoever has the token. Every answer has strict headers.
+"""Access control. Only this machine's browser gets answers, and with `--host` whoever has the token.
 
-A page on the internet can make a browser send requests to 127.0.0.1, under its own name by DNS rebinding. So a request
-must name a host of ours, must not come from another origin, and nothing is done for a plain link.
+A page on the internet can make a browser send requests to 127.0.0.1, and under its own host name by DNS rebinding. So
+a request must name one of our hosts and must not come from another origin, and following a link never changes anything.
+Every answer has strict headers.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 from hmac import compare_digest
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 EMPTY = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="  # Plotly adds one empty <style> and fills it by script
@@ -36,6 +37,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+HOST = re.compile(r"(\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:(?P<port>[0-9]{1,5}))?")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -79,7 +81,7 @@ class Guard:
         if not self._is_ours(host):
             return _refuse("this address does not belong to surefoot ui")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             return _refuse("requests from other pages are refused")
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
             return _refuse("requests from other pages are refused")
@@ -88,11 +90,11 @@ class Guard:
         return self._without_token(request)
 
     def _is_ours(self, host: str) -> bool:
-        """By name; the port may be that of a tunnel. An address is no name that somebody else could redirect."""
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").lower()
-        except ValueError:
+        """The port is ignored: a tunnel changes it. With `--host`, any IP address will do: DNS cannot redirect one."""
+        parts = HOST.fullmatch(host)
+        if parts is None or int(parts["port"] or 0) > 65535:
             return False
+        name = (parts["bracketed"] or parts["name"]).lower()
         if name in self._names:
             return True
         if not self._open:
@@ -103,7 +105,7 @@ class Guard:
             return False
 
     def _without_token(self, request: Request) -> Response | None:
-        """None for a request that has it. The link that was printed is exchanged for a cookie."""
+        """None if the request carries the token. The printed link is exchanged for a cookie."""
         if self._token is None:
             return None
         cookie = f"surefoot-{request.url.port or 80}"
@@ -111,7 +113,8 @@ class Guard:
             return None
         if request.method == "GET" and request.url.path == "/" and self._fits(request.query_params.get("token")):
             answer = RedirectResponse("/", status_code=303)
-            answer.set_cookie(cookie, self._token, httponly=True, samesite="strict", max_age=30 * 86400)
+            # Not "strict": after a click on a link in a mail, the browser would withhold the cookie until a reload.
+            answer.set_cookie(cookie, self._token, httponly=True, samesite="lax", max_age=30 * 86400)
             return answer
         return _refuse("open the link with ?token=… that `surefoot ui` has printed", 401)
 
@@ -130,8 +133,3 @@ def _refuse(why: str, status: int = 403) -> Response:
 
 def new_token() -> str:
     return secrets.token_urlsafe(24)
-
-
-def problem(why: str, status: int = 404) -> JSONResponse:
-    """An answer that the page shows as it is."""
-    return JSONResponse({"error": why}, status)

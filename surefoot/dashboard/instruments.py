@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from surefoot.analysis.instruments import INSTRUMENTS, instrument_of
 
 ORDER = {instrument.name: index for index, instrument in enumerate(INSTRUMENTS)}
-# Other numbers of an update that belong beside them: docs/metrics.md says what they are.
+# Other metrics of an update to show beside the instruments; docs/metrics.md explains them.
 OTHERS = (
     "entropy",
     "clip_fraction",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import socket
 import webbrowser
 from collections.abc import Callable
@@ -16,6 +18,8 @@ from surefoot.dashboard.guard import is_loopback, new_token
 from surefoot.errors import UsageError
 from surefoot.text import print
 
+PATIENCE = 1.0  # seconds after Ctrl-C in which answers may still finish
+
 
 def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
     """Print the address and serve. UsageError if the port is taken or the host is not one of this machine's."""
@@ -23,7 +27,7 @@ def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
     token = None if is_loopback(host) else new_token()
     address = address_of(host, listening.getsockname()[1], token)
     print(f"surefoot ui: {address}", flush=True)
-    print(f"runs: {root.absolute()}   (Ctrl-C ends the page; runs go on)", flush=True)
+    print(f"runs: {root.absolute()}   (Ctrl-C stops the page, not the runs)", flush=True)
     if token is not None:
         print("note: other machines can reach this page; whoever has this link sees your runs", flush=True)
     if open_browser:
@@ -42,7 +46,7 @@ def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
 
 
 class _Server(uvicorn.Server):
-    """`before_end`: called before it waits for open connections, of which a page always has one."""
+    """`before_end`: called before waiting for open connections to close, since every page keeps one open."""
 
     def __init__(self, config: uvicorn.Config, before_end: Callable[[], None]) -> None:
         super().__init__(config)
@@ -50,7 +54,14 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._before_end()
+        asyncio.get_running_loop().call_later(PATIENCE, self._hang_up)
         await super().shutdown(sockets)
+
+    def _hang_up(self) -> None:
+        """Close what is still open: an answer to a browser that stopped reading would never end."""
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
 
 
 def address_of(host: str, port: int, token: str | None) -> str:
@@ -61,18 +72,21 @@ def address_of(host: str, port: int, token: str | None) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bound before anything else is done, so that a taken port is an answer and not a traceback."""
+    """Bind first, so that a port in use gives a clear message."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise UsageError(f"--host {host} is no address of this machine: {error.strerror}") from None
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a valid host name"
+        raise UsageError(f"--host {host} is not an address of this machine: {why}") from None
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(place)
         listening.listen()
     except OSError as error:
         listening.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(f"--host {host} is not an address of this machine") from None
         if isinstance(error, PermissionError):
             raise UsageError(f"port {port} needs administrator rights; choose one from 1024 on: --port 6007") from None
         raise UsageError(

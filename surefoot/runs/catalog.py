@@ -1,7 +1,7 @@
 """The runs below a directory, kept up to date at a cost that follows what is new.
 
-A look costs one `stat` per run that is over and a few per run that is going on. Of a log that grew, only the new lines
-are read; of a long one that is seen for the first time, only the end.
+A look costs one `stat` per finished run and a few per running one. If a log has grown, only its new lines are read; if
+a long log is seen for the first time, only its end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from time import time
 
 from surefoot.errors import CheckpointError, SurefootError
+from surefoot.runs.checkpoints import is_step
 from surefoot.runs.columns import columns_of, numbers_of, open_log
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.files import read_json, read_regular
@@ -24,7 +25,7 @@ from surefoot.runs.life import Life, State, read_life
 from surefoot.schema import Misfit
 
 SETTLED = 2.0  # seconds after which a folder's time stamp tells whether anything was added since
-TAIL = 2**14  # bytes at the end of a log that is new to us
+TAIL = 2**14  # bytes that are read at the end of a log seen for the first time
 SCHEMA = 1
 READ = ("manifest.json", "config.toml", "status.json", "metrics.jsonl", "timings.jsonl", "videos", "checkpoints")
 # Settings that do not change what is learned.
@@ -37,7 +38,7 @@ RUNNING = {
 
 @dataclass(frozen=True)
 class Entry:
-    """What a list shows of a run. `why`: it cannot be read, or not all of it."""
+    """What a list shows of a run. `why`: the reason if all or part of it cannot be read."""
 
     id: str  # its path below the root
     directory: RunDirectory = field(repr=False, compare=False)
@@ -60,10 +61,10 @@ class Entry:
 
 @dataclass
 class _Known:
-    """What was read of a run, and the time stamps that tell whether it still holds."""
+    """What was read of a run, and the time stamps that tell whether it is still current."""
 
     entry: Entry
-    stamp: int  # of the folder: files that are written beside and renamed change it
+    stamp: int  # the folder's: renaming a file into it changes this
     looked: float
 
 
@@ -117,9 +118,9 @@ class Catalog:
         known, now = self._known.get(path), time()
         stamp = os.stat(path).st_mtime_ns
         settled = known is not None and known.stamp == stamp and known.looked - stamp / 1e9 > SETTLED
-        if known is None or not settled:
+        if known is None or not settled or known.entry.why is not None:
             entry = _read(path, self.root, known.entry if known else None)
-        elif known.entry.state in ("running", "unknown") or known.entry.why is not None:
+        elif known.entry.state in ("running", "unknown"):
             entry = _grown(known.entry)
         else:
             return known.entry
@@ -128,9 +129,10 @@ class Catalog:
 
 
 def _read(path: Path, root: Path, before: Entry | None) -> Entry:
-    """Everything of a run; only the log goes on from where it was read before."""
+    """Read everything about a run; only its log is continued from where it was read before."""
     run = RunDirectory(path)
-    id = path.relative_to(root).as_posix()
+    # Bytes that are not UTF-8 cannot be sent to a page and back.
+    id = os.fsencode(path.relative_to(root).as_posix()).decode(errors="backslashreplace")
     blank = Entry(id, run, size=before.size if before else 0)
     try:
         _refuse_links(path)
@@ -138,8 +140,7 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
         MANIFEST.check(manifest, "manifest.json")
         group, total_steps = _settings(run)
     except (SurefootError, Misfit, OSError) as error:
-        os.stat(run.manifest)  # FileNotFoundError: it is gone
-        return replace(blank, id=id, why=str(error), created=_written(run.manifest))
+        return replace(blank, why=str(error), created=_written(run.manifest))
     schema = manifest.get("schema", SCHEMA)
     newer = isinstance(schema, int) and schema > SCHEMA
     other = "a newer surefoot" if newer else "another version of surefoot"
@@ -171,7 +172,7 @@ def _refuse_links(path: Path) -> None:
 
 
 def _grown(entry: Entry) -> Entry:
-    """The entry with what its status and the new lines of its log say."""
+    """The entry, updated from its status and the new lines of its log."""
     run, why = entry.directory, entry.why
     status: dict[str, object] = {}
     try:
@@ -194,7 +195,7 @@ def _grown(entry: Entry) -> Entry:
 
 
 def _coarse(life: Life) -> float | None:
-    """The heartbeat of a run that goes on, to ten seconds: a list need not change with every write."""
+    """The heartbeat of a running run, to ten seconds: the list should not change with every write."""
     if life.heartbeat is None or not life.alive:
         return life.heartbeat
     return life.heartbeat // 10 * 10
@@ -232,13 +233,13 @@ def _finite(value: object) -> float | None:
 
 
 def _settings(run: RunDirectory) -> tuple[str, int | None]:
-    """(what runs of the same settings have in common, total_steps), from the text: a thousand files must be quick."""
+    """(a digest of the settings, total_steps), from the text: parsing a thousand files would take too long."""
     digest, total, skipping = hashlib.sha256(), None, False
     for line in read_regular(run.config, 2**20).decode(errors="replace").splitlines():
         name, assigns, value = line.partition(" = ")
         if assigns and not line.startswith(" "):
             skipping = name in RUNNING
-            if name == "total_steps" and value.isdigit():
+            if name == "total_steps" and is_step(value):
                 total = int(value)
         if not skipping:
             digest.update(f"{line}\n".encode())
@@ -246,7 +247,8 @@ def _settings(run: RunDirectory) -> tuple[str, int | None]:
 
 
 def _written(manifest: Path) -> float:
+    """FileNotFoundError: it is gone."""
     try:
-        return os.stat(manifest).st_mtime
+        return os.lstat(manifest).st_mtime
     except PermissionError:
         return 0.0

@@ -17,7 +17,7 @@ from functools import lru_cache
 from math import nan
 from pathlib import Path
 
-from surefoot.runs.files import BROKEN
+from surefoot.runs.files import BROKEN, LONGEST_LINE
 
 CHUNK = 2**24  # bytes that are searched at once: whole files of a gigabyte need not fit into memory
 PROBE = 2**14  # bytes that are read to find one line
@@ -33,7 +33,7 @@ class LogFile:
 
     def _whole(self, size: int) -> int:
         end = size
-        while end > 0:
+        while end > 0 and size - end <= LONGEST_LINE:  # longer than any row: no line at all
             start = max(0, end - PROBE)
             found = self._read(start, end).rfind(b"\n")
             if found >= 0:
@@ -63,12 +63,16 @@ class LogFile:
 
     def _until_break(self, position: int) -> tuple[bytes, int]:
         """(the bytes up to the next line break, where the line after it begins)."""
-        found = b""
-        while position + len(found) < self.size:
-            found += self._read(position + len(found), min(self.size, position + len(found) + PROBE))
-            end = found.find(b"\n")
-            if end >= 0:
-                return found[: end + 1], position + end + 1
+        pieces: list[bytes] = []
+        while position < self.size:
+            piece = self._read(position, min(self.size, position + PROBE))
+            if not piece:  # cut back meanwhile
+                break
+            end = piece.find(b"\n") + 1
+            pieces.append(piece[:end] if end else piece)
+            position += len(pieces[-1])
+            if end:
+                return b"".join(pieces), position
         return b"", self.size
 
     def chunks(self, start: int, stop: int) -> Iterator[bytes]:
@@ -83,7 +87,7 @@ class LogFile:
             start += len(piece)
 
     def sample(self, start: int, stop: int, places: int) -> bytes:
-        """A few whole lines at each of so many evenly spaced places, and the last one. Both ends begin a line."""
+        """A few whole lines at each of `places` evenly spaced places, and the last line. Both ends begin a line."""
         first = self.line_at(start)
         if first is None or start >= stop:
             return b""
@@ -177,12 +181,24 @@ def _by_text(lines: bytes, names: Sequence[str]) -> dict[str, list[float | None]
 def _by_row(lines: bytes, names: Sequence[str]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in names}
     keys = {name: json.dumps(name).encode() for name in names}
-    for line in lines.splitlines():
+    for line in _split(lines):
         row = _decoded(line) if any(key in line for key in keys.values()) else {}
         for name, values in found.items():
             value = row.get(name)
-            values.append(float(value) if isinstance(value, (int, float)) else nan)
+            values.append(_number(value))
     return found
+
+
+def _split(lines: bytes) -> list[bytes]:
+    """Not `splitlines`, which also splits at carriage returns: JSON allows them inside a row."""
+    return lines.removesuffix(b"\n").split(b"\n") if lines else []
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, (int, float)) else nan
+    except OverflowError:  # an integer of hundreds of digits
+        return nan
 
 
 def _decoded(line: bytes) -> dict[str, object]:
@@ -196,6 +212,6 @@ def _decoded(line: bytes) -> dict[str, object]:
 def names_in(lines: bytes) -> list[str]:
     """Every name that has a number in one of the lines, in the order of appearance."""
     found: dict[str, None] = {}
-    for line in lines.splitlines():
+    for line in _split(lines):
         found |= {name: None for name, value in _decoded(line).items() if isinstance(value, (int, float))}
     return list(found)

@@ -71,7 +71,7 @@ def _held_here(run: RunDirectory) -> bool:
 
 
 def last_write(run: RunDirectory) -> float | None:
-    """When the newest of the files changed that a run writes to as it goes."""
+    """When any of the files that a run keeps writing to last changed."""
     times = []
     for path in (run.status, run.metrics, run.timings, run.episodes, run.log, run.checkpoints):
         try:

@@ -34,7 +34,7 @@ def _named(word: str | Path, root: Path) -> Iterator[Run]:
         yield Run(find_run("latest", root))
         return
     for place in dict.fromkeys((Path(word), root / word)):
-        if place.is_dir():
+        if os.path.isdir(place):  # also for a word that no file can be called by
             inside = list_runs(place)
             yield from (Run(run) for run in inside)
             if inside:
@@ -51,7 +51,7 @@ def _named(word: str | Path, root: Path) -> Iterator[Run]:
 
 
 def _nothing(word: str, root: Path) -> str:
-    if Path(word).is_dir():
+    if os.path.isdir(word):
         return f"there are no runs in {word}/"
     runs = list_runs(root)
     if not runs and Path(word) == root:

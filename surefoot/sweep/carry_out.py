@@ -34,7 +34,7 @@ class Watcher(Protocol):
 
 
 def track(folder: SweepFolder, plan: Plan) -> list[Tracked]:
-    """Every run of the plan with what there is of it in the folder."""
+    """Every run of the plan, with its state in the folder."""
     found, broken = states(folder, plan)
     tracked = []
     for run in plan.runs:
@@ -94,7 +94,7 @@ def work_on(run: Tracked, flags: Sequence[str]) -> Work:
 
 
 def carry_out(runs: Sequence[Tracked], pool: Pool, watcher: Watcher, flags: Sequence[str] = ()) -> int:
-    """Until every run has ended, well or not; the number of the signal that stopped it earlier, or 0."""
+    """Run until every run has ended, well or not. Returns the number of the signal that stopped it earlier, or 0."""
     waiting = [run for run in runs if run.stage == "waiting"]
     running: dict[str, Tracked] = {}
     stopper = Stopper()

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: a bar with its runs on a terminal, a line per run elsewhere."""
+"""Shows the progress of a sweep: a bar and its runs on a terminal, a line per run elsewhere."""
 
 from __future__ import annotations
 

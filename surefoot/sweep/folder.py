@@ -19,7 +19,7 @@ from surefoot.sweep.plan import Plan, Planned
 
 PLAN = "sweep.toml"
 OUTPUT = "output.txt"  # in a run's directory: what its processes printed
-LONGEST = 80  # characters of a folder's name that nobody chose
+LONGEST = 80  # characters of a folder name that we make up
 HEAD = """\
 # The plan of a sweep: every combination of these is a run in this folder. `surefoot sweep FOLDER` does what is left.
 # docs/sweeps.md describes the format.
@@ -42,7 +42,7 @@ class SweepFolder:
         return RunDirectory(self.path / run.name)
 
     def hold(self) -> Hold:
-        """Nobody else may work in this folder as long as somebody has the object."""
+        """Lock the folder: no other sweep may work in it until the hold is released."""
         if os.path.exists(self.path / "manifest.json"):
             raise UsageError(f"{self.path} is a run; choose another folder (--out)")
         try:
@@ -82,7 +82,7 @@ class SweepFolder:
         return str(read_toml(self.plan).get("surefoot")) if self.plan.exists() else None
 
     def state(self, run: Planned) -> State:
-        """What there is of a run; UsageError if its directory holds another one."""
+        """How far a run has come; UsageError if its directory holds a run with other settings."""
         directory = self.directory(run)
         if not os.path.lexists(directory.manifest):
             return "missing"
@@ -96,7 +96,7 @@ class SweepFolder:
 
 
 def states(folder: SweepFolder, plan: Plan) -> tuple[dict[str, State], dict[str, str]]:
-    """(what there is of every run, why some cannot be read), by name."""
+    """(the state of every run, why some cannot be read), by name."""
     found: dict[str, State] = {}
     broken: dict[str, str] = {}
     for run in plan.runs:
@@ -110,7 +110,7 @@ def states(folder: SweepFolder, plan: Plan) -> tuple[dict[str, State], dict[str,
 
 
 def usual_folder(grids: Iterable[Grid]) -> Path:
-    """Where a sweep goes if nobody says: the same place for the same envs and algorithms, so that it goes on there."""
+    """The default folder: the same for the same envs and algorithms, so that the same command continues its sweep."""
     envs = dict.fromkeys(env for grid in grids for env in grid.envs)
     algos = dict.fromkeys(algo for grid in grids for algo in grid.algos)
     name = "_".join("+".join(map(escape, names)) for names in (envs, algos))

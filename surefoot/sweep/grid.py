@@ -172,7 +172,7 @@ def with_flags(
     settings: Mapping[str, object],
     vary: Mapping[str, tuple[object, ...]],
 ) -> Grid:
-    """A grid of a file with what was typed in place of what the file says."""
+    """A grid of a file, overridden by what was typed."""
     typed = (*settings, *vary)
     return replace(
         grid,

@@ -100,7 +100,7 @@ def _environment(inherited: Mapping[str, str], one_thread: bool) -> dict[str, st
 
 
 def _split_cores(slots: int, each: int) -> list[list[int]]:
-    """The cores of every slot; none where they do not suffice for all or the system does not pin processes."""
+    """The cores of every slot; none if there are too few, or if the system cannot pin processes."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if not each or slots * each > len(cores):
         return [[] for _ in range(slots)]

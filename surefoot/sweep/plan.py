@@ -22,7 +22,7 @@ from surefoot.user_code import names_code
 
 LABELS = ("name", "tags")  # settings that do not change what is trained
 LONGEST = 100  # characters of a directory's name that are settings
-THREADS = 1  # of each run, unless asked: the runs share the cores
+THREADS = 1  # per run by default: the runs share the cores
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Planned:
         return words + [word for name, value in point.values.items() for word in as_flags(name, value)]
 
     def unlike(self, config: Mapping[str, object]) -> list[str]:
-        """How an existing run's `config.toml` differs from this one, apart from what a run settles by itself."""
+        """How an existing run's `config.toml` differs from this one, apart from settings that a run decides itself."""
         wanted = {**self.point.written, "seed": self.seed}
         return [
             f"{name}={as_text(config[name])} instead of {as_text(value)}"
@@ -130,7 +130,7 @@ def as_flags(name: str, value: object) -> list[str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every run of a sweep, in the order in which they start: a first seed of everything, then the next."""
+    """Every run of a sweep in starting order: the first seed of everything, then the second, and so on."""
 
     runs: tuple[Planned, ...]
     notes: tuple[str, ...] = ()  # points that are the same run

@@ -1,4 +1,4 @@
-"""What carries out the runs of a sweep. `local.py` is one such pool; another one (Slurm, Ray) implements the same."""
+"""The interface of a pool, which carries out the runs of a sweep. `local.py` is one; Slurm or Ray could be others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Work:
-    """One command, `surefoot WORDS…`, to be run in the present directory by a process of its own."""
+    """One command, `surefoot WORDS…`, to be run in the current directory by its own process."""
 
     name: str  # unique in the pool
     words: tuple[str, ...]
@@ -25,7 +25,7 @@ class Ended:
 
 
 class Pool(Protocol):
-    """Runs so many commands at a time. A run saves itself when asked to stop, and one that fails affects no other."""
+    """Runs up to `slots` commands at a time. A run saves itself when asked to stop; a failed one affects no other."""
 
     slots: int
 
@@ -34,7 +34,7 @@ class Pool(Protocol):
         ...
 
     def poll(self, seconds: float) -> list[Ended]:
-        """What has ended since the last call; waits for at most so long."""
+        """The commands that have ended since the last call. Waits up to `seconds` for one."""
         ...
 
     def stop(self, *, at_once: bool = False) -> None:
@@ -42,5 +42,5 @@ class Pool(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing of it is left afterwards."""
+        """Release everything: no process is left afterwards."""
         ...

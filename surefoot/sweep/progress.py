@@ -16,23 +16,23 @@ from surefoot.sweep.folder import OUTPUT, State
 from surefoot.sweep.plan import Planned
 
 Stage = Literal["waiting", "running", "done", "unfinished", "failed"]
-MOST_OUTPUT = 2**24  # bytes of a run's output that are searched for its last words
+MOST_OUTPUT = 2**24  # bytes of a run's output that are searched for its last message
 
 
 @dataclass
 class Tracked:
-    """A run of the sweep and how it stands."""
+    """A run of the sweep and its progress."""
 
     run: Planned
     directory: RunDirectory
-    before: State  # what there was of it when the sweep began
+    before: State  # its state when the sweep began
     stage: Stage = "waiting"
     error: str | None = None
     step: int = 0
-    first_step: int | None = None  # that this sweep has seen of it
+    first_step: int | None = None  # the first step that this sweep saw
     episode_return: float | None = None
     started: float = 0.0
-    seconds: float = 0.0  # that it took here
+    seconds: float = 0.0  # time spent in this sweep
     _offset: int = 0
 
     @property
@@ -46,7 +46,7 @@ class Tracked:
         """Read what the run has logged since the last time."""
         if self.stage == "running":
             self.seconds = perf_counter() - self.started
-        with suppress(SurefootError, OSError):  # it is not there yet, or cannot be read: its end will tell
+        with suppress(SurefootError, OSError):  # not there yet, or unreadable: its exit code will tell
             rows, self._offset = Run(self.directory).metrics_since(self._offset)
             for row in rows:
                 step, found = row.get("step"), row.get("episode_return")
@@ -75,14 +75,14 @@ class Tracked:
 
     @property
     def eval_return(self) -> float | None:
-        """Of the final evaluation."""
+        """The return of the final evaluation."""
         with suppress(SurefootError, OSError):
             found = self.directory.read_status().get("eval_return")
             return float(found) if isinstance(found, (int, float)) else None
         return None
 
     def summary(self) -> dict[str, object]:
-        """What `--json` prints of it."""
+        """What `--json` prints about it."""
         config = self.run.point.config
         return {
             "run_dir": str(self.directory.path),

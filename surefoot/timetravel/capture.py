@@ -1,4 +1,4 @@
-"""Copies of everything that one update was made from, and of what came of it."""
+"""Copies of everything that went into one update, and of its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Estimates(Protocol):
-    """An algorithm whose batch can be asked for. One of a user's own need not have it."""
+    """An algorithm that can be asked for its batch. A user's own algorithm may lack this."""
 
     def estimate(self, rollout: Rollout, operations: Operations) -> Batch: ...
 
@@ -60,7 +60,7 @@ class Update:
 
 
 class Capture:
-    """Copies the update that it sees; of several, the last."""
+    """Copies the update that it sees; if there are several, the last one."""
 
     def __init__(self) -> None:
         self.seen: Update | None = None
@@ -79,7 +79,7 @@ class Capture:
             rollout=copied(rollout),
             batch=batch,
             weights_before=weights,
-            weights_after=weights,  # until there are others: a rejected update leaves them as they are
+            weights_after=weights,  # replaced after the update; a rejected one leaves them unchanged
             gradients=self._gathering.gathered(),
             samples=None,
             metrics={},
@@ -119,7 +119,7 @@ def weights_of(trainer: Trainer) -> dict[str, Tensor]:
 
 
 def copied(data: Data, device: torch.device | str = "cpu") -> Data:
-    """The same with tensors of its own, those of a dataclass inside it included."""
+    """A copy with its own tensors, including those of nested dataclasses."""
     changed: dict[str, object] = {}
     for field in fields(data):
         value = getattr(data, field.name)
@@ -131,7 +131,7 @@ def copied(data: Data, device: torch.device | str = "cpu") -> Data:
 
 
 def tensors_of(data: DataclassInstance, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors of a dataclass by name, those of a dataclass inside it included."""
+    """The tensors of a dataclass by name, including those of nested dataclasses."""
     found: dict[str, Tensor] = {}
     for field in fields(data):
         value = getattr(data, field.name)

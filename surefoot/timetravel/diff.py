@@ -37,13 +37,13 @@ class Difference:
 
     a: Run
     b: Run
-    settings: dict[str, Pair]  # that differ, labels apart
+    settings: dict[str, Pair]  # settings that differ, except for labels
     origins: dict[str, Pair]  # versions, machine and engine that differ
     ends: tuple[int, int]  # the last update of each
     row: RowDifference | None = None  # the first row of metrics that differs
     checkpoint: CheckpointDifference | None = None  # the first common checkpoint that differs
     update: int | None = None  # the first update that differs
-    place: Place | None = None  # the first number of it that does
+    place: Place | None = None  # the first number that differs in it
     replays: tuple[Replay, Replay] | None = None  # of that update
     notes: list[str] = field(default_factory=list)
 

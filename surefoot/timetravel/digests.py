@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Digest(NamedTuple):
-    """Of one update."""
+    """The fingerprint of one update."""
 
     before: bytes  # the weights that it began with
     whole: bytes  # those, its rollout, its gradients, and the weights after it

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from surefoot.runs import Run
 
 Pair = tuple[object, object]
-LABELS = ("name", "tags")  # settings that change nothing
+LABELS = ("name", "tags")  # settings without an effect on training
 FACTS = ("versions", "machine", "git_commit", "engine", "kernels", "torch_instructions", "threads")  # of a manifest
 OF_THE_PROCESS = ("seconds", "logs", "globals", "advice")  # of a checkpoint's state
 MISSING = "missing"
@@ -70,7 +70,7 @@ def origins_of(a: Run, b: Run) -> dict[str, Pair]:
 
 
 def first_row(a: Run, b: Run) -> RowDifference | None:
-    """Columns that only one of them logs do not count: they are of another version, or of a callback."""
+    """Columns that only one run logs are ignored: they come from another version or from a callback."""
     same_until = 0
     rows = (rows_by_update(run).items() for run in (a, b))
     for (update, left), (other, right) in zip(*rows, strict=False):

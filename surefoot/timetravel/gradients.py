@@ -12,7 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from surefoot.engine.torch.learner import Learner
 
-LARGEST = 2**29  # bytes of gradients that are kept of one update; of the minibatches after that only the norms are
+LARGEST = 2**29  # bytes of gradients kept per update; for later minibatches only the norms are kept
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Gradients:
 
 
 class Gathering:
-    """Takes the gradients of an update in as they come."""
+    """Collects the gradients of an update as they are computed."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner

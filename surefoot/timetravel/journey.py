@@ -1,4 +1,4 @@
-"""The way to an update: the run built again from a checkpoint before it, and trained up to there, writing nothing."""
+"""Gets to an update: rebuilds the run from an earlier checkpoint and trains up to the update, writing nothing."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Journey(Callback):
         self.state: tuple[TrainerState, dict[str, Tensor]] | None = None  # at the end of a life of the run
 
     def check(self) -> None:
-        """Whether the run has these updates."""
+        """UsageError if the run does not have these updates."""
         span, last = self.span, self.history.last[self.span.by]
         if not last:
             raise UsageError(f"{self.run.path} has made no update that is saved or logged; there is nothing to replay")
@@ -245,7 +245,7 @@ class Journey(Callback):
         return None
 
     def row_differences(self, number: int) -> dict[str, tuple[float | None, float | None]]:
-        """The columns of a row in which what was logged is not what is computed now: (logged, now)."""
+        """The columns of a row whose logged value is not the one computed now: (logged, now)."""
         logged, now = self.history.rows.get(number, {}), self.rows.get(number, {})
         return {name: (logged[name], now[name]) for name in logged if name in now and logged[name] != now[name]}
 

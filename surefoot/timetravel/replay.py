@@ -25,7 +25,7 @@ REASONS = (
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Replay(Update):
-    """One update of a run, rebuilt: what it was made from, how, what came of it, and whether it is what was logged."""
+    """One update of a run, rebuilt: its inputs, gradients and results, and whether it matches what was logged."""
 
     run: Run
     row: MetricsRow | None  # the row of metrics that it is part of (`log_every` steps), as computed now
@@ -34,7 +34,7 @@ class Replay(Update):
     parted: int | None  # the first row on the way here that is not as logged, by its update
     error: str | None  # why the update was rejected, if it was
     start: str  # where the replay began
-    notes: tuple[str, ...]  # what is other than it was in the run
+    notes: tuple[str, ...]  # what differs from the original run
 
     @property
     def exact(self) -> bool | None:
@@ -43,7 +43,7 @@ class Replay(Update):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the replay may differ from the run: what is known to be other than it was, or else what may be."""
+        """Why the replay may differ from the run: known differences, or otherwise the possible ones."""
         return () if self.exact is not False else self.notes or REASONS
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class Replay(Update):
         return notebook.table(f"an update of {self.run.path}", self.facts())
 
     def facts(self) -> dict[str, str]:
-        """The first things to know of it."""
+        """The key facts."""
         length, envs = self.rollout.reward.shape
         exact = {True: "as logged", False: "not as logged", None: "none was logged"}[self.exact]
         return {
@@ -87,7 +87,7 @@ class Replay(Update):
 
 
 def check_target(path: str | Path) -> Path:
-    """The file that arrays are to be written to, if it is of a kind that we write and its folder exists."""
+    """The file to write arrays to, checked beforehand: its format and its folder."""
     target = Path(path)
     if target.suffix not in (".npz", ".safetensors"):
         raise UsageError(f"cannot tell the format of {str(path)!r}; end the name in .npz or .safetensors")
@@ -120,7 +120,7 @@ def replay(
     error = None
     try:
         journey.travel(trust, strict=strict)
-    except NonFiniteError as rejected:  # that update is what a replay is for
+    except NonFiniteError as rejected:  # a rejected update is worth a look, too
         if capture.seen is None:
             raise
         error = str(rejected)

@@ -60,7 +60,7 @@ def as_dict(found: Replay) -> dict[str, object]:
 
 
 def quantiles(found: Replay) -> dict[str, list[float]]:
-    """Of what every valid sample has one of."""
+    """Quantiles of a quantity that every valid sample has."""
     batch = found.batch
     valid = found.rollout.valid.flatten()
     columns = {"reward": found.rollout.reward.flatten()}

@@ -89,6 +89,8 @@ def test_the_metrics_that_there_are(capsys):
     ("words", "said"),
     [
         (["plot", "nowhere"], "there is no run 'nowhere'"),
+        (["plot", "x" * 5000], "there is no run 'xxx"),
+        (["compare", "a\0b"], "there is no run 'a"),
         (["plot", "CartPole-v1", "--metric", "klx"], "did you mean 'kl'?"),
         (["plot", "CartPole-v1", "--out", "a.jpg"], "ends in .png, .svg or .pdf"),
         (["plot", "CartPole-v1", "--terminal", "--out", "a.png"], "give one of them"),
@@ -253,3 +255,14 @@ def test_several_envs_have_curves_over_all_of_them(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["together"]["env"] == "all envs"
     assert "Learning curves over all envs" in (tmp_path / "r.html").read_text()
     assert (tmp_path / "p.svg").exists()
+
+
+def test_numbers_that_overflow_are_no_warnings_and_fill_no_screen(tmp_path, capsys):
+    make_family(tmp_path / "runs", "ppo", [1e308, 1.5e308, 1e308])
+    make_family(tmp_path / "runs", "vpg", [-1e308, 3.0, 1e12])
+    assert main(["compare"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert max(map(len, said.out.splitlines())) < 300
+    assert main(["compare", "--metric", "episode_return"]) == 0
+    assert main(["plot", "--terminal"]) == 0

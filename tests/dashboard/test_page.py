@@ -221,7 +221,20 @@ class TestWho:
 
     @pytest.mark.parametrize("path", ["/", "/api/runs", "/api/events", "/plotly.js", "/static/main.js"])
     @pytest.mark.parametrize(
-        "host", ["evil.com", "evil.com:6060", "127.0.0.1.evil.com", "192.168.1.7", "", "[::1", "a@b"]
+        "host",
+        [
+            *(
+                "evil.com",
+                "evil.com:6060",
+                "127.0.0.1.evil.com",
+                "192.168.1.7",
+                "",
+                "[::1",
+                "a@b",
+                "evil.com@127.0.0.1",
+            ),
+            *("127.0.0.1#evil.com", "127.0.0.1/evil.com", "127.0.0.1?x", "127.0.0.1:x", "127.0.0.1:70000"),
+        ],
     )
     def test_a_foreign_host(self, client, path, host):
         assert client.get(path, headers={"host": host}).status_code == 403
@@ -231,7 +244,14 @@ class TestWho:
         assert client.get("/api/runs", headers={"host": host}).status_code == 200
 
     def test_a_foreign_origin(self, client):
-        for origin in ("http://evil.com", "null", "http://127.0.0.1:1234"):
+        for origin in (
+            "http://evil.com",
+            "null",
+            "http://127.0.0.1:1234",
+            "http://[::1",
+            f"{HERE}@evil.com",
+            f"x{HERE}",
+        ):
             assert client.get("/api/runs", headers={"origin": origin}).status_code == 403
         assert client.get("/api/runs", headers={"origin": HERE}).status_code == 200
         assert (
@@ -263,7 +283,7 @@ class TestWho:
             assert client.get("/api/runs", headers={"authorization": "Bearer secret"}).status_code == 200
             answer = client.get("/?token=secret")
             assert (answer.status_code, answer.headers["location"]) == (303, "/")
-            assert {"HttpOnly", "SameSite=strict"} <= set(answer.headers["set-cookie"].split("; "))
+            assert {"HttpOnly", "SameSite=lax"} <= set(answer.headers["set-cookie"].split("; "))
             assert client.get("/api/runs").status_code == 200
             assert client.get("/api/runs", headers={"host": "evil.com"}).status_code == 403
             assert client.get("/api/runs", headers={"host": f"{socket.gethostname()}:6060"}).status_code == 200
@@ -394,7 +414,9 @@ class TestCommand:
             (["--port", "70000"], "from 0 to 65535"),
             (["--runs", "nowhere"], "there is no such folder"),
             (["--runs", "file"], "is a file"),
-            (["--host", "no-such-host.invalid"], "is no address of this machine"),
+            (["--host", "no-such-host.invalid"], "is not an address of this machine"),
+            (["--host", "a..b"], "is not an address of this machine"),
+            (["--host", "8.8.8.8"], "is not an address of this machine"),
         ],
     )
     def test_what_cannot_be_served(self, words, said, capsys, tmp_path, monkeypatch):
@@ -408,8 +430,12 @@ class TestCommand:
         words = [sys.executable, "-m", "surefoot", "ui", "--runs", str(root), "--port", "0"]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
             address = re.search(r"http://\S+", server.stdout.readline())[0]
-            with urllib.request.urlopen(f"{address}api/events") as page:
+            with urllib.request.urlopen(f"{address}api/events") as page, socket.socket() as asleep:
                 assert page.readline() == b"retry: 1000\n"
+                asleep.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)  # before it connects, to take effect
+                asleep.connect(("127.0.0.1", int(address.strip("/").rpartition(":")[2])))
+                asleep.sendall(f"GET /plotly.js HTTP/1.1\r\nHost: {address.strip('/')[7:]}\r\n\r\n".encode())
+                assert asleep.recv(1)  # a page that asks for megabytes and stops reading
                 server.send_signal(signal.SIGINT)
                 _, said = server.communicate(timeout=60)
         assert (server.returncode, said) == (0, "")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from surefoot import __version__
+from surefoot.cli.main import main
 from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs.files import write_json
 from surefoot.sweep.carry_out import carry_out, track
@@ -239,3 +240,13 @@ def test_the_live_rows_name_what_differs_and_keep_the_return_in_sight(folder):
     assert len(row) <= 60
     assert row.startswith("   25%  CartPole-v1")
     assert row.endswith("-s0  return 123.4")
+
+
+def test_a_quiet_sweep_still_says_what_failed(folder, capsys):
+    plan = expand([Grid(envs=("CartPole-v1",), seeds=(0,))])
+    existing(folder, plan.runs[0], "done")
+    (folder.directory(plan.runs[0]).path / "status.json").write_text("{", encoding="utf-8")
+    assert main(["sweep", "--env", "CartPole-v1", "--seeds", "0", "--out", "out", "--quiet"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "status.json is damaged" in said.err

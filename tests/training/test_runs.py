@@ -220,7 +220,8 @@ def test_an_interrupt_saves_the_policy_and_says_where():
             if trainer.update == 3:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=r"at step 768; everything is saved. To continue:\nsurefoot resume"):
+    said = r"at step 768; everything is saved. To continue:\nsurefoot resume runs/"
+    with pytest.raises(KeyboardInterrupt, match=said):
         short_run(callbacks=[Interrupt()])
     (run,) = list_runs()
     assert run.read_status() == {"state": "interrupted", "step": 768}

@@ -172,7 +172,7 @@ function pairTable({ groups, pairs }) {
 function verdict(pair) {
   if (pair.settled) return pair.improvement[0] > 0.5 ? "the first is better" : "the second is better";
   if (pair.improvement[1] === null) return "one seed each tells nothing";
-  return pair.seeds_needed ? `not settled; about ${pair.seeds_needed} seeds each would tell` : "no difference to be seen";
+  return pair.seeds_needed ? `not settled; about ${pair.seeds_needed} seeds each would tell` : "no visible difference";
 }
 
 async function settings(view, runs, mine) {

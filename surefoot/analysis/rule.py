@@ -72,6 +72,11 @@ class Moment:
         return self.memory.series["explained_variance"].highest
 
     @property
+    def usual_critic(self) -> float:
+        """The median explained variance so far."""
+        return self.memory.series["explained_variance"].median
+
+    @property
     def deviation(self) -> float:
         """Mean standard deviation of the continuous actions; NaN if there are none."""
         found = [value for name, value in self.memory.last.items() if name.startswith("std/")]

@@ -34,6 +34,7 @@ GIVEN = ("homework", "family")  # presets that are not tuned for one env
 
 
 class Outcome(TypedDict):
+    group: str  # the line of the report that it counts in
     expected: list[str]  # rules of which one must come first; none: there must be no advice
     found: list[str]
     first: str | None  # the first advice, in words
@@ -108,7 +109,13 @@ def measure(name: str, runs: Path) -> Outcome:
     advice = diagnose(Run(runs / name))
     found = [one.rule for one in advice]
     right = found[0] in expected if expected and found else found == expected
-    return {"expected": expected, "found": found, "first": advice[0].text if advice else None, "right": right}
+    return {
+        "group": group_of(name),
+        "expected": expected,
+        "found": found,
+        "first": advice[0].text if advice else None,
+        "right": right,
+    }
 
 
 def workers(jobs: int) -> ProcessPoolExecutor:
@@ -117,28 +124,37 @@ def workers(jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
 
 
-def title(name: str) -> str:
-    """The group of runs that a run belongs to."""
+def group_of(name: str) -> str:
     from benchmarks.ill_runs import KNOWN, ill_runs
 
-    kind, env, _, seed = name.split("/")
-    seeds = "seeds 0 to 2" if int(seed) < 3 else "seeds 3 to 5" if int(seed) < 6 else "later seeds"
+    kind, env, what, seed = name.split("/")
+    seeds = f"seeds {int(seed) // 3 * 3} to {int(seed) // 3 * 3 + 2}"
     if kind == "healthy":
-        return f"presets, {seeds}"
-    known = any(patient.env == env for patient, _ in ill_runs(KNOWN).values())
-    return f"ill, {'known' if known else 'unseen'} envs, {seeds}"
+        return f"tuned presets, {seeds}"
+    envs = "known" if f"{env}/{what}" in ill_runs(KNOWN) else "unseen"
+    return f"{'left alone' if what == 'left_alone' else 'made ill'}, {envs} envs, {seeds}"
+
+
+def table(results: Results) -> list[str]:
+    """How many of each group got the right advice: the table of docs/diagnose.md."""
+    groups: dict[str, list[bool]] = {}
+    for outcome in results["runs"].values():
+        groups.setdefault(outcome["group"], []).append(outcome["right"])
+    lines = [f"| {group} | {sum(right)} of {len(right)} |" for group, right in sorted(groups.items())]
+    return ["| runs | right |", "|---|---|", *lines]
+
+
+def failures(results: Results) -> list[str]:
+    """In words, as docs/diagnose.md lists them."""
+    wrong = {name: one for name, one in results["runs"].items() if not one["right"]}
+    words = {name: [", ".join(one[key]) or "nothing" for key in ("expected", "found")] for name, one in wrong.items()}
+    return [f"- `{name}`: expected {expected}, found {found}" for name, (expected, found) in words.items()]
 
 
 def report(results: Results) -> None:
-    groups: dict[str, list[Outcome]] = {}
-    for name, outcome in results["runs"].items():
-        groups.setdefault(title(name), []).append(outcome)
-    print(f"rules {results['rules']}")
-    for group, outcomes in sorted(groups.items()):
-        print(f"{group}: {sum(outcome['right'] for outcome in outcomes)} of {len(outcomes)} right")
-    for name, outcome in results["runs"].items():
-        if not outcome["right"]:
-            print(f"  {name}: expected {outcome['expected'] or 'nothing'}, found {outcome['found'] or 'nothing'}")
+    print(f"Rules {results['rules']}\n", *table(results), "", *failures(results), sep="\n")
+    if results["rules"] != rules_version():
+        print(f"The rules have changed since: they are {rules_version()} now.")
 
 
 def main() -> None:

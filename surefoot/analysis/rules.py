@@ -59,7 +59,9 @@ def _certain(now: Moment) -> bool:
 def _plunged(now: Moment) -> bool:
     """Entropy fell from over half of its first value to nearly 0 at once. Learning takes longer."""
     entropy = now.memory.series["entropy"].values
-    return any(after < 0.05 and before > 0.5 * entropy[0] for before, after in zip(entropy, entropy[2:], strict=False))
+    return any(
+        after < 0.05 and before > 0.5 * entropy[0] > 0.05 for before, after in zip(entropy, entropy[2:], strict=False)
+    )
 
 
 def _sure_too_soon(now: Moment) -> bool:
@@ -91,7 +93,7 @@ def _critic_idle(now: Moment) -> bool:
     """What a random critic says may agree with the returns by chance, so its usual value counts, not its best."""
     if not now["value_loss"] > 0.0:  # all rewards are 0: there is nothing to learn
         return False
-    return now.usual_critic < 0.1 and (now.facts["value_coef"] == 0.0 or now.memory.frozen)
+    return now.facts["value_coef"] == 0.0 or (now.usual_critic < 0.1 and now.memory.frozen)
 
 
 def _say_critic(now: Moment) -> str:

@@ -324,15 +324,6 @@ RULES = (
         share=0.1,
     ),
     Rule(
-        "time_limit_dominates",
-        ("time_limit_fraction", "episode_length", "episode_return"),
-        _cut_short,
-        _say_cut_short,
-        lambda now: f"Raise {now.facts.now('max_episode_steps') or '--max-episode-steps'}",
-        rows=10,
-        share=0.5,
-    ),
-    Rule(
         "collapsed",
         ("entropy", "std/N", "kl", "episode_return"),
         _collapsed,
@@ -349,6 +340,15 @@ RULES = (
         lambda now: f"Raise {now.facts.now('critic_learning_rate', 'value_coef', 'learning_rate')}",
         rows=20,
         share=0.3,
+    ),
+    Rule(
+        "time_limit_dominates",
+        ("time_limit_fraction", "episode_length", "episode_return"),
+        _cut_short,
+        _say_cut_short,
+        lambda now: f"Raise {now.facts.now('max_episode_steps') or '--max-episode-steps'}",
+        rows=10,
+        share=0.5,
     ),
     Rule(
         "values_too_large",

@@ -28,7 +28,7 @@ from typing import TypedDict
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "diagnosis.json"
-RULES = ("rules", "rule", "memory", "watch", "diagnosis")  # modules of surefoot/analysis that decide
+RULES = ("rules", "endings", "rule", "memory", "watch", "diagnosis")  # modules of surefoot/analysis that decide
 MOST_STEPS = 1_000_000
 GIVEN = ("homework", "family")  # presets that are not tuned for one env
 

@@ -150,7 +150,7 @@ class MemoryState(TypedDict):
     all_envs: EnvState
     longest: int
     critic_moved: bool
-    largest_kl: NotRequired[float | None]  # not in runs of 0.2.0
+    largest_kl: NotRequired[float | None]  # not in older runs
 
 
 class Memory:

@@ -58,6 +58,11 @@ class Moment:
         return not math.isnan(self[name])
 
     @property
+    def certain(self) -> bool:
+        """A policy over discrete actions acts almost without chance."""
+        return self.facts.discrete and self["entropy"] < 0.05
+
+    @property
     def trend(self) -> int | None:
         """Of the returns since the start, as far as chance lets one tell: 1 if they are higher, -1 if lower, else 0."""
         return self.memory.series["episode_return"].trend()

@@ -7,53 +7,10 @@ brief lapses go unmentioned. To add one, write one more `Rule`, its line in docs
 
 from __future__ import annotations
 
-import math
-
-from surefoot.analysis.memory import EnvTally
+from surefoot.analysis.endings import no_end, odd_env, say_no_end
 from surefoot.analysis.rule import Moment, Rule
 
-LONG_EPISODE = 10_000  # steps of one env; where nothing is known of its episodes, they should have ended by then
 NO_HORIZON = 1e6  # steps that γ looks ahead; beyond that it says nothing about how long an episode should be
-SOME_STEPS = 2_000  # of one env, before a share of a short run says anything about its episodes
-
-
-def _no_end(now: Moment) -> bool:
-    each, facts = now.quiet / now.facts.num_envs, now.facts
-    if facts.time_limit is not None:
-        return each > 2 * facts.time_limit
-    return each > LONG_EPISODE or (now.quiet >= 0.2 * facts.total_steps and each > SOME_STEPS)
-
-
-def _say_no_end(now: Moment) -> str:
-    each, limit = now.quiet // now.facts.num_envs, now.facts.time_limit
-    what = f"no episode has ended in the last {now.quiet:,} steps, {each:,} of every env"
-    if limit is not None:
-        return f"{what}, though the env declares at most {limit:,} an episode"
-    sure = f"; the policy acts almost without chance (entropy {now['entropy']:.3f})" if _certain(now) else ""
-    return f"{what}, and without an end there is no return{sure}"
-
-
-def _odd_env(now: Moment) -> tuple[int, int, str] | None:
-    """The env that stands apart from the others, how many there are, and how it shows."""
-    envs, each = now.memory.envs, now.step / now.facts.num_envs
-    if now.facts.num_envs < 2 or now.memory.all_envs.count < 10 * now.facts.num_envs:
-        return None
-    for env in range(now.facts.num_envs):
-        own = envs.get(env, EnvTally())
-        others = now.memory.all_envs.without(own)
-        silent = (now.step - own.step) / now.facts.num_envs
-        if silent > max(5 * now.memory.longest, 0.2 * each) and now.step - others.step < 0.1 * (now.step - own.step):
-            most = f"the longest took {now.memory.longest:,}"
-            return env, now.facts.num_envs, f"has not ended an episode for {silent:,.0f} of its steps; {most}"
-        apart = abs(own.mean - others.mean) > 6.0 * others.spread / math.sqrt(max(1, own.count))
-        if own.count >= 10 and own.spread <= 1e-9 * abs(own.mean) and apart:
-            usual = f"the others {others.mean:g} on average"
-            return env, now.facts.num_envs, f"returns {own.mean:g} in each of its {own.count:,} episodes, {usual}"
-    return None
-
-
-def _certain(now: Moment) -> bool:
-    return now.facts.discrete and now["entropy"] < 0.05
 
 
 def _plunged(now: Moment) -> bool:
@@ -66,7 +23,7 @@ def _plunged(now: Moment) -> bool:
 
 def _sure_too_soon(now: Moment) -> bool:
     """The policy acts without chance and has not learned to, even if what it does happens to beat random actions."""
-    return _certain(now) and (now["episode_return"] <= now.first_return or now.unimproved or _plunged(now))
+    return now.certain and (now["episode_return"] <= now.first_return or now.unimproved or _plunged(now))
 
 
 def _all_cut(now: Moment) -> bool:
@@ -129,7 +86,7 @@ def _too_large(now: Moment) -> bool:
 def _say_too_large(now: Moment) -> str:
     clipped = f", {now['clip_fraction']:.0%} of the samples clipped" if now.has("clip_fraction") else ""
     dead = f"; {now['dead_units']:.0%} of the actor's last hidden units are dead" if _dead(now) else ""
-    gone = f"; the policy has collapsed (entropy {now['entropy']:.3f})" if _certain(now) else dead
+    gone = f"; the policy has collapsed (entropy {now['entropy']:.3f})" if now.certain else dead
     if not _much_too_large(now):
         return f"the updates were far too large: KL {now.memory.largest_kl:.3g} in one of them{gone}"
     return f"the updates are far too large: KL {now['kl']:.3g} each{clipped}{gone}"
@@ -180,7 +137,7 @@ def _collapsed(now: Moment) -> bool:
 
 
 def _say_collapsed(now: Moment) -> str:
-    chance = f"entropy {now['entropy']:.3f}" if _certain(now) else f"standard deviation {now.deviation:.2g}"
+    chance = f"entropy {now['entropy']:.3f}" if now.certain else f"standard deviation {now.deviation:.2g}"
     return (
         f"the policy has stopped exploring ({chance}) without having learned: return "
         f"{now['episode_return']:g}, at first {now.first_return:g}"
@@ -223,15 +180,15 @@ RULES = (
     Rule(
         "no_episode_ends",
         ("step", "episodes"),
-        _no_end,
-        _say_no_end,
+        no_end,
+        say_no_end,
         lambda now: "Check the env's TimeLimit" if now.facts.time_limit is not None else "Try --max-episode-steps 1000",
     ),
     Rule(
         "stuck_env",
         ("step",),
-        lambda now: _odd_env(now) is not None,
-        lambda now: "env {} of {} {}".format(*_odd_env(now) or (0, 0, "stands apart")),
+        lambda now: odd_env(now) is not None,
+        lambda now: "env {} of {} {}".format(*odd_env(now) or (0, 0, "stands apart")),
         lambda now: (
             f"Its copy of the env hangs or differs from the others: surefoot doctor {now.facts.env} plays a few "
             "episodes; --max-episode-steps ends those that go nowhere"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
-from surefoot.schema import Flag, Items, Number, Record, Shape, Table, Whole
+from surefoot.schema import Flag, Items, Number, Optional, Record, Shape, Table, Whole
 
 MOST = 64  # values of a series
 
@@ -47,24 +47,21 @@ class Series:
     @property
     def ends(self) -> tuple[float, float]:
         """Means of the first tenth and of the last quarter."""
-        first, last = self._ends()
+        first, last = _ends(self.values)
         return _mean(first), _mean(last)
 
     def trend(self) -> int | None:
         """1 (-1) if the last quarter lies above (below) the first tenth by more than chance, else 0; None: too few
         values to tell.
         """
-        if len(self.values) < 10:
-            return None
-        first, last = self._ends()
-        by_chance = math.sqrt(_variance(first) / len(first) + _variance(last) / len(last))
-        usual = math.sqrt(_variance(last))  # a start with both kinds of episodes may vary far more than the end
-        change, least = _mean(last) - _mean(first), max(3.0 * min(by_chance, usual), 1e-3 * abs(_mean(first)))
-        return 0 if abs(change) <= least else 1 if change > 0 else -1
+        return _change(*_ends(self.values)) if len(self.values) >= 10 else None
 
-    def _ends(self) -> tuple[list[float], list[float]]:
-        size = len(self.values)
-        return self.values[: max(4, size // 10)], self.values[-max(4, size // 4) :]
+    @property
+    def stalled(self) -> bool:
+        """The last quarter does not lie above all those before it by more than chance."""
+        size = len(self.values) // 4
+        quarters = [self.values[at * size : (at + 1) * size] for at in range(3)]
+        return size >= 4 and any(_change(quarter, self.values[-size:]) < 1 for quarter in quarters)
 
     def state_dict(self) -> SeriesState:
         return {"values": list(self.values), "block": self.block, "total": self._total, "count": self._count}
@@ -75,6 +72,18 @@ class Series:
 
 
 SERIES = Record(values=Items(Number()), block=Whole(), total=Number(), count=Whole())
+
+
+def _ends(values: list[float]) -> tuple[list[float], list[float]]:
+    return values[: max(4, len(values) // 10)], values[-max(4, len(values) // 4) :]
+
+
+def _change(before: list[float], after: list[float]) -> int:
+    """1 (-1) if values are higher (lower) than before by more than chance, else 0."""
+    by_chance = math.sqrt(_variance(before) / len(before) + _variance(after) / len(after))
+    usual = math.sqrt(_variance(after))  # a start with both kinds of episodes may vary far more than the end
+    change, least = _mean(after) - _mean(before), max(3.0 * min(by_chance, usual), 1e-3 * abs(_mean(before)))
+    return 0 if abs(change) <= least else 1 if change > 0 else -1
 
 
 def _mean(values: list[float]) -> float:
@@ -129,7 +138,7 @@ class EnvTally:
 
 
 ENV = Record(count=Whole(), total=Number(finite=False), squares=Number(finite=False), step=Whole())
-KEPT = ("episode_return", "kl", "explained_variance")  # the metrics that have a series
+KEPT = ("episode_return", "kl", "explained_variance", "entropy")  # the metrics that have a series
 
 
 class MemoryState(TypedDict):
@@ -141,6 +150,7 @@ class MemoryState(TypedDict):
     all_envs: EnvState
     longest: int
     critic_moved: bool
+    largest_kl: NotRequired[float | None]  # not in older runs
 
 
 class Memory:
@@ -155,6 +165,7 @@ class Memory:
         self.all_envs = EnvTally()
         self.longest = 0  # episode
         self.critic_moved = False  # an update has changed what the critic says
+        self.largest_kl = 0.0  # of an update
 
     def add_episodes(self, episodes: Iterable[tuple[int, float, int]], step: int) -> None:
         """(env, return, length) of the episodes that ended up to this step of the run."""
@@ -176,6 +187,8 @@ class Memory:
             if value is not None and math.isfinite(value):
                 self.first.setdefault(name, float(value))
                 self.last[name] = float(value)
+                if name == "kl":
+                    self.largest_kl = max(self.largest_kl, float(value))
                 if name in self.series:
                     self.series[name].add(float(value))
 
@@ -189,6 +202,7 @@ class Memory:
             "all_envs": self.all_envs.state_dict(),
             "longest": self.longest,
             "critic_moved": self.critic_moved,
+            "largest_kl": self.largest_kl,
         }
 
     def load_state_dict(self, state: MemoryState) -> None:
@@ -201,6 +215,7 @@ class Memory:
             tally.load_state_dict(state["envs"][str(env)])
         self.all_envs.load_state_dict(state["all_envs"])
         self.longest, self.critic_moved = int(state["longest"]), bool(state["critic_moved"])
+        self.largest_kl = float(state.get("largest_kl") or 0.0)
 
 
 def memory_shape() -> Shape:
@@ -213,4 +228,5 @@ def memory_shape() -> Shape:
         all_envs=ENV,
         longest=Whole(),
         critic_moved=Flag(),
+        largest_kl=Optional(Number(), later=True),
     )

@@ -58,6 +58,11 @@ class Moment:
         return not math.isnan(self[name])
 
     @property
+    def certain(self) -> bool:
+        """A policy over discrete actions acts almost without chance."""
+        return self.facts.discrete and self["entropy"] < 0.05
+
+    @property
     def trend(self) -> int | None:
         """1 if returns are higher than at the start beyond what chance explains, -1 if lower, else 0."""
         return self.memory.series["episode_return"].trend()
@@ -70,6 +75,11 @@ class Moment:
     def best_critic(self) -> float:
         """The highest explained variance so far."""
         return self.memory.series["explained_variance"].highest
+
+    @property
+    def usual_critic(self) -> float:
+        """The median explained variance so far."""
+        return self.memory.series["explained_variance"].median
 
     @property
     def deviation(self) -> float:

@@ -7,52 +7,29 @@ brief lapses go unmentioned. To add one, write one more `Rule`, its line in docs
 
 from __future__ import annotations
 
-import math
-
-from surefoot.analysis.memory import EnvTally
+from surefoot.analysis.endings import no_end, odd_env, say_no_end
 from surefoot.analysis.rule import Moment, Rule
 
-LONG_EPISODE = 10_000  # steps of one env; where nothing is known of its episodes, they should have ended by then
-SOME_STEPS = 2_000  # of one env, before a share of a short run says anything about its episodes
+NO_HORIZON = 1e6  # steps that γ looks ahead; beyond that it says nothing about how long an episode should be
 
 
-def _no_end(now: Moment) -> bool:
-    each, facts = now.quiet / now.facts.num_envs, now.facts
-    if facts.time_limit is not None:
-        return each > 2 * facts.time_limit
-    return each > LONG_EPISODE or (now.quiet >= 0.2 * facts.total_steps and each > SOME_STEPS)
+def _plunged(now: Moment) -> bool:
+    """Entropy fell from over half of its first value to nearly 0 at once. Learning takes longer."""
+    entropy = now.memory.series["entropy"].values
+    return any(
+        after < 0.05 and before > 0.5 * entropy[0] > 0.05 for before, after in zip(entropy, entropy[2:], strict=False)
+    )
 
 
-def _say_no_end(now: Moment) -> str:
-    each, limit = now.quiet // now.facts.num_envs, now.facts.time_limit
-    what = f"no episode has ended in the last {now.quiet:,} steps, {each:,} of every env"
-    if limit is not None:
-        return f"{what}, though the env declares at most {limit:,} an episode"
-    sure = f"; the policy acts almost without chance (entropy {now['entropy']:.3f})" if _certain(now) else ""
-    return f"{what}, and without an end there is no return{sure}"
+def _sure_too_soon(now: Moment) -> bool:
+    """The policy acts without chance and has not learned to, even if what it does happens to beat random actions."""
+    return now.certain and (now["episode_return"] <= now.first_return or now.unimproved or _plunged(now))
 
 
-def _odd_env(now: Moment) -> tuple[int, int, str] | None:
-    """The env that stands apart from the others, how many there are, and how it shows."""
-    envs, each = now.memory.envs, now.step / now.facts.num_envs
-    if now.facts.num_envs < 2 or now.memory.all_envs.count < 10 * now.facts.num_envs:
-        return None
-    for env in range(now.facts.num_envs):
-        own = envs.get(env, EnvTally())
-        others = now.memory.all_envs.without(own)
-        silent = (now.step - own.step) / now.facts.num_envs
-        if silent > max(5 * now.memory.longest, 0.2 * each) and now.step - others.step < 0.1 * (now.step - own.step):
-            most = f"the longest took {now.memory.longest:,}"
-            return env, now.facts.num_envs, f"has not ended an episode for {silent:,.0f} of its steps; {most}"
-        apart = abs(own.mean - others.mean) > 6.0 * others.spread / math.sqrt(max(1, own.count))
-        if own.count >= 10 and own.spread <= 1e-9 * abs(own.mean) and apart:
-            usual = f"the others {others.mean:g} on average"
-            return env, now.facts.num_envs, f"returns {own.mean:g} in each of its {own.count:,} episodes, {usual}"
-    return None
-
-
-def _certain(now: Moment) -> bool:
-    return now.facts.discrete and now["entropy"] < 0.05
+def _all_cut(now: Moment) -> bool:
+    """A policy may learn that extremes pay. From the start, it is the noise that lies outside the bounds."""
+    from_the_start = now.memory.first.get("action_clip_fraction", 0.0) > 0.9
+    return now["action_clip_fraction"] > 0.9 and (from_the_start or now.trend != 1)
 
 
 def _barely_random(now: Moment) -> bool:
@@ -70,18 +47,23 @@ def _critic_blind(now: Moment) -> bool:
 
 
 def _critic_idle(now: Moment) -> bool:
+    """What a random critic says may agree with the returns by chance, so its usual value counts, not its best."""
     if not now["value_loss"] > 0.0:  # all rewards are 0: there is nothing to learn
         return False
-    return _critic_blind(now) and (now.facts["value_coef"] == 0.0 or now.memory.frozen)
+    return now.facts["value_coef"] == 0.0 or (now.usual_critic < 0.1 and now.memory.frozen)
 
 
 def _say_critic(now: Moment) -> str:
-    seen = f"explained variance has not exceeded {max(0.0, now.best_critic):.2f} in {now['update']:.0f} updates"
-    return f"the critic is not learning: {seen}, and the critic's loss is {now['value_loss']:.3g}"
+    seen = f"explained variance is usually {now.usual_critic:.2f}, and updates do not change it"
+    return f"the critic is not learning: {seen}; its loss is {now['value_loss']:.3g}"
 
 
 def _rewards_large(now: Moment) -> bool:
     return _critic_blind(now) and now["value_loss"] > 1e4
+
+
+def _dead(now: Moment) -> bool:
+    return now["dead_units"] > 0.5
 
 
 def _revive(now: Moment) -> str:
@@ -90,14 +72,23 @@ def _revive(now: Moment) -> str:
     return f"Lower {lower}" if activation == "tanh" else f"Try --activation tanh (now {activation}), or a lower {lower}"
 
 
-def _too_large(now: Moment) -> bool:
+def _much_too_large(now: Moment) -> bool:
     wide = now["kl"] > 0.1 and now["kl_max"] > 20.0
     return now["kl"] > 1.0 or wide or (now["kl"] > 0.2 and now["clip_fraction"] > 0.6)
 
 
+def _too_large(now: Moment) -> bool:
+    """The updates are too large, or an earlier one was and broke the policy. Then the later ones change nothing."""
+    broken = _dead(now) or _sure_too_soon(now)
+    return _much_too_large(now) or (now.memory.largest_kl > 1.0 and broken)
+
+
 def _say_too_large(now: Moment) -> str:
     clipped = f", {now['clip_fraction']:.0%} of the samples clipped" if now.has("clip_fraction") else ""
-    gone = f"; the policy has collapsed (entropy {now['entropy']:.3f})" if _certain(now) else ""
+    dead = f"; {now['dead_units']:.0%} of the actor's last hidden units are dead" if _dead(now) else ""
+    gone = f"; the policy has collapsed (entropy {now['entropy']:.3f})" if now.certain else dead
+    if not _much_too_large(now):
+        return f"the updates were far too large: KL {now.memory.largest_kl:.3g} in one of them{gone}"
     return f"the updates are far too large: KL {now['kl']:.3g} each{clipped}{gone}"
 
 
@@ -115,29 +106,38 @@ def _short_sighted(now: Moment) -> bool:
     return now.facts.horizon < 6.0 and now["episode_length"] > 10.0 * now.facts.horizon
 
 
+def _own_limit(now: Moment) -> bool:
+    """The user's limit has ended nearly all episodes from the start, long before γ would have stopped looking ahead.
+    The policy may learn what pays until then, so the return may have risen at first.
+    """
+    from_the_start = now.facts["max_episode_steps"] > 0 and now.memory.first.get("time_limit_fraction", 0.0) > 0.8
+    return from_the_start and 4.0 * now["episode_length"] < now.facts.horizon < NO_HORIZON
+
+
 def _cut_short(now: Moment) -> bool:
-    if not (now["time_limit_fraction"] > 0.8 and now.unimproved):
+    returns = now.memory.series["episode_return"]
+    if not now["time_limit_fraction"] > 0.8:
         return False
-    returns = now.memory.series["episode_return"].values
-    return now["episode_length"] < now.facts.horizon or max(returns) == min(returns)
+    if now.unimproved:
+        return now["episode_length"] < now.facts.horizon or max(returns.values) == min(returns.values)
+    return _own_limit(now) and returns.stalled
 
 
 def _say_cut_short(now: Moment) -> str:
-    first, last = now.memory.series["episode_return"].ends
-    ahead = f", while γ looks {now.facts.horizon:,.0f} steps ahead" if now.facts.horizon < 1e6 else ""
+    ahead = f", while γ looks {now.facts.horizon:,.0f} steps ahead" if now.facts.horizon < NO_HORIZON else ""
     return (
         f"{now['time_limit_fraction']:.0%} of episodes end at the time limit, after {now['episode_length']:,.0f} steps"
-        f"{ahead}; the return is no better than at the start ({first:g} at first, {last:g} now)"
+        f"{ahead}; {_say_still(now) if now.unimproved else 'the return has stopped rising'}"
     )
 
 
 def _collapsed(now: Moment) -> bool:
-    sure = _certain(now) or now.deviation < 0.01
-    return sure and now["kl"] < 0.01 and now["episode_return"] <= now.first_return
+    sure = now.deviation < 0.01 and now["episode_return"] <= now.first_return
+    return now["kl"] < 0.01 and (_sure_too_soon(now) or sure)
 
 
 def _say_collapsed(now: Moment) -> str:
-    chance = f"entropy {now['entropy']:.3f}" if _certain(now) else f"standard deviation {now.deviation:.2g}"
+    chance = f"entropy {now['entropy']:.3f}" if now.certain else f"standard deviation {now.deviation:.2g}"
     return (
         f"the policy has stopped exploring ({chance}) without having learned: return "
         f"{now['episode_return']:g}, at first {now.first_return:g}"
@@ -171,19 +171,24 @@ def _moving(now: Moment) -> bool:
     return now.unimproved and now.memory.series["kl"].median > 1e-4 and not now.facts.settings.get("init_from")
 
 
+def _out_of_reach(now: Moment) -> bool:
+    """While its loss is this large, a blind critic does not prove that there is nothing to see."""
+    return _critic_blind(now) and now["value_loss"] > 100.0 and _moving(now) and not _constant_input(now)
+
+
 RULES = (
     Rule(
         "no_episode_ends",
         ("step", "episodes"),
-        _no_end,
-        _say_no_end,
+        no_end,
+        say_no_end,
         lambda now: "Check the env's TimeLimit" if now.facts.time_limit is not None else "Try --max-episode-steps 1000",
     ),
     Rule(
         "stuck_env",
         ("step",),
-        lambda now: _odd_env(now) is not None,
-        lambda now: "env {} of {} {}".format(*_odd_env(now) or (0, 0, "stands apart")),
+        lambda now: odd_env(now) is not None,
+        lambda now: "env {} of {} {}".format(*odd_env(now) or (0, 0, "stands apart")),
         lambda now: (
             f"Its copy of the env hangs or differs from the others: surefoot doctor {now.facts.env} plays a few "
             "episodes; --max-episode-steps ends those that go nowhere"
@@ -206,7 +211,7 @@ RULES = (
     Rule(
         "actions_cut",
         ("action_clip_fraction",),
-        lambda now: now["action_clip_fraction"] > 0.9 and now.trend != 1,
+        _all_cut,
         lambda now: f"{now['action_clip_fraction']:.0%} of the actions lie outside the env's bounds and are cut",
         lambda now: "Try --action-bounds tanh, or a smaller --log-std-init",
         rows=10,
@@ -257,7 +262,7 @@ RULES = (
     Rule(
         "dead_units",
         ("dead_units",),
-        lambda now: now["dead_units"] > 0.5 and not _constant_input(now),
+        lambda now: _dead(now) and not _constant_input(now),
         lambda now: f"{now['dead_units']:.0%} of the actor's last hidden units are dead: their output hardly varies",
         _revive,
         rows=5,
@@ -276,15 +281,6 @@ RULES = (
         share=0.1,
     ),
     Rule(
-        "time_limit_dominates",
-        ("time_limit_fraction", "episode_length", "episode_return"),
-        _cut_short,
-        _say_cut_short,
-        lambda now: f"Raise {now.facts.now('max_episode_steps') or '--max-episode-steps'}",
-        rows=10,
-        share=0.5,
-    ),
-    Rule(
         "collapsed",
         ("entropy", "std/N", "kl", "episode_return"),
         _collapsed,
@@ -301,6 +297,28 @@ RULES = (
         lambda now: f"Raise {now.facts.now('critic_learning_rate', 'value_coef', 'learning_rate')}",
         rows=20,
         share=0.3,
+    ),
+    Rule(
+        "time_limit_dominates",
+        ("time_limit_fraction", "episode_length", "episode_return"),
+        _cut_short,
+        _say_cut_short,
+        lambda now: f"Raise {now.facts.now('max_episode_steps') or '--max-episode-steps'}",
+        rows=10,
+        share=0.5,
+    ),
+    Rule(
+        "values_too_large",
+        ("explained_variance", "value_loss", "episode_return", "kl"),
+        _out_of_reach,
+        lambda now: (
+            f"{_say_still(now)}, and the critic explains nothing (explained variance at most {now.best_critic:.2f}): "
+            f"its loss of {now['value_loss']:.2g} suggests values that it has not reached"
+        ),
+        lambda now: f"Try --normalize-rewards, or a smaller {now.facts.now('reward_scale') or '--reward-scale'}",
+        rows=20,
+        share=0.4,
+        alone=True,
     ),
     Rule(
         "observation_says_nothing",

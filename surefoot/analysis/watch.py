@@ -79,6 +79,8 @@ class Watch:
         if (rule.alone and spoken - {rule.name}) or not rule.when(now):
             self._held.pop(rule.name, None)
             self._memory.since.pop(rule.name, None)
+            if rule.alone and now.trend == 1:
+                self._withdraw(rule.name)
             return []
         first, rows = self._held.get(rule.name, (before, 0))
         self._held[rule.name] = first, rows + 1
@@ -91,6 +93,11 @@ class Watch:
         message = rule.say(now)
         self.advice.setdefault(rule.name, Advice(rule.name, message, evidence, flag and flag[0], since))
         return self.once(rule.name, step, message)
+
+    def _withdraw(self, name: str) -> None:
+        """The return has risen after all: the run was slow, not ill."""
+        self.said = [warning for warning in self.said if warning["name"] != name]
+        self.advice.pop(name, None)
 
     def once(self, name: str, step: int, message: str) -> list[str]:
         """The message, unless there was one of this name."""

@@ -15,7 +15,7 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.analysis.memory import Memory
 from surefoot.analysis.rule import Facts, Moment
 from surefoot.analysis.rules import RULES
-from surefoot.analysis.watch import Watch
+from surefoot.analysis.watch import Watch, first_cause
 from surefoot.training.config.resolve import all_options, resolve
 
 HEALTHY = {
@@ -104,11 +104,6 @@ CASES = {  # rule -> (metrics that bring it, words, what is known of the run)
         facts(),
     ),
     "gamma_too_small": ({}, r"γ looks 2.0 steps ahead, but episodes last 50.* Raise --gamma", facts(gamma=0.5)),
-    "time_limit_dominates": (
-        {"time_limit_fraction": 0.87, "episode_length": 8.0, "episode_return": 8.0},
-        r"87% of episodes end at the time limit, after 8 steps, while γ looks 100 steps ahead.* --max-episode-steps",
-        facts(),
-    ),
     "collapsed": (
         {"kl": 0.0, "entropy": 0.0001, "episode_return": lambda at: 21.0 if at == 1 else 9.5},
         r"stopped exploring \(entropy 0.000\) without having learned: return 9.5, at first 21. Lower --learning-rate",
@@ -116,7 +111,17 @@ CASES = {  # rule -> (metrics that bring it, words, what is known of the run)
     ),
     "critic_not_learning": (
         {"explained_variance": -0.01, "explained_variance_after": -0.01},
-        r"explained variance has not exceeded 0.00 in \d+ updates, and the critic's loss is 3. Raise --value-coef",
+        r"explained variance is usually -0.01, and updates do not change it; its loss is 3. Raise --value-coef",
+        facts(),
+    ),
+    "time_limit_dominates": (
+        {"time_limit_fraction": 0.87, "episode_length": 8.0, "episode_return": 8.0},
+        r"87% of episodes end at the time limit, after 8 steps, while γ looks 100 steps ahead.* --max-episode-steps",
+        facts(),
+    ),
+    "values_too_large": (
+        {"explained_variance": 0.01, "value_loss": 1500.0, "episode_return": lambda at: 20.0 + at % 3},
+        r"the critic explains nothing .*its loss of 1.5e\+03 suggests .* Try --normalize-rewards",
         facts(),
     ),
     "observation_says_nothing": (
@@ -262,6 +267,70 @@ def test_every_rule_has_its_line_in_the_docs():
     assert rules == [rule.name for rule in RULES]
     for name in ("outside_space", "dark_image"):
         assert f"| `{name}` |" in (docs / "metrics.md").read_text()
+
+
+def test_one_huge_update_that_broke_the_policy_is_named_before_what_it_broke():
+    def once(then):
+        return lambda at: 17.0 if at == 1 else then
+
+    dead = {"kl": once(0.0), "dead_units": 0.7, "episode_return": 20.0}
+    sure = {"kl": once(0.0), "entropy": 0.0, "episode_return": lambda at: 21.0 if at == 1 else 9.5}
+    for broken in (dead, sure):
+        found = next(iter(said(history(**broken)).values()))
+        assert found["name"] == "updates_too_large"
+        assert "far too large: KL 17 in one of them" in found["message"]
+    assert said(history(kl=once(0.01))) == {}
+    assert list(said(history(**{**dead, "kl": 0.01}))) == ["dead_units"]
+
+
+def test_a_policy_that_was_sure_at_once_has_collapsed_though_the_return_is_better_by_chance():
+    better = {"episode_return": lambda at: -170.0 if at < 5 else -130.0 - at % 3}
+    assert list(said(history(kl=0.0, entropy=lambda at: 1.3 if at < 4 else 0.0, **better))) == ["collapsed"]
+    learned = {"entropy": lambda at: 1.3 * max(0.0, 1.0 - at / 50)}
+    assert said(history(kl=0.001, **learned)) == {}
+
+
+def test_a_policy_without_chance_is_named_before_the_returns_that_never_change():
+    same = {"time_limit_fraction": 1.0, "episode_length": 500.0, "episode_return": -500.0}
+    assert list(said(history(**same))) == ["time_limit_dominates"]
+    found = said(history(**same, kl=0.0, entropy=0.0))
+    assert {"collapsed", "time_limit_dominates"} <= set(found)
+    assert first_cause(list(found.values()))["name"] == "collapsed"
+
+
+def test_a_limit_of_the_users_own_is_named_once_the_return_stalls_below_it():
+    cut = {"time_limit_fraction": 1.0, "episode_length": 20.0}
+    stalled = {**cut, "episode_return": lambda at: min(at, 30.0) + at % 2}
+    known = facts()
+    own = replace(known, settings=known.settings | {"max_episode_steps": 20})
+    assert "the return has stopped rising" in said(history(**stalled), own)["time_limit_dominates"]["message"]
+    assert said(history(**stalled), known) == {}  # the env's own limit is part of the task
+    assert said(history(**cut), own) == {}  # still rising
+    earned = {**stalled, "time_limit_fraction": lambda at: 0.0 if at < 5 else 1.0}
+    assert said(history(**earned), own) == {}
+    assert said(history(**{**stalled, "episode_length": 50.0}), own) == {}
+
+
+def test_noise_outside_the_bounds_is_named_though_the_return_rises():
+    assert list(said(history(action_clip_fraction=0.97), continuous())) == ["actions_cut"]
+    learned = {"action_clip_fraction": lambda at: min(0.97, 0.05 * at)}
+    assert said(history(**learned), continuous()) == {}
+
+
+def test_a_run_that_learns_late_is_cleared():
+    late = {"episode_return": lambda at: 20.0 + at % 3 + max(0, at - 140)}
+    watch = Watch(facts())
+    messages = [message for row in history(**late) for message in watch.look(row)]
+    assert len(messages) == 1
+    assert "the return is no better than at the start" in messages[0]
+    assert (watch.said, watch.advice) == ([], {})
+
+
+def test_a_frozen_critic_that_is_right_by_chance_is_still_frozen():
+    chance = {"explained_variance": lambda at: 0.3 if at % 5 == 0 else -0.2}
+    assert list(said(history(**chance, explained_variance_after=chance["explained_variance"]))) == [
+        "critic_not_learning"
+    ]
 
 
 def test_a_critic_without_a_loss_has_nothing_to_learn():

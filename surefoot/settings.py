@@ -299,7 +299,10 @@ def _number(name: str, value: object, whole: bool) -> int | float:
         ways = "100_000, 100k or 1M" if whole else "100_000, 100k, 1M or 3e-4"
         raise UsageError(f"{name}={value!r} is not {wanted}; write it as {ways}")
     if not whole:
-        return float(number)
+        try:
+            return float(number)
+        except OverflowError:  # an integer of hundreds of digits
+            raise UsageError(f"{name} is larger than any number that can be computed with") from None
     if not math.isfinite(number) or number != math.trunc(number):
         raise UsageError(f"{name}={value!r} is not a whole number")
     return operator.index(math.trunc(number))

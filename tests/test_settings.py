@@ -252,3 +252,9 @@ def test_neither_the_word_nor_a_number(given):
 def test_did_you_mean_ignores_case_and_keeps_quiet_when_nothing_is_near():
     assert did_you_mean("GAMA", ["gamma", "steps"]) == "; did you mean 'gamma'?"
     assert did_you_mean("zzz", ["gamma", "steps"]) == ""
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_an_integer_of_hundreds_of_digits_is_an_error(digits):
+    with pytest.raises(UsageError, match="gamma is larger than any number"):
+        coerce("gamma", 10**digits, float)

@@ -39,6 +39,7 @@ from surefoot.schedules import Schedule, as_schedule
 
 T = TypeVar("T")
 SettingsT = TypeVar("SettingsT", bound="Settings")
+TOO_LARGE = 2**63  # for the kernels' integers
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
 Class: TypeAlias = type  # an alias, because `type` names an attribute of settings
 Seconds = NewType("Seconds", float)  # a duration, written as 2h, 90m, 1h30m or 45s
@@ -298,11 +299,10 @@ def _number(name: str, value: object, whole: bool) -> int | float:
     if not isinstance(number, (Real, Decimal)) or isinstance(number, bool):
         ways = "100_000, 100k or 1M" if whole else "100_000, 100k, 1M or 3e-4"
         raise UsageError(f"{name}={value!r} is not {wanted}; write it as {ways}")
+    if isinstance(number, int) and abs(number) >= TOO_LARGE:  # a damaged file; printing it could take minutes
+        raise UsageError(f"{name} is a number of more digits than can be computed with")
     if not whole:
-        try:
-            return float(number)
-        except OverflowError:  # an integer of hundreds of digits
-            raise UsageError(f"{name} is larger than any number that can be computed with") from None
+        return float(number)
     if not math.isfinite(number) or number != math.trunc(number):
         raise UsageError(f"{name}={value!r} is not a whole number")
     return operator.index(math.trunc(number))

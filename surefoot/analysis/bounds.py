@@ -65,7 +65,9 @@ def bounds_of(metric: str | None, env: str, settings: Mapping[str, str]) -> Boun
     if env not in ENVS or any(settings.get(name, usual) != usual for name, usual in UNCHANGED.items()):
         return UNBOUNDED
     rewards, limit = ENVS[env], settings.get("max_episode_steps", "none")
-    steps = int(limit) if limit.isdecimal() else rewards.limit
+    steps = int(limit) if limit.isdecimal() and len(limit) < 16 else rewards.limit if limit == "none" else None
+    if steps is None:  # a damaged file
+        return UNBOUNDED
     return rewards.least * steps, rewards.most * steps + rewards.once
 
 

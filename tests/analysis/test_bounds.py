@@ -106,3 +106,8 @@ def test_so_do_bands(tmp_path):
     assert (line.band.spread, line.band.high.max()) == ("interval", 500.0)
     (line,) = plot_runs([Run(folder) for folder in made], "kl").panels[0].lines
     assert line.band.low.min() >= 0.0
+
+
+@pytest.mark.parametrize("limit", ["9" * 400, "-3", "soon"])
+def test_a_limit_that_no_run_can_have_gives_no_bounds(limit):
+    assert bounds_of("episode_return", "CartPole-v1", {"max_episode_steps": limit}) == UNBOUNDED

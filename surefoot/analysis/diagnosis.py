@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from surefoot.analysis.curves import as_number
-from surefoot.analysis.rule import Facts
+from surefoot.analysis.rule import LARGEST, Facts
 from surefoot.analysis.rules import RULES
 from surefoot.analysis.watch import Advice, Watch
 from surefoot.runs import Run
@@ -53,7 +53,7 @@ def facts_of(run: Run, rows: list[dict[str, float | None]]) -> Facts:
     return Facts(
         env=str(settings.get("env", "")),
         num_envs=envs if isinstance(envs, int) and envs > 0 else 1,
-        total_steps=steps if isinstance(steps, int) else int(rows[-1].get("step") or 0),
+        total_steps=steps if isinstance(steps, int) and steps < LARGEST else int(rows[-1].get("step") or 0),
         time_limit=limit if isinstance(limit, int) else None,
         discrete=not any(name.startswith("std/") or name == "action_clip_fraction" for row in rows[:1] for name in row),
         settings=settings,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from surefoot.analysis.memory import Memory
 
+LARGEST = 2**63  # no setting is larger
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -23,7 +25,8 @@ class Facts:
     def __getitem__(self, name: str) -> float:
         """A setting that is a number; NaN, which no comparison holds for, where it is not."""
         found = self.settings.get(name)
-        return float(found) if isinstance(found, (int, float)) else math.nan
+        known = isinstance(found, (int, float)) and abs(found) < LARGEST  # a damaged file may have any integer
+        return float(found) if known else math.nan  # type: ignore[arg-type]
 
     @property
     def horizon(self) -> float:

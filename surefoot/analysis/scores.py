@@ -109,7 +109,7 @@ def normalise(tasks: Mapping[str, Array], references: Mapping[str, tuple[float, 
     found = []
     for env, scores in tasks.items():
         low, high = references[env]
-        found.append((scores - low) / (high - low) if high > low else np.ones(len(scores)))
+        found.append((scores - low) / (high - low) if high > low else np.ones(scores.shape))
     return found
 
 

@@ -94,7 +94,8 @@ class _Canvas:
         return round((x - self.left) / self.width * (2 * self.columns - 1))
 
     def _down(self, y: Array) -> NDArray[np.int64]:
-        return np.round((1.0 - (y - self.low) / self.tall) * (4 * self.height - 1)).astype(np.int64)
+        most = 4 * self.height - 1  # numbers near the largest overflow on the way
+        return np.clip(np.nan_to_num(np.round((1.0 - (y - self.low) / self.tall) * most)), 0, most).astype(np.int64)
 
     def _set(self, across: int, down: int, index: int) -> None:
         row, column = down // 4, across // 2

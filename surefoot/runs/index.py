@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
 from time import time
 from typing import Any
@@ -145,7 +146,7 @@ def _description(run: RunDirectory, manifest: dict[str, Any], status: dict[str, 
         "env": manifest.get("env"),
         "algo": manifest.get("algo"),
         "seed": manifest.get("seed"),
-        "steps": max(status.get("step") or 0, int(steps[-1]) if steps else 0),
+        "steps": max(status.get("step") or 0, int(steps[-1]) if steps and isfinite(steps[-1]) else 0),
         "return": status.get("eval_return"),
         "best": max(known, default=None),
         "state": status["state"],

@@ -11,6 +11,7 @@ import safetensors.torch
 
 from surefoot.errors import CheckpointError
 from surefoot.runs.checkpoints import read_verified, steps_of
+from surefoot.runs.files import BROKEN
 from surefoot.timetravel.journey import rows_by_update
 from surefoot.timetravel.places import Place, different
 
@@ -96,7 +97,7 @@ def compare_checkpoints(
         except CheckpointError as error:
             notes.append(f"skipped: {error}")
             continue
-        except (KeyError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+        except (*BROKEN, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
             notes.append(f"skipped: the checkpoints of step {step:,} cannot be compared: {error!r}")
             continue
         if place is not None:

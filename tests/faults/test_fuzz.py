@@ -23,6 +23,15 @@ def test_no_change_of_a_file_gives_a_traceback_a_hang_or_a_crash(tmp_path):
     assert done.returncode == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [486, 692, 756, 1034, 1064, 2046, 2374, 2734])
+def test_changes_that_once_gave_a_traceback(number, tmp_path):
+    out = tmp_path / "found.json"
+    command = [sys.executable, str(BENCHMARKS / "fuzz_runs.py"), f"--first={number}", "--mutations=1", f"--out={out}"]
+    subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=600)
+    assert json.loads(out.read_text())["faults"] == []
+
+
 def test_a_number_repeats_a_change_and_every_file_is_changed(tmp_path, monkeypatch):
     import shutil
 

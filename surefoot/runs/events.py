@@ -6,6 +6,7 @@ messages that scalars need (`Event`, `Summary`, its `Value`, `SessionLog`), enco
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
@@ -33,7 +34,7 @@ class EventFile(AppendedFile):
             self.append(_record(_event(now, purge_step) + start))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> bool:
-        values = b"".join(_message(1, _text(1, tag) + b"\x15" + struct.pack("<f", x)) for tag, x in scalars.items())
+        values = b"".join(_message(1, _text(1, tag) + b"\x15" + _float32(x)) for tag, x in scalars.items())
         return self.append(_record(_event(time.time(), step) + _message(5, values)))
 
 
@@ -58,6 +59,14 @@ def _number(value: int) -> bytes:
         value >>= 7
     digits.append(value)
     return bytes(digits)
+
+
+def _float32(x: float) -> bytes:
+    """TensorBoard has single precision; a number beyond it, such as a huge loss, is infinite there."""
+    try:
+        return struct.pack("<f", x)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, x))
 
 
 def _message(field: int, data: bytes) -> bytes:

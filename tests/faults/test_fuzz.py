@@ -24,7 +24,7 @@ def test_no_change_of_a_file_gives_a_traceback_a_hang_or_a_crash(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [486, 692, 756, 1034, 1064, 2046, 2374, 2734])
+@pytest.mark.parametrize("number", [486, 692, 756, 1034, 1064, 2046, 2374, 2734, 4110])
 def test_changes_that_once_gave_a_traceback(number, tmp_path):
     out = tmp_path / "found.json"
     command = [sys.executable, str(BENCHMARKS / "fuzz_runs.py"), f"--first={number}", "--mutations=1", f"--out={out}"]

@@ -39,7 +39,7 @@ from surefoot.schedules import Schedule, as_schedule
 
 T = TypeVar("T")
 SettingsT = TypeVar("SettingsT", bound="Settings")
-TOO_LARGE = 2**63  # for the kernels' integers
+TOO_LARGE = 10**300  # beyond what a float can be
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
 Class: TypeAlias = type  # an alias, because `type` names an attribute of settings
 Seconds = NewType("Seconds", float)  # a duration, written as 2h, 90m, 1h30m or 45s

@@ -61,6 +61,7 @@ def small(algo, **settings):
     return {**shape, "rollout_length": 8}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_algorithm_learns_a_bandit(algo):
     trainer = train(Bandit, algo, **small(algo, total_steps=12_000))

@@ -147,6 +147,7 @@ def test_json_is_all_of_stdout_and_the_text_goes_to_stderr(capsys):
     )
 
 
+@pytest.mark.slow
 def test_what_it_recommends_can_be_typed(capsys):
     from surefoot.cli.main import main
 

@@ -117,6 +117,7 @@ def test_a_run_without_memory_ends_with_advice(failing):
         assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_fewer_threads_than_asked_for_are_a_note(failing):
     threads, same = failing["threads"]["net"]
     assert threads == 2

@@ -289,7 +289,7 @@ def same(left, right):
     assert states[0] == states[1]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("env", "wanted"), [("CartPole-v1", 28.0), ("CartPole-v1", 501.0), ("Pendulum-v1", -1.0)])
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_killed_run_ends_as_an_uninterrupted_one(algo, env, wanted, tmp_path):

@@ -100,7 +100,7 @@ def asked(words, capsys):
     return bool(code)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("named", NAMED)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_user_typed_once_needs_no_word_in_that_run(named, way, capsys):
@@ -141,7 +141,7 @@ def test_what_is_printed_to_be_typed_next_can_be_typed(capsys, monkeypatch):
     assert "surefoot resume other --trust\n" in capsys.readouterr().out
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("named", ["env", "algo", "algo of a module", "engine"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_of_another_user_asks(way, named, capsys, monkeypatch, tmp_path):

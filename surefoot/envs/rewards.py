@@ -49,7 +49,11 @@ class RewardNormalizer:
         return {**self.moments.state_dict(), "running": self.running.copy()}
 
     def state_shape(self) -> Shape:
-        count, mean, var = (Either((Number(low), ArrayOf((), "float64", low))) for low in (0.0, -math.inf, 0.0))
+        # Earlier versions saved an array of one number if a run was stopped right after a resume.
+        count, mean, var = (
+            Either((Number(low), ArrayOf((), "float64", low), ArrayOf((1,), "float64", low)))
+            for low in (0.0, -math.inf, 0.0)
+        )
         return Record(count=count, mean=mean, var=var, running=ArrayOf(self.running.shape, "float64"))
 
     def load_state_dict(self, state: RewardState) -> None:

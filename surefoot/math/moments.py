@@ -65,7 +65,8 @@ class RunningMoments:
         self.count = total
 
     def state_dict(self) -> MomentsState:
-        return {"count": self.count, "mean": self.mean, "var": self.var}
+        # A single number, which is an array of no dimension after loading, is saved as a number again.
+        return {"count": self.count, "mean": self.mean[()], "var": self.var[()]}
 
     def load_state_dict(self, state: MomentsState) -> None:
         self.count = float(state["count"])

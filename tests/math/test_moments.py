@@ -105,3 +105,17 @@ def test_explained_variance_with_weights_sees_only_the_valid_samples():
 
 def test_explained_variance_of_a_constant_target_is_finite():
     assert explained_variance(torch.randn(5), torch.ones(5)).isfinite()
+
+
+def test_a_single_number_survives_saving_before_anything_is_added():
+    """A run that is stopped right after a resume saves what it has loaded."""
+    from surefoot.training.loop.state_tree import join, split
+
+    first = RunningMoments()
+    first.merge(np.array([1.0, 2.0, 4.0]))
+    for _ in range(3):
+        state = join(*split(first.state_dict()))
+        assert all(isinstance(state[name], float) for name in ("count", "mean", "var"))
+        first = RunningMoments()
+        first.load_state_dict(state)
+    assert first.mean == pytest.approx(7.0 / 3.0)

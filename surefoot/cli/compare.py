@@ -186,11 +186,11 @@ def write(
 
 
 def _write_text(path: Path, text: str) -> Path:
-    from surefoot.runs.files import write_atomic
+    from surefoot.runs.files import write_output
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text)
+        write_output(path, text)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     return path

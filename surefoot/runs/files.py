@@ -35,6 +35,15 @@ def write_atomic(path: Path, data: str | bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def write_output(path: Path, data: str) -> None:
+    """Write a file that the user named: as a whole, or into a device or a pipe (/dev/stdout), which is not replaced."""
+    if path.exists() and not path.is_file():
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(data)
+    else:
+        write_atomic(path, data)
+
+
 def write_durable(path: Path, data: bytes) -> None:
     """Write a file and wait until the disk has it."""
     write_all_durable({path: data})

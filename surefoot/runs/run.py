@@ -24,7 +24,7 @@ from surefoot.runs.files import (
     read_json_lines_from,
     read_lines,
     read_toml,
-    write_atomic,
+    write_output,
 )
 from surefoot.runs.index import find_run
 from surefoot.runs.life import Life, read_life
@@ -194,7 +194,7 @@ class Run:
         """Write the metrics (or the timings, or the episodes) to a CSV file; what a row lacks is an empty cell."""
         target, text = Path(path), self.csv(log)
         try:
-            write_atomic(target, text)
+            write_output(target, text)
         except OSError as error:
             raise UsageError(f"cannot write {target}: {error.strerror}") from None
         return target

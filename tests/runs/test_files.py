@@ -143,3 +143,19 @@ def test_rows_that_were_refused_can_be_handed_to_the_next_writer(tmp_path, monke
     other.write({"step": 2})
     assert [row["step"] for row in read_json_lines(other.path)] == [0, 1, 2]
     other.close()
+
+
+def test_a_device_is_written_to_and_never_replaced(tmp_path):
+    import stat
+
+    from surefoot.runs.files import write_output
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_output(pipe, "a,b\n")
+    assert os.read(reader, 100) == b"a,b\n"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    write_output(tmp_path / "plain", "x")
+    assert (tmp_path / "plain").read_text(encoding="utf-8") == "x"

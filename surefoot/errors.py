@@ -46,6 +46,10 @@ class GoneError(SurefootError):
     """The run directory was deleted while it was in use."""
 
 
+class PeerError(SurefootError):
+    """Another process of the same run was lost."""
+
+
 class CheckpointError(SurefootError):
     """A checkpoint is missing, damaged or of another kind."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 from surefoot.engine.config import CriticRateConfig
 from surefoot.engine.losses import Loss, Surrogate
 from surefoot.math.operations import OPERATIONS
-from surefoot.math.statistics import standardize
 from surefoot.settings import Settings, setting
 from surefoot.types import Batch
 
@@ -109,10 +108,16 @@ def estimate(rollout: Rollout, config: AdvantageConfig, operations: Operations =
     advantage, value_target = operations.advantages(
         rollout, config.gamma, config.gae_lambda, value_lambda, config.segment_length
     )
-    return flatten(rollout, advantage, value_target, config.normalize_advantage == "batch")
+    return flatten(rollout, advantage, value_target, config.normalize_advantage == "batch", operations)
 
 
-def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize: bool) -> Batch:
+def flatten(
+    rollout: Rollout,
+    advantage: Tensor,
+    value_target: Tensor,
+    normalize: bool,
+    operations: Operations = OPERATIONS,
+) -> Batch:
     """`[T, N, ...]` → `[B, ...]`; invalid steps get weight 0 and a harmless advantage."""
     weight: Tensor | None = rollout.valid.flatten().to(advantage.dtype)
     if rollout.valid.is_cpu and bool(rollout.valid.all()):  # on a GPU this would wait for the device
@@ -125,7 +130,7 @@ def flatten(rollout: Rollout, advantage: Tensor, value_target: Tensor, normalize
         action=rollout.action.flatten(0, 1),
         log_prob=rollout.log_prob.flatten(),
         dist_params=rollout.dist_params.flatten(0, 1),
-        advantage=standardize(flat, weight) if normalize else flat,
+        advantage=operations.standardize(flat, weight) if normalize else flat,
         value_target=value_target.flatten(),
         value=rollout.value.flatten(),
         weight=weight,

@@ -52,7 +52,7 @@ class Reinforce(Base[Config]):
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
         returns = operations.reward_to_go(rollout.reward, rollout.done, self.config.at(rollout.remaining).gamma)
-        return flatten(rollout, returns, returns, self.config.normalize_advantage != "none")
+        return flatten(rollout, returns, returns, self.config.normalize_advantage != "none", operations)
 
     def terms(self, remaining: float) -> Loss:
         return Loss(LOG_PROB, entropy_coef=self.config.at(remaining).entropy_coef)

@@ -11,8 +11,9 @@ from importlib import import_module
 from surefoot import __version__
 from surefoot.cli.limits import ADVICE, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.cli.streams import standing_streams
+from surefoot.engine.group import may_speak
 from surefoot.envs.forks import Original
-from surefoot.errors import CodeError, SurefootError, UsageError, did_you_mean
+from surefoot.errors import CodeError, PeerError, SurefootError, UsageError, did_you_mean
 from surefoot.text import print
 from surefoot.training.reports.streams import Outlet
 
@@ -80,11 +81,15 @@ def _run(words: list[str]) -> int:
         with Original():
             return _dispatch(words)
     except SurefootError as error:
+        if not may_speak(error):
+            return _left(error)
         print("\n".join([f"surefoot: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         if isinstance(error, CodeError) or isinstance(error.__cause__, SystemExit):
             _show_cause(error.__cause__)
-        return error.exit_code
+        return _left(error)
     except KeyboardInterrupt as interrupt:
+        if not may_speak(interrupt):
+            return getattr(interrupt, "exit_code", 130)
         print(f"surefoot: interrupted {interrupt}".rstrip(), file=sys.stderr)
         return getattr(interrupt, "exit_code", 130)
     except (MemoryError, OSError, RuntimeError) as error:
@@ -93,6 +98,15 @@ def _run(words: list[str]) -> int:
         said = f"surefoot: out of memory: {error or 'an allocation failed'}; {ADVICE}"
         print("\n".join([said, *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 1
+
+
+def _left(error: SurefootError) -> int:
+    """The exit code. Connections to a lost process may never close, so a process that has lost one ends here."""
+    if isinstance(error, PeerError):
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(error.exit_code)
+    return error.exit_code
 
 
 def _lost(words: list[str], out: Outlet) -> bool:

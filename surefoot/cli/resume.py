@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser, add_json, add_run, trusting
+from surefoot.cli.ranks import add_ranks, launch, number_of
 from surefoot.text import print
 
 
@@ -21,8 +22,12 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--max-time", metavar="TIME", help="save and stop within this wall time (2h, 90m) [the run's own]"
     )
+    add_ranks(parser)
     add_json(parser)
     arguments = parser.parse_args(words)
+    ranks = number_of(arguments.ranks)
+    if ranks > 1:
+        return launch(ranks, "resume", words)
     from surefoot.runs import find_run
     from surefoot.training.life.launch import resume_directory
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
 from surefoot.cli.own_flags import flags_of
+from surefoot.cli.ranks import add_ranks, launch, number_of
+from surefoot.engine.group import check_share
 from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
@@ -49,7 +51,7 @@ EXAMPLES = """examples:
 def run(words: Sequence[str]) -> int:
     algo = algorithm_of(words)
     arguments = vars(_parser(algo).parse_args(words))
-    names = ("env", "preset", "config", "like", "run_dir", "dry_run", "json", "trust")
+    names = ("env", "preset", "config", "like", "run_dir", "dry_run", "json", "trust", "ranks")
     control = {key: arguments.pop(key) for key in names}
     typed_algo = arguments.pop("algo")
     preset, source = control["preset"], control["config"]
@@ -57,12 +59,16 @@ def run(words: Sequence[str]) -> int:
         source, preset = _config_of(control["like"]), "none"
     config = resolve(control["env"], typed_algo, preset, source, arguments, agreed=algo)
     check_timeout(config)
+    ranks = number_of(control["ranks"])
+    check_share(config.algorithm.num_envs, ranks)
     out = sys.stderr if control["json"] else sys.stdout
     if control["dry_run"]:
         print(fit(describe(config), out), file=out)
         if control["json"]:
             print(json.dumps(config.flat()))
         return 0
+    if ranks > 1:
+        return launch(ranks, "train", words)
     return _train(config, control["run_dir"], as_json=control["json"], trust=control["trust"])
 
 
@@ -144,6 +150,7 @@ def _parser(algo: str) -> Parser:
     parser.add_argument("--like", metavar="RUN", help="repeat a run with its settings and seed; flags override")
     parser.add_argument("--run-dir", metavar="DIR", help="run directory to create [runs/ENV/ALGO/TIME-sSEED]")
     parser.add_argument("--dry-run", action="store_true", help="print every setting and where it comes from, then stop")
+    add_ranks(parser)
     add_json(parser)
     add_trust(parser)
     add_settings(parser, flags_of(algo).values())

@@ -113,6 +113,7 @@ class CollectorOptions:
     sign_rewards: bool = False
     reward_normalizer: RewardNormalizer | None = None
     log_info: Sequence[str] = ()
+    group: Group = ALONE  # the processes that share the envs
     timer: PhaseTimer = field(default_factory=PhaseTimer)
 
     def tracker(self, num_envs: int) -> EpisodeTracker:

@@ -46,10 +46,11 @@ class Backend(ABC):
     def make_one(self, config: EnvConfig, render_mode: str | None = None) -> GymEnv:
         """One env; `config.env` is the whole id. Wrappers, frame_stack and the time limit are put around it."""
 
-    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> Envs | None:
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool, first: int = 0) -> Envs | None:
         """All envs of a run, stepped together. None: they are made one by one, and stepped in turn or by workers.
 
-        `native`: compiled versions, which give the same bits, may be used instead. Settings that cannot be applied are
+        `native`: compiled versions, which give the same bits, may be used instead. `first`: the index of the first env
+        in the whole run, for its seeds; 0 unless several processes share the run. Settings that cannot be applied are
         refused here.
         """
         return None

@@ -274,8 +274,8 @@ class EnvPool(Backend):
     def make_one(self, config: EnvConfig, render_mode: str | None = None) -> PoolEnv:
         return PoolEnv(config, render_mode)
 
-    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> PoolEnvs:
-        return PoolEnvs(config, num_envs, seed)
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool, first: int = 0) -> PoolEnvs:
+        return PoolEnvs(config, num_envs, derive_seed(seed, "envs from", first) if first else seed)
 
     def code(self, env_id: str) -> str:
         return ""

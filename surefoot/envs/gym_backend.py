@@ -28,13 +28,13 @@ class Gymnasium(Backend):
             return from_factory(config, load_object(config.env, "env"), render_mode)
         return registered_env(config, render_mode)
 
-    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> Envs | None:
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool, first: int = 0) -> Envs | None:
         """Classic control in C++, if it equals Gymnasium's to the last bit."""
         from surefoot.envs.native_envs import NativeEnvs, serves_natively
         from surefoot.kernels.classic import classic_library
 
         if native and serves_natively(config):
-            return NativeEnvs(config, num_envs, seed, classic_library())
+            return NativeEnvs(config, num_envs, seed, classic_library(), first)
         return None
 
     def code(self, env_id: str) -> str:

@@ -125,12 +125,13 @@ class GymEnvs:
     notes: tuple[str, ...] = ()
     num_agents = 1
 
-    def __init__(self, make: Callable[[], GymEnv], num_envs: int, run_seed: int) -> None:
-        self.num_envs, self._seeds = num_envs, EpisodeSeeds(run_seed)
+    def __init__(self, make: Callable[[], GymEnv], num_envs: int, run_seed: int, first: int = 0) -> None:
+        """`first`: the index of the first env in the whole run, for the seeds."""
+        self.num_envs, self._seeds = num_envs, EpisodeSeeds(run_seed, first)
         self.envs: list[SeededEpisodes] = []
         try:
             for index in range(num_envs):
-                self.envs.append(SeededEpisodes(make(), run_seed, index))
+                self.envs.append(SeededEpisodes(make(), run_seed, first + index))
         except BaseException:
             self.close()
             raise

@@ -86,7 +86,8 @@ class NativeEnvs:
     notes: tuple[str, ...] = ()
     num_agents = 1
 
-    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library) -> None:
+    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library, first: int = 0) -> None:
+        """`first`: the index of the first env in the whole run, for the seeds."""
         kind, reason = native_kind(config)
         if kind is None:
             raise ValueError(reason)
@@ -94,18 +95,19 @@ class NativeEnvs:
             self.observation_space, self.action_space = one.observation_space, one.action_space
             self.time_limit, self.render_modes = time_limit(one), render_modes(one)
             self.name = one.spec.id if one.spec else kind.name
-        self.kind, self.num_envs, self.run_seed = kind, num_envs, run_seed
+        self.kind, self.num_envs, self.run_seed, self.first = kind, num_envs, run_seed, first
         self.layout = Layout(self.observation_space)
         self.envs = ClassicEnvs(
             library,
             kind,
             num_envs,
             run_seed,
+            first=first,
             params=Params(**cast(dict[str, Any], config.env_kwargs)),  # `native_kind` has checked them
             time_limit=self.time_limit,
             longest_replay=LONGEST_REPLAY,
         )
-        self._begun, self._seeds = False, EpisodeSeeds(run_seed)
+        self._begun, self._seeds = False, EpisodeSeeds(run_seed, first)
 
     def reset(self) -> Array:
         self.envs.reset()
@@ -164,10 +166,12 @@ class NativeEnvs:
     def place(self, index: int) -> str:
         """How an error names an env."""
         episode, steps = (numbers[index] for numbers in self.envs.where())
-        return f"{self.name} (env {index}, seed {self.seed(index, episode)}, episode {episode}, step {steps})"
+        return (
+            f"{self.name} (env {self.first + index}, seed {self.seed(index, episode)}, episode {episode}, step {steps})"
+        )
 
     def seed(self, index: int, episode: int) -> int:
-        return episode_seed(self.run_seed, index, episode)
+        return episode_seed(self.run_seed, self.first + index, episode)
 
     def state_dict(self) -> EpisodesState:
         """The same state as that of `GymEnvs`: each can resume runs of the other."""

@@ -45,13 +45,19 @@ class ParallelEnvs:
     render_modes: tuple[str, ...] = ()
 
     def __init__(
-        self, make: Callable[[], ParallelEnv], num_copies: int, run_seed: int, max_episode_steps: int | None = None
+        self,
+        make: Callable[[], ParallelEnv],
+        num_copies: int,
+        run_seed: int,
+        max_episode_steps: int | None = None,
+        first: int = 0,
     ) -> None:
-        self.time_limit, self._seeds = max_episode_steps, EpisodeSeeds(run_seed)
+        """`first`: the index of the first copy in the whole run, for the seeds."""
+        self.time_limit, self._seeds = max_episode_steps, EpisodeSeeds(run_seed, first)
         self.copies: list[Copy] = []
         try:
             for index in range(num_copies):
-                self.copies.append(Copy(make(), run_seed, index, max_episode_steps))
+                self.copies.append(Copy(make(), run_seed, first + index, max_episode_steps))
             if len({id(copy.env) for copy in self.copies}) < num_copies:
                 raise UsageError("the function that makes the env returned the same env twice; it must make a new one")
             self._prepare(self.copies[0])
@@ -218,8 +224,8 @@ class PettingZoo(Backend):
     def make_one(self, config: EnvConfig, render_mode: str | None = None) -> GymEnv:
         raise UsageError(f"{config.env} {self.no_film}")
 
-    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool) -> ParallelEnvs:
-        return ParallelEnvs(ParallelMaker(config), num_envs, seed, config.max_episode_steps)
+    def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool, first: int = 0) -> ParallelEnvs:
+        return ParallelEnvs(ParallelMaker(config), num_envs, seed, config.max_episode_steps, first)
 
     def spaces(self, config: EnvConfig) -> tuple[GymSpace, GymSpace]:
         return ParallelMaker(config).spaces()

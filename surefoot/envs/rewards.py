@@ -36,7 +36,7 @@ class RewardNormalizer:
     def observe(self, reward: Array, done: Array, valid: Array, operations: Operations = OPERATIONS) -> None:
         """Update the statistics from a rollout, all `[T, N]`, in time order."""
         seen, self.running = operations.running_returns(reward, done, valid, self.gamma, self.running)
-        self.moments.merge(seen[valid])
+        self.moments.merge(seen[valid], combine=operations.combined)
 
     def scale(self, reward: Array) -> Array:
         return np.clip(reward / np.sqrt(self.moments.var + 1e-8), -CLIP, CLIP)

@@ -22,16 +22,19 @@ def episode_seed(run_seed: int, env_index: int, episode: int) -> int:
 
 
 class EpisodeSeeds:
-    """`episode_seed` for many episodes of one run; caches the part of the hash that depends only on the env."""
+    """`episode_seed` for many episodes of one run; caches the part of the hash that depends only on the env.
 
-    def __init__(self, run_seed: int) -> None:
-        self._run_seed, self._begun = run_seed, dict[int, blake2b]()
+    `first`: the index of env 0 in the whole run, if other processes have the envs before it.
+    """
+
+    def __init__(self, run_seed: int, first: int = 0) -> None:
+        self._run_seed, self._first, self._begun = run_seed, first, dict[int, blake2b]()
 
     def of(self, envs: Sequence[int], numbers: Sequence[int]) -> list[int]:
         """The seeds of episodes, given their envs and numbers."""
         begun, digests = self._begun, []
         for env in set(envs) - begun.keys():
-            begun[env] = blake2b(f"{self._run_seed}/episode/{env}/".encode(), digest_size=8)
+            begun[env] = blake2b(f"{self._run_seed}/episode/{self._first + env}/".encode(), digest_size=8)
         for env, number in zip(envs, numbers, strict=True):
             whole = begun[env].copy()
             whole.update(b"%d" % number)

@@ -62,7 +62,7 @@ class Params:
 
 _pointer, _int64, _int, _double, _text = c_void_p, c_int64, c_int, c_double, c_char_p
 SIGNATURES: Signatures = {  # of classic.cpp; pointers are passed as addresses
-    "create": [_int, _int64, _text, _double, _double, _int, _int64, _int64, _pointer],
+    "create": [_int, _int64, _text, _int64, _double, _double, _int, _int64, _int64, _pointer],
     "destroy": [_pointer],
     "sizes": [_int, _pointer],
     "reset": [_pointer, _pointer],
@@ -99,7 +99,10 @@ def apply(library: Library, function: str, x: Array) -> Array:
 
 
 class ClassicEnvs:
-    """N native envs of one kind. The arrays are allocated once and overwritten by each step."""
+    """N native envs of one kind. The arrays are allocated once and overwritten by each step.
+
+    `first`: the index of the first one in the whole run, for the seeds.
+    """
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class ClassicEnvs:
         num_envs: int,
         run_seed: int,
         *,
+        first: int = 0,
         params: Params | None = None,
         time_limit: int | None = None,
         longest_replay: int = 0,
@@ -119,6 +123,7 @@ class ClassicEnvs:
             kind.number,
             num_envs,
             str(int(run_seed)).encode(),
+            first,
             params.g,
             params.goal_velocity,
             int(params.sutton_barto_reward),

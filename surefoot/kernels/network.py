@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from ctypes import POINTER, byref, c_double, c_int64, c_void_p
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -48,11 +48,19 @@ SIGNATURES: Signatures = {
     "gradient": [_pointer, _pointer, _loss, _batch, _pointer, _whole, _whole, _pointer, _sums],
     "epochs": [
         *[_pointer] * 5,
-        *(POINTER(c_int64), _loss, POINTER(OptimizerSpec), _batch, _pointer, _whole, _whole, _whole),
+        *(POINTER(c_int64), _loss, POINTER(OptimizerSpec), _batch, _pointer, _pointer, _whole, _whole, _whole),
         *(POINTER(Exchange), _sums, _pointer),
     ],
     "fisher_product": [*[_pointer] * 3, _batch, _pointer],
 }
+
+
+class Share(NamedTuple):
+    """This process's samples of the minibatches of several processes, for `epochs`."""
+
+    begins: Array | None  # [minibatches of all epochs + 1] int64: where each begins in the order; None: all
+    moments: Array  # [minibatches of all epochs, 3] float64: Σ w·A, Σ w·A², Σ w over all processes
+    processes: int
 
 
 class Network:
@@ -249,32 +257,36 @@ class Network:
         *,
         normalize: bool,
         reduce: Reduce | None = None,
-        reduce_moments: Reduce | None = None,
         total: Numbers | None = None,
+        share: Share | None = None,
     ) -> tuple[int, dict[str, float], float]:
         """Gradient steps over `order` `[epochs, B]`; with a memory, `[epochs, n]`.
 
         Returns (steps so far, sums of the metrics, the first ratio's error). `total` `[2, parameters]` becomes the sum
         of the first epoch's gradients, before they are clipped, and that of their squares.
 
-        Several processes can learn as one: in every minibatch, `reduce` gets the gradient after the backward pass and
-        before clipping, and may change it in place. `reduce_moments` gets (Σ w·A, Σ w·A², Σ w) before that and may
-        replace them by the sums over all processes. Advantages are then normalised over all processes and the loss is
-        the mean over all of them, so `reduce` must sum the gradients. Without `reduce_moments`, each process has its
-        own mean loss, and `reduce` must average. All metrics except `grad_norm` are those of this process. If either
-        callback raises, theta has the steps completed so far.
+        `reduce` gets the gradient of every minibatch after the backward pass and before clipping, and may change it in
+        place. If it raises, theta has the steps completed so far.
+
+        `share`: several processes learn as one, and this one has some samples of each minibatch; `order` has one after
+        the other. `reduce` must then average the gradients. The metrics' averages over all processes are their values;
+        `grad_norm` is the same everywhere.
         """
         for at in range(len(self._history)):
             self._history[at] = 0.0
-        count = c_int64(steps)
+        count, begins = c_int64(steps), None
         call, exchange = self.library.epochs, None
-        if reduce is not None or reduce_moments is not None:
-            callbacks = Callbacks(reduce, reduce_moments)
+        if share is not None:
+            begins = share.begins
+            assert len(share.moments) == num_epochs * num_minibatches, share.moments.shape
+            assert num_minibatches == 1 if begins is None else len(begins) == len(share.moments) + 1
+        if reduce is not None or share is not None:
+            callbacks = Callbacks(reduce, *((share.moments, share.processes) if share is not None else ()))
             call, exchange = partial(callbacks.during, call), byref(callbacks.struct)
         call(
             *(self.handle, address(theta), address(gradient), address(moments[0]), address(moments[1]), byref(count)),
-            *(byref(spec), byref(optimizer), byref(batch), address(order, np.int64), num_epochs, num_minibatches),
-            *(normalize, exchange, self._history, address(total)),
+            *(byref(spec), byref(optimizer), byref(batch), address(order, np.int64), address(begins, np.int64)),
+            *(num_epochs, num_minibatches, normalize, exchange, self._history, address(total)),
         )
         *sums, error = self._history
         return count.value, dict(zip(HISTORY, sums, strict=True)), error

@@ -57,9 +57,9 @@ class Inspected(Structure):
 
 
 class Exchange(Structure):
-    """Callbacks in the middle of `epochs`; null: none."""
+    """What `epochs` needs to know of other processes; null: nothing."""
 
-    _fields_ = tuple((name, c_void_p) for name in ("gradient", "moments", "context"))
+    _fields_ = (("gradient", c_void_p), ("moments", c_void_p), ("processes", c_int64), ("context", c_void_p))
 
 
 class Finished(Structure):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from surefoot.types import Array
+
+    Combine: TypeAlias = Callable[[float, Array, Array], tuple[float, Array, Array]]
 
 
 def moments(rows: Array) -> tuple[Array, Array]:
@@ -30,6 +34,20 @@ def running_returns(reward: Array, done: Array, valid: Array, gamma: float, runn
     return seen, running
 
 
+def combined(size: float, mean: Array, var: Array, sum_: Callable[[Tensor], Tensor]) -> tuple[float, Array, Array]:
+    """Number, mean and variance of the rows of all processes, from those of this one's rows.
+
+    M = Σ M_r + n_r·(mean_r − mean)²; `sum_` replaces numbers by their sums over the processes.
+    """
+    import torch
+
+    first = sum_(torch.from_numpy(np.concatenate([[size], (size * mean).ravel()])))
+    total = float(first[0])
+    whole = first[1:].numpy().reshape(mean.shape) / max(total, 1.0)
+    spread = sum_(torch.from_numpy(np.ravel(size * (var + (mean - whole) ** 2))))
+    return total, whole, spread.numpy().reshape(mean.shape) / max(total, 1.0)
+
+
 class MomentsState(TypedDict):
     count: float
     mean: Array
@@ -47,11 +65,16 @@ class RunningMoments:
         self.mean = np.zeros(shape, np.float64)
         self.var = np.ones(shape, np.float64)
 
-    def merge(self, rows: Array, moments: Callable[[Array], tuple[Array, Array]] = moments) -> None:
-        """Add `rows`, `[B, *shape]`. `moments`: the function above, or its compiled version (`kernels.scan`)."""
+    def merge(
+        self, rows: Array, moments: Callable[[Array], tuple[Array, Array]] = moments, combine: Combine | None = None
+    ) -> None:
+        """Add `rows`, `[B, *shape]`. `moments`: the function above, or its compiled version (`kernels.scan`).
+
+        `combine`: the rows of all processes are added, from the moments of this one's.
+        """
         assert rows.shape[1:] == self.mean.shape, f"rows {rows.shape} do not fit moments of {self.mean.shape}"
-        if len(rows):
-            self.add(float(len(rows)), *moments(rows))
+        found = moments(rows) if len(rows) else (np.zeros_like(self.mean), np.zeros_like(self.mean))
+        self.add(*(float(len(rows)), *found) if combine is None else combine(float(len(rows)), *found))
 
     def add(self, size: float, mean: Array, var: Array) -> None:
         """Add `size` rows with this mean and variance."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from copy import copy
+from typing import TYPE_CHECKING, Self
 
 from surefoot.math.returns import gae, reverse_scan, reward_to_go, td_error
 
@@ -14,6 +16,28 @@ if TYPE_CHECKING:
 
 class Operations:
     """The readable versions. A subclass computes the same, up to rounding."""
+
+    sum_: Callable[[Tensor], Tensor] | None = None  # replaces numbers by their sums over all processes of the run
+
+    def over_all(self, sum_: Callable[[Tensor], Tensor]) -> Self:
+        """The same with statistics over all processes of a run."""
+        shared = copy(self)
+        shared.sum_ = sum_
+        return shared
+
+    def standardize(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """(x − mean) / (std + 1e-8) over all samples `[B]`; see `math.statistics`."""
+        from surefoot.math.statistics import standardize
+
+        return standardize(x, weight, self.sum_)
+
+    def combined(self, size: float, mean: Array, var: Array) -> tuple[float, Array, Array]:
+        """Number, mean and variance of all processes' rows, from this one's."""
+        if self.sum_ is None:
+            return size, mean, var
+        from surefoot.math.moments import combined
+
+        return combined(size, mean, var, self.sum_)
 
     def reverse_scan(self, x: Tensor, decay: Tensor) -> Tensor:
         """y_t = x_t + decay_t · y_{t+1}, backwards over time with y_T = 0. All `[T, N]`."""

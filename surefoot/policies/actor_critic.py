@@ -55,6 +55,11 @@ class NoiseRows:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def of_envs(self, own: slice) -> NoiseRows:
+        """The numbers of some of the envs."""
+        matrices = None if self.matrices is None else self.matrices[:, own].contiguous()
+        return NoiseRows(self.rows[:, own].contiguous(), matrices, self.stretch)
+
     def __getitem__(self, t: int) -> Noise:
         return Noise(self.rows[t], None if self.matrices is None else self.matrices[t // self.stretch])
 

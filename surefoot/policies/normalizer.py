@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,20 +53,21 @@ class ObservationNormalizer(nn.Module):
             rows = obs if valid is None else obs[valid]
             running = RunningMoments(tuple(self.mean.shape))
             running.load_state_dict({"count": self.count.item(), "mean": self.mean.numpy(), "var": self.var.numpy()})
-            running.merge(rows.numpy(), operations.moments)
+            running.merge(rows.numpy(), operations.moments, operations.combined)
             for name, value in running.state_dict().items():
                 getattr(self, name).copy_(torch.from_numpy(np.asarray(value)))
         else:
             rows = obs.to(self.mean.dtype).reshape(-1, *self.mean.shape)
-            self._merge_on_device(rows, rows.new_ones(len(rows)) if valid is None else valid.flatten())
+            weight = rows.new_ones(len(rows)) if valid is None else valid.flatten()
+            self._merge_on_device(rows, weight, operations.sum_ or (lambda sums: sums))
         self.refresh()
 
-    def _merge_on_device(self, rows: Tensor, valid: Tensor) -> None:
-        """Like `RunningMoments.merge`, without waiting for the device."""
+    def _merge_on_device(self, rows: Tensor, valid: Tensor, sum_: Callable[[Tensor], Tensor]) -> None:
+        """Like `RunningMoments.merge`, without waiting for the device. `sum_`: over all processes."""
         weight = valid.to(rows.dtype).reshape(-1, *(1,) * (rows.dim() - 1))
-        size = weight.sum()
-        mean = (rows * weight).sum(0) / size.clamp(min=1.0)
-        var = ((rows - mean) ** 2 * weight).sum(0) / size.clamp(min=1.0)
+        size = sum_(weight.sum())
+        mean = sum_((rows * weight).sum(0)) / size.clamp(min=1.0)
+        var = sum_(((rows - mean) ** 2 * weight).sum(0)) / size.clamp(min=1.0)
         total = (self.count + size).clamp(min=1.0)
         delta = mean - self.mean
         spread = self.var * self.count + var * size + delta**2 * (self.count * size / total)

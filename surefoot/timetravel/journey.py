@@ -17,7 +17,7 @@ from surefoot.runs.checkpoints import read_verified, steps_of
 from surefoot.runs.files import read_json
 from surefoot.text import print
 from surefoot.training.callbacks import Callback
-from surefoot.training.life.launch import other_envs, rebuild, stored_config, what_differs
+from surefoot.training.life.rebuild import other_envs, rebuild, stored_config, what_differs
 from surefoot.training.loop.global_generators import capture_globals, restore_globals
 from surefoot.training.loop.state import restore, start_from
 from surefoot.training.loop.state_tree import join, split
@@ -26,7 +26,7 @@ from surefoot.training.reports.loggers import json_number
 if TYPE_CHECKING:
     from surefoot.runs import Run
     from surefoot.training.config.resolve import TrainConfig
-    from surefoot.training.life.launch import Rebuilt
+    from surefoot.training.life.rebuild import Rebuilt
     from surefoot.training.life.trust import Trust
     from surefoot.training.loop.trainer_state import TrainerState
     from surefoot.training.trainer import Trainer

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.analysis.watch import Watch
+from surefoot.engine.group import ALONE, local_device
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch.modes import own_modes
@@ -28,6 +29,7 @@ from surefoot.training.build.footprint import num_parameters
 from surefoot.training.build.parts import choose_device, collector_options, initial_policy, learner_options
 from surefoot.training.config.together import with_minibatches
 from surefoot.training.evaluation.agent import Agent
+from surefoot.training.loop.agreement import agree, all_episodes
 from surefoot.training.loop.due import evaluate_log_save
 from surefoot.training.loop.global_generators import capture_globals, globals_shape
 from surefoot.training.loop.journal import Journal
@@ -38,6 +40,7 @@ from surefoot.training.loop.target import Target
 from surefoot.types import weighted_mean
 
 if TYPE_CHECKING:
+    from surefoot.engine.group import Group
     from surefoot.policies.user_encoder import EncoderClass
     from surefoot.runs import RunDirectory
     from surefoot.training.callbacks import Callback
@@ -59,8 +62,13 @@ class Trainer:
         factory: Callable[..., GymEnv] | None = None,
         callbacks: Sequence[Callback] = (),
         encoder: EncoderClass | None = None,
+        group: Group = ALONE,
     ) -> None:
-        """`encoder`: the class that `config.policy.encoder` names, if it is a user's own."""
+        """`encoder`: the class that `config.policy.encoder` names, if it is a user's own.
+
+        `group`: the processes of this run. Each has its envs and the same policy, and only the first has a `run`.
+        """
+        self.group = group
         self.deadline = Deadline(config.run.max_time)  # includes the start-up of the envs
         self.original = Original()
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
@@ -68,7 +76,7 @@ class Trainer:
         self.troubles: dict[str, str] = {}  # problems that the run currently works around
         self.algorithm = config.new_algorithm()
         with self.original:
-            self.envs = build_envs(config, seed, self.algorithm, envs, factory, self.warn)
+            self.envs = build_envs(config, seed, self.algorithm, envs, factory, self.warn, group)
         try:
             # The initial weights must not depend on the number of threads.
             with torch_threads(1), own_modes(gradients=True):
@@ -88,10 +96,10 @@ class Trainer:
         self.seconds = 0.0  # training time, from the first env step to the last update
 
     def _build(self, encoder: EncoderClass | None) -> None:
-        config, seed, algorithm, envs = self.config, self.seed, self.algorithm, self.envs
+        config, seed, algorithm, envs, group = self.config, self.seed, self.algorithm, self.envs, self.group
         check_spaces(config, envs)
         length = rollout_length(config, algorithm, envs)
-        self.config = config = with_minibatches(config, envs.num_envs, length)
+        self.config = config = with_minibatches(config, envs.num_envs * group.size, length)
         plan, tensors = plan_of(config, algorithm, envs, length), isinstance(envs, TensorEnvs)
         wanted, home = config.run.device, envs.device if isinstance(envs, TensorEnvs) else None
         device, _ = choose_device(wanted, num_parameters(plan), home)
@@ -106,17 +114,18 @@ class Trainer:
             encoder=encoder,
         )
         size = sum(p.numel() for p in policy.parameters())
-        self.device, self.device_reason = choose_device(wanted, size, home)
+        device, self.device_reason = choose_device(wanted, size, home)
+        self.device = local_device(device)
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
         engine, reason = choose_engine(config.engine, self.policy, algorithm, envs, config.engines_before)
         self.learner = engine.learner(
-            self.policy, algorithm, learner_options(config, seed, self.device, envs.num_envs, length)
+            self.policy, algorithm, learner_options(config, seed, self.device, envs.num_envs, length, group)
         )
         self.threads = self.learner.threads
         self.engines = Engines(engine, self.learner, reason, algorithm, config.algo_name)
         if self.engines.acting == "torch":  # its results depend on the thread count, so the run records it
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
-        options = collector_options(config, seed, self.device, algorithm, envs.num_envs, length, self.timer)
+        options = collector_options(config, seed, self.device, algorithm, envs.num_envs, length, self.timer, group)
         self.collector = engine.collector(envs, self.learner.actor, options)
 
     @property
@@ -175,7 +184,7 @@ class Trainer:
                 break
             remaining = self.remaining
             rollout = self.collector.collect(remaining)
-            steps = rollout.num_steps
+            steps = sum(self.group.gather(rollout.num_steps))
             if not steps:  # only resets (a vector env, one step): nothing to learn from
                 continue
             for name, message in self.watch.look(rollout, self.step):
@@ -190,7 +199,7 @@ class Trainer:
                 self.warn(f"the update does not do what the algorithm's spec says: {self.engines}")
             self.rollout = None
             self.step += steps
-            self.journal.add(metrics, self.collector.tracker.take())
+            self.journal.add(metrics, all_episodes(self))
             self.advice.add_episodes(((e.env, e.ret, e.length) for e in self.journal.latest), self.step)
             self.saving.behind = True
             self.seconds = perf_counter() - start
@@ -199,13 +208,16 @@ class Trainer:
             self.deadline.turn()
             if self.deadline.near:
                 self.suspend("max_time")
+            agree(self)
         self.saving.settle(self)
-        if self.saving.behind:  # a signal arrived after the last save
+        if self.group.agree(self.saving.behind):  # a signal arrived after the last save
             self.save()
         self.seconds = perf_counter() - start
 
     def abandon(self) -> bool:
         """Whether to abort an evaluation or a video."""
+        if self.group.size > 1:  # all processes evaluate, and all must do the same
+            return False
         if self.deadline.near and not self.suspended:
             self.suspend("max_time")
         return self.suspended
@@ -223,7 +235,7 @@ class Trainer:
     @property
     def spent(self) -> bool:
         """Whether the next rollout would exceed the step budget."""
-        return self.step + self.collector.most_steps > self.budget
+        return self.step + self.collector.most_steps * self.group.size > self.budget
 
     @property
     def over(self) -> bool:
@@ -243,7 +255,8 @@ class Trainer:
         self.learner.adapt_rate(metrics["kl"])
         clipped = self.policy.actions.clip_fraction(rollout.action)
         if clipped is not None:
-            metrics["action_clip_fraction"] = float(weighted_mean(clipped, rollout.valid.float()))
+            own = float(weighted_mean(clipped, rollout.valid.float()))
+            metrics |= self.learner.shares.metrics({"action_clip_fraction": own})
         if self.policy.normalizer is not None:
             self.policy.normalizer.merge(rollout.obs[:-1], rollout.valid, self.learner.operations)
         return metrics

@@ -8,8 +8,7 @@ import torch
 
 from surefoot.algorithms import trpo
 from surefoot.algorithms.parts import estimate
-from surefoot.engine.native import learner as native
-from surefoot.engine.torch import learner as optimize
+from surefoot.engine import shares
 from surefoot.engine.torch.natural import fisher_samples, spread
 from tests.building import make_batch, make_learner, make_policy, make_rollout
 
@@ -75,8 +74,7 @@ def test_both_engines_look_at_the_same_share(kind, memory, monkeypatch):
         seen.append(fisher_samples(batch, fraction))
         return seen[-1]
 
-    for module in (optimize, native):
-        monkeypatch.setattr(module, "fisher_samples", spying)
+    monkeypatch.setattr(shares, "fisher_samples", spying)
     config = trpo.Config(fisher_fraction=0.75, num_envs=8, value_minibatches=1)
     policy = make_policy(memory=memory, **({} if memory == "none" else {"memory_size": 8}))
     learner = make_learner(kind, policy, trpo.TRPO(config))

@@ -19,7 +19,7 @@ enum { VALUE, REGION, HANDLE, STEP };
 enum { NOTHING, FLOAT32, FLOAT64, EXACT };
 constexpr size_t SLACK = 1 << 20;  // behind regions whose size the recorder did not know
 typedef int64_t W;
-typedef W (*Function)(W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, double, double, double, double);
+typedef W (*Function)(W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, double, double, double, double);
 
 static FILE* file;
 
@@ -113,7 +113,7 @@ int main(int count, char** words) {
         const W value = resolve(p.kind, p.value);
         std::memcpy(region.at + p.offset, &value, sizeof value);
       }
-    W a[16] = {};
+    W a[18] = {};
     const int32_t num_words = next<int32_t>();
     for (int i = 0; i < num_words; i++) {
       const int32_t kind = next<int32_t>();
@@ -124,7 +124,7 @@ int main(int count, char** words) {
     for (int i = 0; i < num_doubles; i++) d[i] = next<double>();
     const int32_t made = next<int32_t>();
     const W result = ((Function)symbol(name))(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11],
-                                              a[12], a[13], a[14], a[15], d[0], d[1], d[2], d[3]);
+                                              a[12], a[13], a[14], a[15], a[16], a[17], d[0], d[1], d[2], d[3]);
     if (name.size() > 7 && name.compare(name.size() - 7, 7, "_create") == 0) {
       W handle = result;
       if (made >= 0) std::memcpy(&handle, regions[(size_t)made].at, sizeof handle);

@@ -13,6 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 import surefoot
 from surefoot.cli.main import main
 from surefoot.engine.episodes import Episode
+from surefoot.engine.group import ALONE
 from surefoot.envs.pettingzoo_envs import ParallelEnvs
 from surefoot.envs.seeds import EpisodeSeeds, episode_seed
 from surefoot.errors import CheckpointError
@@ -26,6 +27,8 @@ from tests.worker_envs import Told
 TOLD = f"{Path(__file__).parent.parent / 'worker_envs.py'}:Told"
 QUIET = {"progress": False, "eval_episodes": 0, "preset": "none", "seed": 5, "total_steps": 640}
 ROLLOUT = {**QUIET, "num_envs": 4, "rollout_length": 16, "num_minibatches": 1}
+
+COLLECTOR = SimpleNamespace(reset_each_rollout=False)
 
 
 class Stop(surefoot.Callback):
@@ -91,7 +94,7 @@ def test_the_agents_of_a_world_share_the_seed_of_its_episode():
 
     envs = ParallelEnvs(make, 2, 9)
     log = EpisodeLog(LinesFile(Path("episodes.csv")))
-    trainer = SimpleNamespace(envs=envs, collector=SimpleNamespace(reset_each_rollout=False), step=0, seconds=0.0)
+    trainer = SimpleNamespace(envs=envs, collector=COLLECTOR, step=0, seconds=0.0, group=ALONE)
     log.on_start(trainer)
     envs.reset()
     expected = []
@@ -129,7 +132,7 @@ def test_an_episode_that_a_lost_worker_cut_makes_the_seeds_beside_it_unknown(tmp
             return EpisodeSeeds(1).of(rows, numbers)
 
     envs, log = Envs(), EpisodeLog(LinesFile(tmp_path / "episodes.csv"))
-    trainer = SimpleNamespace(envs=envs, collector=SimpleNamespace(reset_each_rollout=False), step=1, seconds=9.0)
+    trainer = SimpleNamespace(envs=envs, collector=COLLECTOR, step=1, seconds=9.0, group=ALONE)
     log.on_start(trainer)
     for now, ended in (([1, 2], [0, 1]), ([2, 3], [0, 1])):  # one of the second env's is missing at first
         envs.now, trainer.journal = now, SimpleNamespace(latest=[Episode(row, 1.0, 1) for row in ended])
@@ -171,7 +174,7 @@ def refuse(*_):
 def test_rows_wait_for_a_full_disk_but_not_without_end(tmp_path, monkeypatch):
     log = EpisodeLog(LinesFile(tmp_path / "episodes.csv"))
     said = []
-    trainer = SimpleNamespace(envs=None, collector=SimpleNamespace(reset_each_rollout=False), step=1, seconds=0.0)
+    trainer = SimpleNamespace(envs=None, collector=COLLECTOR, step=1, seconds=0.0, group=ALONE)
     trainer.journal, trainer.warn = SimpleNamespace(latest=[Episode(0, 1.5, 2)]), said.append
     log.on_start(trainer)
 

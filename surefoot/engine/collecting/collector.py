@@ -9,6 +9,7 @@ import numpy as np
 
 from surefoot.engine.collecting.device_storage import DeviceStorage
 from surefoot.engine.collecting.host_storage import HostStorage
+from surefoot.engine.collecting.shared_state import merged
 from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.modes import own_modes
@@ -56,7 +57,8 @@ class Collector:
     ) -> None:
         """`stepping`: plays up to `length` steps into the storage and returns how many."""
         self.envs, self.actor, self.policy, self.options = envs, actor, actor.policy, options
-        self.operations, self.stepping = operations, stepping
+        self.group = group = options.group
+        self.operations, self.stepping = operations if group.size == 1 else operations.over_all(group.sum_), stepping
         self.generator, self.timer = options.generator, options.timer
         self.episodes_per_env, self.reset_each_rollout = options.episodes_per_env, options.reset_each_rollout
         self.reward_normalizer = options.reward_normalizer
@@ -80,7 +82,7 @@ class Collector:
         self._begin()
         with own_modes(gradients=False):
             memory = None if self._memory is None else self._memory.clone()
-            noise = self.policy.noise(self.length, self.envs.num_envs, self.generator)
+            noise = self._noise()
         used = self.stepping(self, noise, memory)
         with self.timer.phase("act"), own_modes(gradients=False):
             used = self.storage.read(used, whole_episodes=self.episodes_per_env is not None)
@@ -89,6 +91,12 @@ class Collector:
             rollout = self._finish(used, remaining)
         self._memory = memory
         return rollout
+
+    def _noise(self) -> NoiseRows:
+        """Every process draws the numbers for all envs of the run, and uses those of its own."""
+        own, group = self.envs.num_envs, self.group
+        noise = self.policy.noise(self.length, own * group.size, self.generator)
+        return noise if group.size == 1 else noise.of_envs(slice(own * group.index, own * (group.index + 1)))
 
     def choose(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> object:
         """The actions of the envs in `own` at step t, in the form that the envs expect."""
@@ -137,7 +145,14 @@ class Collector:
         return rollout
 
     def state_dict(self, *, mid_rollout: bool = False) -> CollectorState:
-        """Everything that the next rollout depends on, except the policy. `mid_rollout`: the envs have moved on."""
+        """Everything that the next rollout depends on, except the policy. `mid_rollout`: the envs have moved on.
+
+        It is the state of all envs of the run: several processes must ask for it together.
+        """
+        own = self._own_state(mid_rollout)
+        return own if self.group.size == 1 else merged(self.group.gather(own))
+
+    def _own_state(self, mid_rollout: bool) -> CollectorState:
         normalizer, last = self.reward_normalizer, self._last
         envs = None
         if isinstance(self.envs, Restorable) and last is not None and not mid_rollout:
@@ -165,7 +180,10 @@ class Collector:
         )
 
     def load_state_dict(self, state: CollectorState) -> list[int]:
-        """Returns the envs whose open episode could not be restored; they start a new one."""
+        """Returns the envs of this process whose open episode could not be restored; they start a new one.
+
+        Of several processes, each has its part of the state already (`part_of`).
+        """
         self.generator = continued(self.generator, state["noise"])
         self.tracker.load_state_dict(state["tracker"])
         if self.reward_normalizer is not None and state["reward_normalizer"] is not None:

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.engine.config import ValueFit, count_minibatches
 from surefoot.engine.losses import Loss
 from surefoot.engine.native.actor import NativeActor
 from surefoot.engine.native.describe import as_rows, describe, kernel_context, rows_of
 from surefoot.engine.native.operations import CompiledOperations
 from surefoot.engine.native.threads import fastest
 from surefoot.engine.rollouts import fill_values
+from surefoot.engine.shares import unit_moments
 from surefoot.engine.torch.instruments import (
     CLIPPED,
     QUANTILES,
@@ -30,17 +30,19 @@ from surefoot.engine.torch.instruments import (
     with_instruments,
 )
 from surefoot.engine.torch.learner import Learner
-from surefoot.engine.torch.natural import NaturalStep, fisher_samples, natural_step
+from surefoot.engine.torch.natural import NaturalStep, natural_step
+from surefoot.engine.torch.verdict import checked
 from surefoot.kernels import structs
-from surefoot.kernels.network import Network
+from surefoot.kernels.network import Network, Share
 from surefoot.kernels.scan import explained_variance
 from surefoot.kernels.specs import loss_spec, optimizer_spec, surrogates
 
 if TYPE_CHECKING:
-    from surefoot.engine.config import EpochConfig
+    from surefoot.engine.config import EpochConfig, ValueFit
     from surefoot.engine.losses import LossFunction
     from surefoot.engine.torch.instruments import Look
     from surefoot.engine.torch.learner import Estimate
+    from surefoot.kernels.arrays import Numbers
     from surefoot.types import Array, Batch, Metrics, Rollout
 
 RATIOS = (*QUANTILES, "ratio_max")
@@ -81,7 +83,7 @@ class NativeLearner(Learner):
         if not known(loss):
             return super().epochs(loss, estimate, rollout, config, normalize=normalize)
         batch = estimate(rollout, self.operations)
-        parts = count_minibatches(config.num_minibatches, len(batch), batch.units)
+        parts = self.shares.count(config.num_minibatches, batch)
         once = self._first_look(batch)
         epochs, sums, error = 0, dict[str, float](), 0.0
         # All epochs in one call, unless something must be checked between them.
@@ -97,7 +99,8 @@ class NativeLearner(Learner):
                     batch = replace(estimate(rollout, self.operations), value=batch.value)
                     packed = self._packed(batch)
                 count = min(each, config.num_epochs - epochs)
-                found, first = self._steps(loss, packed, count, parts, normalize, None if epochs else self.look)
+                look = None if epochs else self.look
+                found, first = self._steps(loss, batch, packed, count, parts, normalize, look)
                 error = error if epochs else first
                 epochs += count
                 sums = {name: sums.get(name, 0.0) + x for name, x in found.items()}
@@ -110,6 +113,7 @@ class NativeLearner(Learner):
     def _steps(
         self,
         loss: Loss,
+        batch: Batch,
         packed: structs.Batch,
         epochs: int,
         minibatches: int,
@@ -119,11 +123,7 @@ class NativeLearner(Learner):
         """(sums of the metrics, the first ratio's error); `look` gets the gradients of the first pass."""
         self.used.add("native")
         total = None if look is None else self.theta.new_empty((2, len(self.theta)))
-        order = None
-        if minibatches > 1:
-            units = packed.sequences or packed.size  # whole envs if there is a memory
-            rows = [torch.randperm(units, generator=self.generator, device="cpu") for _ in range(epochs)]
-            order = torch.stack(rows)
+        order, share = self._order(batch, epochs, minibatches)
         slices = [(a, b, rate * self.optimizer.rate_factor) for a, b, rate in self.optimizer.ranges]
         optimizer = optimizer_spec(self.config.optimizer, slices, self.max_grad_norm)
         self.optimizer.steps, found, first = self.net.epochs(
@@ -138,15 +138,34 @@ class NativeLearner(Learner):
             epochs,
             minibatches,
             normalize=normalize,
-            reduce=None if self.group.size == 1 and self.observer is None else self._between,
+            reduce=self._between if self.shares.several or self.observer is not None else None,
             total=total,
+            share=share,
         )
         if look is not None and total is not None:
             look.total, self._squares = total[:, : self.flat.actor_size]
             look.count = minibatches
             if look.half is not None:
                 look.squares = self._squares.sum()
-        return found, first
+        told = self.shares.metrics({**found, "ratio_error": first})
+        return {name: told[name] for name in found}, told["ratio_error"]
+
+    def _order(self, batch: Batch, epochs: int, minibatches: int) -> tuple[Numbers | None, Share | None]:
+        """The samples (or, with a memory, the envs) of all minibatches, freshly shuffled; None: all in each.
+
+        Several processes shuffle the samples of all of them; the second tells which minibatches this one's are in.
+        """
+        several = self.shares.several
+        units = self.shares.units(batch) if several else batch.units
+        shuffled = range(epochs if minibatches > 1 else 0)
+        rows = [torch.randperm(units, generator=self.generator, device="cpu") for _ in shuffled]
+        if not several:
+            return torch.stack(rows) if rows else None, None
+        if not rows:
+            sums = self.group.sum_(torch.from_numpy(unit_moments(batch).sum(0, keepdims=True))).numpy()
+            return None, Share(None, np.tile(sums, (epochs, 1)), self.group.size)
+        order, begins, moments = self.shares.passes(batch, [row.numpy() for row in rows], minibatches)
+        return order, Share(begins, moments, self.group.size)
 
     def gradient_of(self, loss: LossFunction, batch: Batch) -> Tensor:
         if not known(loss):
@@ -157,9 +176,7 @@ class NativeLearner(Learner):
 
     def _between(self, gradient: Array) -> None:
         """Between a minibatch's backward pass and its step."""
-        whole = torch.from_numpy(gradient)
-        if self.group.size > 1:
-            self.share(whole)
+        whole = self.shares.average_(torch.from_numpy(gradient))
         if self.observer is not None:
             self.observer("minibatch", whole[self.first_trained :])
 
@@ -207,11 +224,13 @@ class NativeLearner(Learner):
         """Metrics before the first step, when the critic is still the one that collected the rollout."""
         if not self.policy.has_critic:
             return {}
+        if self.shares.several:
+            return {"explained_variance": self.shares.explained_variance(batch)}
         return {"explained_variance": explained_variance(batch.value, batch.value_target, batch.weight)}
 
     def fit_value(self, loss: Loss, batch: Batch, config: ValueFit) -> list[Metrics]:
-        parts = count_minibatches(config.value_minibatches, len(batch), batch.units)
-        sums, _ = self._steps(loss, self._packed(batch), config.value_epochs, parts, False)
+        parts = self.shares.count(config.value_minibatches, batch)
+        sums, _ = self._steps(loss, batch, self._packed(batch), config.value_epochs, parts, False)
         steps = config.value_epochs * parts
         return [{name: _scalar(sums[name] / steps) for name in ("value_loss", "grad_norm")}]
 
@@ -221,17 +240,19 @@ class NativeLearner(Learner):
         self.used.add("native")
         packed, size = self._packed(batch), self.flat.actor_size
         self.net.gradient(self.theta, self._compiled(loss), packed, self.gradient)
-        ascent = -self.flat.gradient[:size]
+        ascent = self.overall_(-self.flat.gradient[:size], batch)
         if self.look is not None:
             self.look.add(-ascent)
-        sample = fisher_samples(batch, config.fisher_fraction)
-        seen = self._packed(sample)
+        sample = self.shares.fisher_samples(batch, config.fisher_fraction)
+        self.shares.of(sample)  # once, before the products need it
+        seen = self._packed(sample) if len(sample) else None
         image, along = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
 
         def product(vector: Tensor) -> Tensor:
             along[:size] = vector
-            self.net.fisher_product(self.theta, along, seen, image)
-            return image[:size] + config.cg_damping * vector
+            if seen is not None:
+                self.net.fisher_product(self.theta, along, seen, image)
+            return self.overall_(image[:size] + config.cg_damping * vector, sample)
 
         return natural_step(ascent, product, config, self.observer)
 
@@ -239,14 +260,16 @@ class NativeLearner(Learner):
         if not known(loss):
             return super().measure(loss, batch)
         found = self.net.evaluate(self.theta, self._compiled(loss), self._packed(batch))
-        return found["surrogate"] + loss.entropy_coef * found["entropy"]
+        return self.shares.mean(found["surrogate"] + loss.entropy_coef * found["entropy"], batch)
 
     def mean_kl(self, batch: Batch) -> float:
-        return self.net.evaluate(self.theta, self.only_kl, self._packed(batch))["kl"]
+        own = self.net.evaluate(self.theta, self.only_kl, self._packed(batch))["kl"]
+        return self.shares.mean(own, batch)
 
     def policy_metrics(self, batch: Batch) -> Metrics:
         found = self.net.evaluate(self.theta, loss_spec("ratio"), self._packed(batch))
-        return {name: _scalar(found[name]) for name in ("entropy", "ratio_error")}
+        entropy = self.shares.of(batch) * found["entropy"]
+        return {"entropy": _scalar(entropy), "ratio_error": _scalar(found["ratio_error"])}
 
     def kl_from(self, batch: Batch) -> Tensor:
         kl = torch.empty(len(batch), dtype=torch.float32, device="cpu")
@@ -261,10 +284,13 @@ class NativeLearner(Learner):
             mean = self.net.evaluate(self.theta, self.only_kl, packed, kl)["kl"]
         else:
             kl, mean, looked = self._inspect(self.look, batch, packed)
-        ordered = np.sort((kl if batch.weight is None else kl[batch.weight > 0]).numpy())
+        everyone = self.shares.concatenated(kl if batch.weight is None else kl[batch.weight > 0])
+        ordered, mean = np.sort(everyone.numpy()), self.shares.mean(mean, batch)
         sound = math.isfinite(float(self.theta.sum())) or bool(self.theta.isfinite().all())
         metrics |= {"kl": mean, "kl_p95": quantile(ordered, 0.95), "kl_max": float(ordered[-1])}
-        return with_instruments(self.checked(metrics | {"parameters_finite": float(sound)}), looked)
+        return with_instruments(
+            checked(metrics | {"parameters_finite": float(sound)}, self.learning_rate), self.shares.metrics(looked)
+        )
 
     def look_over(self, batch: Batch) -> tuple[Tensor, Metrics]:
         if not self._begun or self.look is None or not known(self.look.loss):
@@ -279,7 +305,9 @@ class NativeLearner(Learner):
         )
         clips = look.loss.surrogate is not None and look.loss.surrogate.clipped is not None
         metrics = {name: float(getattr(found, name)) for name in RATIOS}
-        metrics |= from_sums({name: getattr(found, name) for name in (*SUMS, *(CLIPPED if clips else ()))})
+        metrics |= from_sums(
+            self.shares.sums({name: getattr(found, name) for name in (*SUMS, *(CLIPPED if clips else ()))})
+        )
         if self.policy.has_critic:
             metrics["explained_variance_after"] = found.explained_variance
         if self.policy.has_hidden:

@@ -248,7 +248,9 @@ def look_at(policy: ActorCritic, look: Look, batch: Batch) -> tuple[Tensor, Metr
         return found.kl, own | close_metrics(policy, hidden, params, weight)
 
 
-def max_ratio_error(outputs: Outputs, batch: Batch) -> Tensor:
-    """max |π_new/π_old − 1|, which must be 0 before the first gradient step of an update."""
+def max_ratio_error(outputs: Outputs | None, batch: Batch) -> Tensor:
+    """max |π_new/π_old − 1|, which must be 0 before the first gradient step of an update; 0 without samples."""
+    if outputs is None:
+        return batch.log_prob.new_zeros(())
     error = ((outputs.log_prob.detach() - batch.log_prob).exp() - 1.0).abs()
     return (error if batch.weight is None else error * batch.weight).max()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
 import torch
 from torch import Tensor
 
-from surefoot.engine.config import count_minibatches
 from surefoot.engine.contract import Threads
 from surefoot.engine.group import ALONE, Group
 from surefoot.engine.losses import RATIO, Loss
 from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
+from surefoot.engine.shares import Shares, averaged
 from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.flat import FlatParameters
 from surefoot.engine.torch.instruments import (
@@ -29,9 +29,10 @@ from surefoot.engine.torch.instruments import (
     pieces,
     with_instruments,
 )
-from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, fisher_samples, natural_step
-from surefoot.engine.torch.optimizers import FlatOptimizer
-from surefoot.errors import NonFiniteError, SurefootError, UsageError
+from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, natural_step
+from surefoot.engine.torch.optimizers import build_optimizer
+from surefoot.engine.torch.verdict import checked
+from surefoot.errors import UsageError
 from surefoot.math.operations import OPERATIONS, Operations
 from surefoot.math.statistics import explained_variance
 from surefoot.math.trust_region import flat_gradient
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     Estimate: TypeAlias = Callable[[Rollout, Operations], Batch]
 
 RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
-RATIO_TOLERANCE = 1e-3  # above rounding, also that of a GPU: a broken invariant (dropout, a drifting normaliser)
 
 
 class LearnerState(TypedDict):
@@ -81,10 +81,12 @@ class Learner:
         adaptive_kl: float | None = None,
     ) -> None:
         self.policy, self.config, self.generator, self.adaptive_kl = policy, config, generator, adaptive_kl
-        self.group = group
+        self.group, self.shares = group, Shares(group)
+        if group.size > 1:
+            self.operations = self.operations.over_all(group.sum_)
         self.flat = FlatParameters(policy)
         self.first_trained = 0 if train_actor else self.flat.actor_size
-        self.optimizer = self._build_optimizer(train_actor, critic_learning_rate or config.learning_rate)
+        self.optimizer = build_optimizer(self.flat, config, train_actor, critic_learning_rate or config.learning_rate)
         self.max_grad_norm = config.max_grad_norm
         self.rate_scale = 1.0  # changed by adaptive_kl or by a callback
         self.rate_is_set = False  # a callback has set the rate, which ends the schedule
@@ -95,17 +97,6 @@ class Learner:
         self._begun = False  # `begin_look` was asked in this update
         self.actor: Actor = TorchActor(policy)
         self.observer: Observer | None = None  # is shown every gradient; it changes no result
-
-    def _build_optimizer(self, train_actor: bool, critic_rate: float) -> FlatOptimizer:
-        flat, rate = self.flat, self.config.learning_rate
-        split, end = flat.actor_size, len(flat.vector)
-        if not train_actor:
-            slices = [(split, end, critic_rate)]
-        elif rate == critic_rate:
-            slices = [(0, end, rate)]
-        else:
-            slices = [(0, split, rate), (split, end, critic_rate)]
-        return FlatOptimizer(self.config.optimizer, flat.vector, flat.gradient, slices)
 
     def set_rates(self, remaining: float) -> None:
         """Learning rates for the coming update: schedule × adaptive scale."""
@@ -142,14 +133,16 @@ class Learner:
         self.rate_scale, self.rate_is_set = rate / self.optimizer.base_rate, True
         self.optimizer.rate_factor = self.rate_scale
 
-    def descend(self, loss: Tensor) -> Tensor:
-        """One gradient step on `loss`; returns the gradient's norm before clipping, as a tensor."""
+    def descend(self, loss: Tensor | None) -> Tensor:
+        """One gradient step on `loss`; returns the gradient's norm before clipping, as a tensor.
+
+        Several processes take the step together, along the average of their gradients; None: this one has no sample.
+        """
         self.used.add("torch")
         self.flat.gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
-        gradient = self.flat.gradient[self.first_trained :]
-        if self.group.size > 1:
-            self.share(gradient)
+        if loss is not None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        gradient = self.shares.average_(self.flat.gradient[self.first_trained :])
         if self.observer is not None:
             self.observer("minibatch", gradient)
         norm = torch.linalg.vector_norm(gradient)
@@ -159,10 +152,6 @@ class Learner:
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
         return norm  # type: ignore[no-any-return]
-
-    def share(self, gradient: Tensor) -> None:
-        """Replace the gradient by its mean over all processes."""
-        self.group.sum_(gradient).div_(self.group.size)
 
     def epochs(
         self,
@@ -179,11 +168,11 @@ class Learner:
         the whole rollout after the last step.
         """
         batch = estimate(rollout, self.operations)
-        parts = count_minibatches(config.num_minibatches, len(batch), batch.units)
+        parts = self.shares.count(config.num_minibatches, batch)
         whole = parts == 1  # the minibatch is the whole batch, so normalise once
 
         def prepare(batch: Batch) -> Batch:
-            return normalized(batch) if normalize and whole else batch
+            return self.normalized(batch) if normalize and whole else batch
 
         batch = prepare(batch)
         history: list[Metrics] = []
@@ -198,14 +187,12 @@ class Learner:
                     batch = replace(prepare(estimate(rollout, self.operations)), value=batch.value)
                 for part in self.minibatches(batch, parts):
                     if normalize and not whole:
-                        part = normalized(part)
-                    outputs = self.policy.evaluate(part.obs, part.action, part.context)
-                    if not first:
-                        first = {"ratio_error": max_ratio_error(outputs, part)}
-                        if self.policy.has_critic:  # still the critic that collected the rollout
-                            first["explained_variance"] = explained_variance(
-                                batch.value, batch.value_target, batch.weight
-                            )
+                        part = self.normalized(part)
+                    if not history and self.policy.has_critic:  # still the critic that collected the rollout
+                        first["explained_variance"] = self.explained_variance(batch)
+                    outputs = self.policy.evaluate(part.obs, part.action, part.context) if len(part) else None
+                    if not history:
+                        first["ratio_error"] = max_ratio_error(outputs, part)
                     history.append(self._descend_on(loss, outputs, part))
                 epochs = epoch + 1
                 if config.stop_kl is not None and epochs < config.num_epochs:  # noqa: SIM102 (the read costs)
@@ -216,19 +203,30 @@ class Learner:
 
     def step(self, loss: LossFunction, part: Batch) -> Metrics:
         """One gradient step on a minibatch; returns its metrics as tensors."""
-        return self._descend_on(loss, self.policy.evaluate(part.obs, part.action, part.context), part)
+        outputs = self.policy.evaluate(part.obs, part.action, part.context) if len(part) else None
+        return self._descend_on(loss, outputs, part)
 
-    def _descend_on(self, loss: LossFunction, outputs: Outputs, part: Batch) -> Metrics:
+    def _descend_on(self, loss: LossFunction, outputs: Outputs | None, part: Batch) -> Metrics:
+        """`outputs` None: this process has no sample of the minibatch."""
+        if outputs is None:
+            return {"grad_norm": self.descend(None)}
         total, metrics = loss(outputs, part)
+        if self.shares.several:  # then the average over all processes is the mean over all samples
+            share = self.shares.of(part)
+            total, metrics = share * total, {name: share * x for name, x in metrics.items()}
         return {**metrics, "grad_norm": self.descend(total)}
 
     def fit_value(self, loss: Loss, batch: Batch, config: ValueFit) -> list[Metrics]:
         """Regress V on its targets with the critic's own parameters: `value_epochs` of `value_minibatches`."""
         history: list[Metrics] = []
-        parts = count_minibatches(config.value_minibatches, len(batch), batch.units)
+        parts = self.shares.count(config.value_minibatches, batch)
         for _ in range(config.value_epochs):
             for part in self.minibatches(batch, parts):
+                if not len(part):
+                    history.append({"grad_norm": self.descend(None)})
+                    continue
                 value_loss = loss.of_value(self.policy.value(part.obs, part.context), part)
+                value_loss = self.shares.of(part) * value_loss if self.shares.several else value_loss
                 history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
         return history
 
@@ -239,12 +237,12 @@ class Learner:
 
         `normalize`: the loss sees advantages that are standardised in each minibatch.
         """
-        whole, halves = due(self.update, passes, len(batch))
+        whole, halves = due(self.update, passes, len(batch) * self.group.size)
         self._begun, self.look = True, None
         if not self.instruments or not whole:
             return
         self.look = Look(loss, self.flat.actor.clone(), minibatches, normalize=normalize)
-        if minibatches == 1 and halves and batch.units > 1:
+        if minibatches == 1 and halves and batch.units > 1 and not self.shares.several:
             self.look.half = self.gradient_of(loss, half_of(normalized(batch) if normalize else batch))
 
     def gradient_of(self, loss: LossFunction, batch: Batch) -> Tensor:
@@ -257,27 +255,33 @@ class Learner:
         """The actor's natural step within `config.max_kl`, and its predicted gain."""
         self.used.add("torch")
         actor, outputs = self.flat.actor_list, self.policy.evaluate(batch.obs, batch.action, batch.context)
-        gradient = flat_gradient(loss.objective(outputs, batch), actor)
+        gradient = self.overall_(flat_gradient(loss.objective(outputs, batch), actor), batch)
         if self.look is not None:
             self.look.add(-gradient)
-        sample = fisher_samples(batch, config.fisher_fraction)
-        product = fisher_by_autograd(self.policy, actor, sample, config.cg_damping)
-        return natural_step(gradient, product, config, self.observer)
+        sample = self.shares.fisher_samples(batch, config.fisher_fraction)
+        own = fisher_by_autograd(self.policy, actor, sample, config.cg_damping) if len(sample) else torch.zeros_like
+        self.shares.of(sample)  # once, before the products need it
+        return natural_step(gradient, lambda v: self.overall_(own(v), sample), config, self.observer)
+
+    def overall_(self, own: Tensor, batch: Batch) -> Tensor:
+        """The mean over the samples of all processes, from the mean over this process's own."""
+        return self.shares.average_(own.mul_(self.shares.of(batch))) if self.shares.several else own
 
     def measure(self, loss: Loss, batch: Batch) -> float:
         """The objective under the current policy, read on the host (for a line search)."""
         with torch.no_grad():
-            return float(loss.objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch))
+            own = float(loss.objective(self.policy.evaluate(batch.obs, batch.action, batch.context), batch))
+        return self.shares.mean(own, batch)
 
     def mean_kl(self, batch: Batch) -> float:
-        return float(batch.mean(self.kl_from(batch)))
+        return self.shares.mean(float(batch.mean(self.kl_from(batch))), batch)
 
     def policy_metrics(self, batch: Batch) -> Metrics:
         """Entropy and ratio error of the policy before it moves."""
         with torch.no_grad():
             outputs = self.policy.evaluate(batch.obs, batch.action, batch.context)
             return {
-                "entropy": batch.mean(outputs.distribution.entropy()),
+                "entropy": self.shares.of(batch) * batch.mean(outputs.distribution.entropy()),
                 "ratio_error": max_ratio_error(outputs, batch),
             }
 
@@ -289,9 +293,22 @@ class Learner:
         if parts == 1:
             yield batch
             return
-        order = torch.randperm(batch.units, generator=self.generator, device=self.generator.device)
+        units = self.shares.units(batch) if self.shares.several else batch.units
+        order = torch.randperm(units, generator=self.generator, device=self.generator.device)
+        if self.shares.several:
+            yield from self.shares.minibatches(batch, order.cpu().numpy(), parts)
+            return
         for index in order.to(batch.obs.device).chunk(parts):
             yield batch.take(index)
+
+    def normalized(self, part: Batch) -> Batch:
+        """The batch with advantages standardised over the samples of all processes."""
+        return self.shares.normalized(part) if self.shares.several else normalized(part)
+
+    def explained_variance(self, batch: Batch) -> Tensor:
+        if self.shares.several:
+            return self.flat.vector.new_tensor(self.shares.explained_variance(batch))
+        return explained_variance(batch.value, batch.value_target, batch.weight)
 
     def kl_from(self, batch: Batch) -> Tensor:
         """KL(old‖new) of every sample, from the stored parameters of the old distribution."""
@@ -308,23 +325,22 @@ class Learner:
     def summarize(self, batch: Batch, history: list[Metrics], once: Metrics) -> dict[str, float]:
         """Read everything on the host, once per update, and refuse the update if a number is not finite."""
         kl, looked = self.look_over(batch)
-        valid = kl if batch.weight is None else kl[batch.weight > 0]
-        stride = 1 + len(valid) // MOST_QUANTILES
-        names = list(history[0]) if history else []
-        means = [torch.stack([entry[name] for entry in history]).mean() for name in names]
+        everyone = self.shares.concatenated(kl if batch.weight is None else kl[batch.weight > 0])
+        stride = 1 + len(everyone) // MOST_QUANTILES
+        means = averaged(history)
         last = {
-            "kl": batch.mean(kl),
-            "kl_p95": torch.quantile(valid[::stride], 0.95),
-            "kl_max": valid.max(),
+            "kl": everyone.mean() if self.shares.several else batch.mean(kl),
+            "kl_p95": torch.quantile(everyone[::stride], 0.95),
+            "kl_max": everyone.max(),
             "parameters_finite": self.flat.vector.isfinite().all(),
         }
-        if self.policy.has_critic:
-            once.setdefault("explained_variance", explained_variance(batch.value, batch.value_target, batch.weight))
+        if self.policy.has_critic and "explained_variance" not in once:
+            once["explained_variance"] = self.explained_variance(batch)
         last.update(once)
-        numbers = torch.stack([x.float() for x in (*means, *last.values(), *looked.values())]).tolist()
-        found = dict(zip([*names, *last, *(f"look {name}" for name in looked)], numbers, strict=True))
-        seen = {name: found.pop(f"look {name}") for name in looked}
-        return with_instruments(self.checked(found), seen)
+        numbers = torch.stack([x.float() for x in (*means.values(), *last.values(), *looked.values())]).tolist()
+        found = dict(zip([*means, *last, *(f"look {name}" for name in looked)], numbers, strict=True))
+        seen = self.shares.metrics({name: found.pop(f"look {name}") for name in looked})
+        return with_instruments(checked(self.shares.metrics(found), self.learning_rate), seen)
 
     def look_over(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """(KL(old‖new) of every sample, the instruments where they are due), in one pass over the batch."""
@@ -340,25 +356,6 @@ class Learner:
         """Of the gradients that the update began with; several processes share them."""
         return look.metrics(self.flat.actor, float(len(batch) * self.group.size))
 
-    def checked(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the metrics, or raise if they show that the update must be rejected."""
-        broken = [name for name, x in metrics.items() if x != x or x in (float("inf"), float("-inf"))]
-        if not metrics.pop("parameters_finite"):
-            broken.append("the parameters")
-        if broken:
-            raise NonFiniteError(
-                f"the update gave values that are not finite ({', '.join(broken)}); it was rejected and the weights "
-                f"are as before it. learning_rate={self.learning_rate:g} may be too high, or rewards too large "
-                "(try --normalize-rewards or a smaller --reward-scale)"
-            )
-        if metrics.get("ratio_error", 0.0) > RATIO_TOLERANCE:
-            raise SurefootError(
-                f"the policy disagrees with itself: the update's first ratio is off by {metrics['ratio_error']:.2g} "
-                "(it must be 1). Something in it changes between rollout and update: dropout, batch statistics, noise; "
-                "or a GPU rounds its products (torch.set_float32_matmul_precision other than highest)"
-            )
-        return metrics
-
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Restore weights and optimizer if anything inside raises."""
@@ -371,6 +368,7 @@ class Learner:
             raise
         finally:
             self.look, self._begun = None, False
+            self.shares.forget()
 
     def state_dict(self) -> LearnerState:
         return {

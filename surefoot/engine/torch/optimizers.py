@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor
 
 from surefoot.schema import ArrayOf, Record, Shape, Whole
+
+if TYPE_CHECKING:
+    from surefoot.engine.config import GradientConfig
+    from surefoot.engine.torch.flat import FlatParameters
 
 
 @dataclass
@@ -86,3 +90,17 @@ class FlatOptimizer:
         self.steps = state["steps"]
         self.first.copy_(state["first"])
         self.second.copy_(state["second"])
+
+
+def build_optimizer(
+    flat: FlatParameters, config: GradientConfig, train_actor: bool, critic_rate: float
+) -> FlatOptimizer:
+    """The optimizer of all parameters, or of the critic's alone; the critic may have its own learning rate."""
+    split, end, rate = flat.actor_size, len(flat.vector), config.learning_rate
+    if not train_actor:
+        slices = [(split, end, critic_rate)]
+    elif rate == critic_rate:
+        slices = [(0, end, rate)]
+    else:
+        slices = [(0, split, rate), (split, end, critic_rate)]
+    return FlatOptimizer(config.optimizer, flat.vector, flat.gradient, slices)

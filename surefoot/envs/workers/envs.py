@@ -52,13 +52,15 @@ class WorkerEnvs:
         restarts: int = 0,
         factory: object = None,
         notice: Callable[[str], None] | None = None,
+        first: int = 0,
     ) -> None:
+        """`first`: the index of the first env in the whole run, for the seeds."""
         if factory is not None or not config.env:
             raise UsageError("workers need an env by id or file.py:Factory: another process cannot be given a function")
         self.num_envs, count = num_envs, max(1, min(workers, num_envs))
-        self._begun, self._seeds = False, EpisodeSeeds(run_seed)
+        self._begun, self._seeds = False, EpisodeSeeds(run_seed, first)
         self.supervisor = Supervisor(
-            config, num_envs, run_seed, count, timeout=timeout, restarts=restarts, notice=notice
+            config, num_envs, run_seed, count, timeout=timeout, restarts=restarts, notice=notice, first=first
         )
         try:
             assert self.supervisor.described is not None

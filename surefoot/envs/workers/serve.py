@@ -60,16 +60,18 @@ class CountedEpisodes(SeededEpisodes):
 
 
 class EnvSlice(GymEnvs):
-    """Envs `first` to `first + count` of a run."""
+    """Envs `first` to `first + count` of a run, or of a process of it that has `before` envs before its own."""
 
-    def __init__(self, config: EnvConfig, first: int, count: int, run_seed: int, counts: memoryview) -> None:
-        self.first, self.counts = first, counts
+    def __init__(
+        self, config: EnvConfig, first: int, count: int, run_seed: int, counts: memoryview, before: int = 0
+    ) -> None:
+        self.first, self.before, self.counts = first, before, counts
         self.block: dict[str, Array] = {}
         super().__init__(lambda: make_env(config), count, run_seed)
 
     def _prepare(self, first: SeededEpisodes) -> None:
         self.envs = [
-            CountedEpisodes(env.env, env.run_seed, self.first + index, self.counts)
+            CountedEpisodes(env.env, env.run_seed, self.before + self.first + index, self.counts)
             for index, env in enumerate(self.envs)
         ]
         super()._prepare(self.envs[0])
@@ -161,9 +163,10 @@ def _answer(sock: socket.socket, counts: memoryview, memory: int) -> None:
             else:
                 request = decode(json.loads(_receive(sock, int.from_bytes(_receive(sock, 8), "little"))))
                 if envs is None:
-                    _seed_generators(request["run_seed"], request["first"])
+                    _seed_generators(request["run_seed"], request["before"] + request["first"])
                     config = EnvConfig(**request["config"])
-                    envs = EnvSlice(config, request["first"], request["count"], request["run_seed"], counts)
+                    sizes = request["first"], request["count"]
+                    envs = EnvSlice(config, *sizes, request["run_seed"], counts, request["before"])
                     result = envs.describe()
                 else:
                     result = _serve_rare(envs, request, memory)

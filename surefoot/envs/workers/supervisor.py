@@ -46,8 +46,9 @@ class Supervisor:
         timeout: float,
         restarts: int,
         notice: Callable[[str], None] | None,
+        first: int = 0,
     ) -> None:
-        self.config, self.run_seed = config, run_seed
+        self.config, self.run_seed, self.first = config, run_seed, first
         self.timeout, self.restarts, self.notice, self.restarted = timeout, restarts, notice, 0
         # The interval at which we check whether awaited workers are alive.
         self._patience, self._next_look = min(0.25, timeout / 4), 0.0
@@ -88,7 +89,9 @@ class Supervisor:
         worker.start()
         order = {"config": self._settings, "first": worker.envs.start, "count": len(worker.envs)}
         with suppress(Lost):  # waiting for the reply raises it again
-            worker.send(frame(b"n", order | {"run_seed": self.run_seed}), max(self.timeout, START_TIMEOUT))
+            worker.send(
+                frame(b"n", order | {"run_seed": self.run_seed, "before": self.first}), max(self.timeout, START_TIMEOUT)
+            )
 
     def _meet(self, worker: Worker) -> None:
         """The worker's envs are made: check that they match the others."""
@@ -209,10 +212,11 @@ class Supervisor:
         busy = next((i for i, (_, _, now) in states.items() if now != IDLE), None)
         if busy is not None:
             doing = f"in {'step' if states[busy][2] == STEPPING else 'reset'} of env {busy}"
+        before = self.first
         where = [
-            f"env {i} (seed {episode_seed(self.run_seed, i, episode)}, episode {episode}, step {step})"
-            for i, (episode, step, _) in sorted(states.items(), key=lambda item: (item[0] != busy, item[0]))
-            if episode >= 0
+            f"env {before + i} (seed {episode_seed(self.run_seed, before + i, number)}, episode {number}, step {step})"
+            for i, (number, step, _) in sorted(states.items(), key=lambda item: (item[0] != busy, item[0]))
+            if number >= 0
         ] or [f"env {i}" for i in states]
         more = f" and {len(where) - MOST_NAMED} more" if len(where) > MOST_NAMED else ""
         names = ", ".join(where[:MOST_NAMED]) + more

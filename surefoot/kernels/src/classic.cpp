@@ -25,14 +25,15 @@ EXPORT const char* surefoot_sources() { return SUREFOOT_SOURCES; }
 // The message of this thread's last call that FAILED.
 EXPORT const char* surefoot_error() { return surefoot::last_error; }
 
-// `run_seed`: decimal text. `time_limit` 0: none.
-EXPORT int surefoot_classic_create(int kind, std::int64_t num_envs, const char* run_seed, double g, double goal_velocity,
-                                   int sutton_barto_reward, std::int64_t time_limit, std::int64_t longest_replay,
+// `run_seed`: decimal text. `first`: the index of the first env in the whole run. `time_limit` 0: none.
+EXPORT int surefoot_classic_create(int kind, std::int64_t num_envs, const char* run_seed, std::int64_t first, double g,
+                                   double goal_velocity, int sutton_barto_reward, std::int64_t time_limit, std::int64_t longest_replay,
                                    void** made) {
     return guarded([&] {
         classic::Setup setup;
         setup.num_envs = num_envs;
         setup.run_seed = run_seed;
+        setup.first = first;
         setup.params.g = g;
         setup.params.goal_velocity = goal_velocity;
         setup.params.sutton_barto_reward = sutton_barto_reward != 0;

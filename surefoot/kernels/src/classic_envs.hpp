@@ -23,6 +23,7 @@ struct Outcome {
 struct Setup {
     std::int64_t num_envs = 1;
     std::string run_seed;  // decimal text
+    std::int64_t first = 0;  // the index of the first env in the whole run, for the seeds
     Params params;
     std::int64_t time_limit = 0;      // 0: none
     std::int64_t longest_replay = 0;  // at most this many actions of an open episode are kept
@@ -80,7 +81,7 @@ public:
 
     // Resets to the first state of an episode.
     void begin(std::int64_t env, std::int64_t number) {
-        begin_with(env, number, episode_seed(setup.run_seed, env, number));
+        begin_with(env, number, episode_seed(setup.run_seed, setup.first + env, number));
     }
 
     // The same for an episode with a seed given by the caller.

@@ -11,17 +11,29 @@ static inline Sums gradient(Recurrent& net, const float* theta, const LossSpec& 
   Sums total{};
   net.prepare(theta, batch, samples, true);
   net.pool().run([&](int rank) {
-    const Sums found = net.gradient(rank, theta, spec, {batch, index, samples, normalize, nullptr}, g);
+    const Sums found = net.gradient(rank, theta, spec, {batch, index, samples, normalize, nullptr, 1.0}, g);
     if (rank == 0) total = found;
   });
   return total;
 }
 
-// The samples (or sequences) of each minibatch: order is [epochs, B].
+// The samples (or sequences) of each minibatch. They are equal parts of order, [epochs, B], or begin in it where `begins`
+// says, [epochs · minibatches + 1]: the samples of several processes are shuffled together, and each has its own of them.
 struct Passes {
-  const int64_t* order;
+  const int64_t *order, *begins;
   int64_t epochs, minibatches;
   bool normalize;
+
+  int64_t size(int64_t at, int64_t equal) const { return begins ? begins[at + 1] - begins[at] : equal; }
+  const int64_t* index(int64_t at, int64_t equal) const {
+    if (begins) return order + begins[at];
+    return minibatches == 1 ? nullptr : order + at * equal;
+  }
+  int64_t largest(int64_t equal) const {
+    int64_t most = begins ? 0 : equal;
+    for (int64_t at = 0; begins && at < epochs * minibatches; at++) most = std::max(most, size(at, equal));
+    return most;
+  }
 };
 
 // What came of it, summed over the minibatches; behind it the first ratio's error.
@@ -32,6 +44,15 @@ static inline void note(double* history, const Sums& found, double norm) {
                                      found.approx_kl / weight, found.clipped / weight,    found.kl / weight,
                                      norm};
   for (int i = 0; i < NUM_HISTORY; i++) history[i] += terms[i];
+}
+
+// The gradient of a minibatch of which this process has no samples.
+static inline Sums no_gradient(Recurrent& net, std::pair<int64_t, int64_t> range, const Minibatch& m, float* g) {
+  std::fill(g + range.first, g + range.second, 0.0f);
+  net.pool().barrier().wait();
+  Sums none{};
+  none.weight = m.shared ? m.shared[2] / m.processes : 0.0;
+  return none;
 }
 
 // Exchanges the gradient with other processes: rank 0 calls back while all wait. Ends with a barrier.
@@ -56,16 +77,19 @@ static inline void epochs(Recurrent& net, const Moving& moving, const LossSpec& 
                           const Batch& batch, const Passes& passes, const Exchange* exchange, double* history,
                           float* total) {
   const Engine& mlps = net.mlps;
-  const int64_t samples = (batch.start ? batch.sequences : batch.size) / passes.minibatches;
+  const int64_t equal = (batch.start ? batch.sequences : batch.size) / passes.minibatches;
   if (exchange) net.pool().make_room();  // if one thread fails, the others throw
-  net.prepare(moving.theta, batch, samples, false);
+  net.prepare(moving.theta, batch, passes.largest(equal), false);
   net.pool().run([&](int rank) {
     const auto range = mlps.shards.ranks.range(rank, mlps.size, mlps.actor_size);
     int64_t step = *moving.steps;
     for (int64_t at = 0; at < passes.epochs * passes.minibatches; at++) {
-      const int64_t* index = passes.minibatches == 1 ? nullptr : passes.order + at * samples;
-      const Minibatch minibatch{batch, index, samples, passes.normalize, exchange};
-      const Sums found = net.gradient(rank, moving.theta, spec, minibatch, moving.gradient);
+      const double* shared = exchange && exchange->moments ? exchange->moments + 3 * at : nullptr;
+      const Minibatch minibatch{batch, passes.index(at, equal), passes.size(at, equal), passes.normalize, shared,
+                                exchange ? (double)exchange->processes : 1.0};
+      if (passes.begins) net.arrange(rank, batch, minibatch.size);
+      const Sums found = minibatch.size ? net.gradient(rank, moving.theta, spec, minibatch, moving.gradient)
+                                        : no_gradient(net, range, minibatch, moving.gradient);
       if (exchange && exchange->gradient) exchange_gradient(net, rank, *exchange, moving.gradient);
       const double norm = std::sqrt(mlps.shards.square());
       if (total && at < passes.minibatches) add_to(total, moving.gradient, range, mlps.size, at == 0);

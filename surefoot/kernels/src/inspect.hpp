@@ -91,7 +91,7 @@ static inline void inspect_rows(const Engine& e, const float* theta, const Batch
 
 static inline Inspected inspect_all(Engine& e, const float* theta, const LossSpec& spec, const Batch& batch,
                                     bool normalize, const InspectedRows& to) {
-  const Minibatch all_of{batch, nullptr, batch.size, normalize, nullptr};
+  const Minibatch all_of{batch, nullptr, batch.size, normalize, nullptr, 1.0};
   const Scale scale = scale_of(all_of, all_of.weight());
   std::vector<Inspected> sums(num_tiles(batch.size));
   e.over_tiles(batch.size, [&](int64_t at, int count, Workspace& space) {

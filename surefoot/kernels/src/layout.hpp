@@ -34,7 +34,7 @@ static inline std::string layouts() {
                         FIELD(positive) FIELD(negative) FIELD(clipped_positive) FIELD(clipped_negative)
                         FIELD(ratio_p5) FIELD(ratio_p50) FIELD(ratio_p95) FIELD(ratio_max) FIELD(explained_variance)
                         FIELD(dead_units) FIELD(effective_rank))
-  SHARED(Exchange, FIELD(gradient) FIELD(moments) FIELD(context))
+  SHARED(Exchange, FIELD(gradient) FIELD(moments) FIELD(processes) FIELD(context))
   SHARED(Finished, FIELD(env) FIELD(length) FIELD(truncated) FIELD(ret))
   SHARED(Rollout, FIELD(steps) FIELD(envs) FIELD(numbers) FIELD(step) FIELD(handle) FIELD(discrete) FIELD(low)
                       FIELD(high) FIELD(episodes) FIELD(shift) FIELD(scale) FIELD(noise) FIELD(obs) FIELD(params)

@@ -14,7 +14,8 @@ struct Minibatch {
   const int64_t* index;
   int64_t size;
   bool normalize;
-  const Exchange* exchange;  // null: there are no other processes
+  const double* shared;      // Σ w·A, Σ w·A², Σ w over all processes; null: there are no others
+  double processes;          // how many
 
   int64_t at(int64_t i) const { return index ? index[i] : i; }
   double weight(int64_t i) const { return batch.weight ? batch.weight[at(i)] : 1.0; }
@@ -25,7 +26,6 @@ struct Minibatch {
     return sum;
   }
   double advantage(int64_t i) const { return batch.advantage[at(i)]; }
-  bool shares_moments() const { return exchange && exchange->moments; }
 };
 
 // Throws if a callback failed.
@@ -36,12 +36,20 @@ static inline void require_success(int result) {
 // For samples whose weights sum to `weight`. If all are invalid, the loss is 0, not 0/0. A single sample is not normalised,
 // because nothing would be left of it.
 static inline Scale scaled(const Minibatch& m, double weight, double mean, double variance) {
-  const float share = (float)(1.0 / (weight > 1.0 ? weight : 1.0));
+  const float share = (float)((m.shared ? m.processes : 1.0) / (weight > 1.0 ? weight : 1.0));
   if (!m.normalize || !(weight > 1.0)) return {share, 0.0f, 1.0f};
   return {share, (float)mean, (float)(1.0 / (std::sqrt(variance) + 1e-8))};
 }
 
+// Over the minibatches of several processes, from three sums. In double precision the variance is as exact as float32
+// advantages allow, unless their mean is a million times their spread.
+static inline Scale shared_scale_of(const Minibatch& m) {
+  const double weight = m.shared[2], mean = m.shared[0] / weight, variance = m.shared[1] / weight - mean * mean;
+  return scaled(m, weight, mean, variance < 0.0 ? 0.0 : variance);  // a NaN stays one
+}
+
 static inline Scale scale_of(const Minibatch& m, double weight) {
+  if (m.shared) return shared_scale_of(m);
   if (!m.normalize || !(weight > 1.0)) return scaled(m, weight, 0.0, 1.0);
   double sum = 0.0, squares = 0.0;
   for (int64_t i = 0; i < m.size; i++) sum += m.weight(i) * m.advantage(i);
@@ -51,19 +59,6 @@ static inline Scale scale_of(const Minibatch& m, double weight) {
     squares += m.weight(i) * d * d;
   }
   return scaled(m, weight, mean, squares / weight);
-}
-
-// The same over the minibatches of several processes, in one exchange of three sums. In double precision the variance is
-// as exact as float32 advantages allow, unless their mean is a million times their spread.
-static inline Scale shared_scale_of(const Minibatch& m, double weight) {
-  double sums[3] = {0.0, 0.0, weight};
-  for (int64_t i = 0; m.normalize && i < m.size; i++) {
-    const double a = m.advantage(i), w = m.weight(i);
-    sums[0] += w * a, sums[1] += w * a * a;
-  }
-  require_success(m.exchange->moments(sums, m.exchange->context));
-  const double mean = sums[0] / sums[2], variance = sums[1] / sums[2] - mean * mean;
-  return scaled(m, sums[2], mean, variance < 0.0 ? 0.0 : variance);  // a NaN stays one
 }
 
 // Gradients of minibatches, computed by all ranks together.
@@ -81,7 +76,7 @@ class Learning {
   // The same, in shards that have yet to be summed.
   Sums shards(int rank, const float* theta, const LossSpec& spec, const Minibatch& m) {
     const double weight = m.weight();
-    const Scale scale = scale_for(rank, m, weight);
+    const Scale scale = scale_of(m, weight);  // each rank computes it: cheaper than a barrier
     const int count = e_.shards.count(m.size);
     const bool two = in_two(e_, spec);
     for (int shard = 0; shard < count; shard++)
@@ -93,19 +88,11 @@ class Learning {
     Sums total{};
     for (int task = 0; task < 2 * count; task++)
       if (two || task % 2 == 0) add(total, sums_[task]);
-    total.weight = weight;
+    total.weight = m.shared ? m.shared[2] / m.processes : weight;  // then the means of all processes have the right mean
     return total;
   }
 
  private:
-  Scale scale_for(int rank, const Minibatch& m, double weight) {
-    // Every rank reads all weights and advantages itself: cheaper than another barrier.
-    if (!m.shares_moments()) return scale_of(m, weight);
-    if (rank == 0) scale_ = shared_scale_of(m, weight);
-    e_.pool->barrier().wait();
-    return scale_;
-  }
-
   Sums shard_of(int rank, Which which, const float* theta, const LossSpec& spec, const Minibatch& m, Scale scale,
                 int shard, int count) {
     float* g = e_.shards.at(shard);
@@ -131,7 +118,6 @@ class Learning {
 
   Engine& e_;
   Sums sums_[2 * Shards::MOST];  // per task
-  Scale scale_{};                // computed by rank 0
 };
 
 }  // namespace surefoot

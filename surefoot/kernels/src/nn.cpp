@@ -135,11 +135,11 @@ EXPORT int sf_gradient(void* handle, const float* theta, const LossSpec* spec, c
 
 EXPORT int sf_epochs(void* handle, float* theta, float* g, float* first, float* second, int64_t* steps,
                      const LossSpec* spec, const OptimizerSpec* optimizer, const Batch* batch, const int64_t* order,
-                     int64_t epochs, int64_t minibatches, int64_t normalize, const Exchange* exchange, double* history,
-                     float* total) {
+                     const int64_t* begins, int64_t epochs, int64_t minibatches, int64_t normalize,
+                     const Exchange* exchange, double* history, float* total) {
   return guarded([&] {
     surefoot::epochs(net_of(handle), {theta, g, first, second, steps}, *spec, *optimizer, *batch,
-                     {order, epochs, minibatches, normalize != 0}, exchange, history, total);
+                     {order, begins, epochs, minibatches, normalize != 0}, exchange, history, total);
   });
 }
 

@@ -109,10 +109,8 @@ class Recurrent {
       rows_.assign(pool().size(), std::vector<int64_t>(samples));
       return;
     }
+    arrange(batch, units);
     const Recurrence r = over(nullptr, steps, units, nullptr);
-    int64_t kept = 0;
-    groups_ = groups_of(r, &kept);
-    kept_.resize(kept);
     features_.resize(samples * mlps.width), gates_.resize(samples * r.gates());
     for (int i = 0; i < 2; i++) {
       d_features_[i].resize(samples * mlps.inputs);
@@ -123,16 +121,24 @@ class Recurrent {
     taken_.prepare(batch, units, {row(), mlps.head.actions, mlps.head.params, state()});
   }
 
+  // Within `prepare`d room: the next minibatch has this many samples (or sequences). Ends with a barrier.
+  void arrange(int rank, const Batch& batch, int64_t units) {
+    if (!has_memory() || !through_time_ || !units) return;
+    if (rank == 0) arrange(batch, units);
+    pool().barrier().wait();
+  }
+
   // This rank's part of a minibatch's gradient. Ends with a barrier; every rank gets the sums of all. `index` is of
   // samples or, with a memory, of sequences.
   Sums gradient(int rank, const float* theta, const LossSpec& spec, const Minibatch& m, float* g) {
     if (!has_memory()) return learning_.gradient(rank, theta, spec, m, g);
     if (!through_time_) {
       std::vector<int64_t>& rows = rows_[rank];
+      rows.resize(m.batch.size / m.batch.sequences * m.size);
       for (size_t i = 0; m.index && i < rows.size(); i++)
         rows[i] = i / m.size * m.batch.sequences + m.index[i % m.size];
       const int64_t* index = m.index ? rows.data() : nullptr;
-      return learning_.gradient(rank, theta, spec, {fixed_, index, (int64_t)rows.size(), m.normalize, m.exchange}, g);
+      return learning_.gradient(rank, theta, spec, {fixed_, index, (int64_t)rows.size(), m.normalize, m.shared, m.processes}, g);
     }
     Batch batch = m.batch;
     if (m.index) {
@@ -143,7 +149,7 @@ class Recurrent {
     forward_part(rank, theta, r, batch, true);
     pool().barrier().wait();
     const Batch seen = seen_of(batch);
-    const Sums found = learning_.shards(rank, theta, spec, {seen, nullptr, batch.size, m.normalize, m.exchange});
+    const Sums found = learning_.shards(rank, theta, spec, {seen, nullptr, batch.size, m.normalize, m.shared, m.processes});
     backward_part(rank, r, batch, in_two(mlps, spec));
     pool().barrier().wait();
     mlps.shards.add_up(rank, g, batch.size, pool().barrier());
@@ -151,6 +157,12 @@ class Recurrent {
   }
 
  private:
+  void arrange(const Batch& batch, int64_t units) {
+    int64_t kept = 0;
+    groups_ = groups_of(over(nullptr, batch.size / batch.sequences, units, nullptr), &kept);
+    kept_.resize(kept);
+  }
+
   const Layer& of_input() const { return memory.layers[0]; }
   const Layer& of_hidden() const { return memory.layers[1]; }
 

@@ -37,14 +37,16 @@ static inline void add(Sums& total, const Sums& s) {
   if (!(s.ratio_error <= total.ratio_error)) total.ratio_error = s.ratio_error;  // a maximum that keeps a NaN
 }
 
-// Callbacks if several processes learn together: called on the caller's thread, in every minibatch of `epochs`. Either may
-// be null; a result other than 0 ends the call with an error.
+// If several processes learn together: what `epochs` needs to know of the others.
 struct Exchange {
-  // After the backward pass, before the norm is clipped and the optimizer steps: may change the gradient in place.
+  // Called on the caller's thread in every minibatch, after the backward pass and before the norm is clipped and the
+  // optimizer steps: may change the gradient in place. A result other than 0 ends the call with an error. May be null.
   int (*gradient)(float* gradient, int64_t count, void* context);
-  // Before the backward pass: Σ w·A, Σ w·A² and Σ w of the minibatch (without weights, w is 1), to be replaced by the sums
-  // over all processes. The loss is then a mean over the samples of all processes, so their gradients must be summed.
-  int (*moments)(double* sums, void* context);
+  // [minibatches of all epochs, 3]: Σ w·A, Σ w·A² and Σ w of each over all processes (without weights, w is 1). The loss
+  // is then `processes` times this process's part of the mean over all samples, so the mean of all processes' gradients
+  // is that of one process with all samples. Null: each process has its own mean.
+  const double* moments;
+  int64_t processes;
   void* context;
 };
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import gymnasium as gym
 
+from surefoot.engine.group import ALONE, own_envs
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.backends import backend_of, no_workers
 from surefoot.envs.checks import blamed, reset_result, supported_spaces
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import made, make_env
+from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
 from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
 from surefoot.envs.workers import WorkerEnvs
@@ -24,6 +26,7 @@ from surefoot.training.config.unused import check_ready
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
+    from surefoot.engine.group import Group
     from surefoot.training.config.resolve import TrainConfig
     from surefoot.types import Envs, GymEnv, GymVectorEnv
 
@@ -35,18 +38,23 @@ def build_envs(
     ready: GymVectorEnv | None,
     factory: Callable[..., GymEnv] | None,
     notice: Callable[[str], None],
+    group: Group = ALONE,
 ) -> Envs:
-    """`ready`: a ready-made vector env. `factory`: makes one env (default: the config's). `notice`: for messages."""
+    """`ready`: a ready-made vector env. `factory`: makes one env (default: the config's). `notice`: for messages.
+
+    `group`: the processes that share the envs, each of which builds its own.
+    """
     if ready is not None:
-        check_together(config, ready.num_envs)
+        check_together(config, ready.num_envs * group.size)
         check_ready(config, algorithm)
-        return ready_envs(ready, seed)
-    env, num_envs = config.env, config.algorithm.num_envs
-    check_rollout(config.algorithm.rollout_length, num_envs)
-    if factory is None and (envs := _together(config, seed)) is not None:
+        return ready_envs(ready, derive_seed(seed, "envs of", group.index) if group.index else seed)
+    env, own = config.env, own_envs(group, config.algorithm.num_envs)
+    num_envs = own.stop - own.start
+    check_rollout(config.algorithm.rollout_length, config.algorithm.num_envs)
+    if factory is None and (envs := _together(config, seed, own, group)) is not None:
         return envs
     if not env.num_workers:
-        return GymEnvs(lambda: make_env(env, factory), num_envs, seed)
+        return GymEnvs(lambda: make_env(env, factory), num_envs, seed, own.start)
     if factory is None and (why := no_workers(env.env)):
         raise UsageError(f"workers cannot step {env.env}: {why}; drop --workers")
     if env.restart_workers and algorithm.episodes_per_env is not None:
@@ -60,6 +68,7 @@ def build_envs(
         restarts=env.restart_workers,
         factory=factory,
         notice=notice,
+        first=own.start,
     )
 
 
@@ -72,21 +81,21 @@ def ready_envs(envs: GymVectorEnv, seed: int) -> Envs:
     return TensorEnvs(envs, (obs, info)) if holds_tensors(obs) else VectorEnvs(envs, seed, (obs, info))
 
 
-def _together(config: TrainConfig, seed: int) -> Envs | None:
+def _together(config: TrainConfig, seed: int, own: slice, group: Group) -> Envs | None:
     """Envs that their backend makes all at once; None if they are made one by one."""
-    backend = backend_of(config.env.env)
+    backend, first = backend_of(config.env.env), {"first": own.start} if group.size > 1 else {}
     with made(config.env):
-        envs = backend.make_many(config.env, config.algorithm.num_envs, seed, native=uses_kernels(config.engine))
+        envs = backend.make_many(config.env, own.stop - own.start, seed, native=uses_kernels(config.engine), **first)
     if envs is not None and not backend.one_row_each:  # the number of rows is known only now
         try:
-            check_together(config, envs.num_envs)
+            check_together(config, envs.num_envs * group.size)
         except BaseException:
             envs.close()
             raise
     return envs
 
 
-def settle_workers(config: TrainConfig, env: object = None) -> tuple[TrainConfig, list[str]]:
+def settle_workers(config: TrainConfig, env: object = None, group: Group = ALONE) -> tuple[TrainConfig, list[str]]:
     """Replace `workers=auto` by a measured number; also returns messages about it. `env`: an env passed in Python."""
     wanted, vector = config.env.workers, isinstance(env, gym.vector.VectorEnv)
     if vector and wanted not in (0, "auto"):
@@ -102,5 +111,5 @@ def settle_workers(config: TrainConfig, env: object = None) -> tuple[TrainConfig
             if asked:
                 raise UsageError(f"{name} needs workers, but {why}; drop it")
     else:
-        number, why = choose_workers(config.env, num_envs)
+        number, why = group.agree(choose_workers(config.env, num_envs // group.size))
     return replace(config, env=replace(config.env, workers=number)), [f"workers {number} ({why})"]

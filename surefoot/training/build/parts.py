@@ -17,6 +17,7 @@ from surefoot.training.config.together import minibatches
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
+    from surefoot.engine.group import Group
     from surefoot.engine.timing import PhaseTimer
     from surefoot.policies.config import PolicyConfig
     from surefoot.policies.user_encoder import EncoderClass
@@ -67,10 +68,15 @@ def choose_device(wanted: str, size: int, home: torch.device | None = None) -> t
     return torch.device("cuda"), f"{size:,} parameters"
 
 
-def learner_options(config: TrainConfig, seed: int, device: torch.device, num_envs: int, length: int) -> LearnerOptions:
-    """`length`: steps of a rollout."""
-    parts = next(iter(minibatches(config, num_envs, length).values()), 1)
-    return LearnerOptions(_generator(seed, "shuffle", device), config.run.threads, max(1, num_envs * length // parts))
+def learner_options(
+    config: TrainConfig, seed: int, device: torch.device, num_envs: int, length: int, group: Group
+) -> LearnerOptions:
+    """`length`: steps of a rollout. `num_envs`: of this process."""
+    parts = next(iter(minibatches(config, num_envs * group.size, length).values()), 1)
+    samples = max(1, num_envs * length // parts)
+    # On one machine the processes use its cores; results must not depend on what each of them measures.
+    threads = 1 if group.size > 1 and config.run.threads == "auto" else config.run.threads
+    return LearnerOptions(_generator(seed, "shuffle", device), threads, samples, group)
 
 
 def collector_options(
@@ -81,6 +87,7 @@ def collector_options(
     num_envs: int,
     length: int,
     timer: PhaseTimer,
+    group: Group,
 ) -> CollectorOptions:
     """`length`: steps of a rollout, or of the longest of its whole episodes."""
     normalizer = None
@@ -95,6 +102,7 @@ def collector_options(
         sign_rewards=config.env.sign_rewards,
         reward_normalizer=normalizer,
         log_info=config.run.log_info,
+        group=group,
         timer=timer,
     )
 

@@ -21,7 +21,7 @@ from surefoot.training.config.resolve import MEMORY, preset_notes
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.life.crash import write_crash
-from surefoot.training.life.signals import Interrupted, complain, signals_handled
+from surefoot.training.life.signals import CALM, Interrupted, complain, signals_handled
 from surefoot.training.reports.episode_log import EpisodeLog
 from surefoot.training.reports.loggers import FileLog, OnlyOriginal, TensorBoardLog, VideoLog
 from surefoot.training.reports.progress import make_progress
@@ -89,7 +89,8 @@ class Session:
         """The command that continues the run, ready to paste; the directory may have been renamed since the start."""
         if self.resume_flags is None:
             return None
-        return f"surefoot resume {shell_path(self.directory.path)}{self.resume_flags}"
+        together = f" --ranks {self.trainer.group.size}" if self.trainer.group.size > 1 else ""
+        return f"surefoot resume {shell_path(self.directory.path)}{self.resume_flags}{together}"
 
     @property
     def next_command(self) -> str | None:
@@ -104,7 +105,8 @@ class Session:
         trainer, directory = self.trainer, self.directory
         last_words = self._last_words if self.own_process else None
         try:
-            with signals_handled(trainer.suspend, trainer.saving.ask, last_words) as signals:
+            calm = CALM if trainer.group.size > 1 else 0.0
+            with signals_handled(trainer.suspend, trainer.saving.ask, last_words, calm) as signals:
                 trainer.train()
                 evaluation = None if trainer.suspended else self._evaluate(display)
                 trainer.follow()
@@ -179,7 +181,7 @@ class Session:
         trainer = self.trainer
         with suppress(GoneError):  # nowhere to write, and the original error matters more
             trainer.saving.settle(trainer)
-            if trainer.step and trainer.saved_step != trainer.step:
+            if trainer.step and trainer.saved_step != trainer.step and trainer.group.size == 1:
                 trainer.save(mid_rollout=True)
             trainer.follow()
             where = write_crash(self.directory, trainer, error)
@@ -191,7 +193,8 @@ class Session:
         trainer = self.trainer
         with suppress(GoneError):
             trainer.saving.settle(trainer, HURRY)
-            if trainer.saved_step < 0 and trainer.step and not trainer.saving.under_way:
+            alone = trainer.group.size == 1  # others would have to take part
+            if trainer.saved_step < 0 and trainer.step and not trainer.saving.under_way and alone:
                 trainer.save(mid_rollout=True)
         return self._resume_message()
 
@@ -224,7 +227,8 @@ def greeting(trainer: Trainer, directory: RunDirectory) -> str:
         + (f" ({changed})" if changed else ""),
         f"{trainer.engines} on {trainer.device} ({trainer.device_reason}), "
         f"{trainer.threads}, {size:,} parameters, "
-        f"{trainer.envs.num_envs} envs",
+        f"{trainer.envs.num_envs * trainer.group.size} envs"
+        + (f" in {trainer.group.size} processes" if trainer.group.size > 1 else ""),
         *trainer.policy.describe(),
         f"run {directory.path}",
     ]

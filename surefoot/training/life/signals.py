@@ -9,10 +9,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from time import monotonic
 
 from surefoot.text import printable
 
 PATIENCE = 10.0  # seconds from the first signal to the end of the update in progress
+CALM = 5.0  # seconds in which a launcher of several processes may pass on a signal that the terminal sent already
 STUCK = 5.0  # further seconds for Python code to react; after that we assume it hangs in C code
 
 
@@ -48,8 +50,10 @@ class Signals:
         suspend: Callable[[str], None],
         save: Callable[[str], None] | None = None,
         last_words: Callable[[], None] | None = None,
+        calm: float = 0.0,
     ) -> None:
-        self.received = 0
+        """`calm`: seconds after the first signal in which another one is the same request, passed on by a launcher."""
+        self.received, self._calm, self._when = 0, calm, 0.0
         self._suspend: Callable[[str], None] | None = suspend
         self._save, self._last_words, self._left = save, last_words, threading.Event()
         self._before: dict[int, signal._HANDLER] = {}  # the previous handlers
@@ -57,10 +61,11 @@ class Signals:
 
     def stop(self, number: int, frame: object) -> None:
         if self.received:
-            if number != getattr(signal, "SIGHUP", None):  # a closing terminal sends several
+            again = monotonic() - self._when < self._calm
+            if number != getattr(signal, "SIGHUP", None) and not again:  # a closing terminal sends several
                 raise KeyboardInterrupt
             return
-        self.received = number
+        self.received, self._when = number, monotonic()
         if self._suspend is not None:
             self._suspend(f"asked to by {signal.Signals(number).name}")
 
@@ -162,12 +167,13 @@ def signals_handled(
     suspend: Callable[[str], None],
     save: Callable[[str], None] | None = None,
     last_words: Callable[[], None] | None = None,
+    calm: float = 0.0,
 ) -> Iterator[Signals]:
     """Handle signals inside. `suspend`, `save`: called with a reason when a signal asks for it.
 
     `last_words`: if given, the process may be killed as a last resort, after printing this.
     """
-    signals = Signals(suspend, save, last_words)
+    signals = Signals(suspend, save, last_words, calm)
     if threading.current_thread() is not threading.main_thread():
         yield signals  # signals are not ours to handle
         return

@@ -34,7 +34,8 @@ def evaluate_log_save(trainer: Trainer) -> None:
     improved = selection.best != before
     if improved or (saving.behind and (trainer.over or saving.due(trainer.step))):
         with trainer.timer.phase("save"):
-            if not trainer.save(best=improved, wait=improved or trainer.over) and improved:
+            saved = trainer.save(best=improved, wait=improved or trainer.over)
+            if improved and not trainer.group.agree(saved):
                 selection.best = before  # it was not saved
 
 
@@ -44,7 +45,7 @@ def _try_target(trainer: Trainer) -> bool:
     if target.due(trainer.step, trainer.recent) and not trainer.over:  # at the end, the final evaluation decides
         with trainer.timer.phase("eval"):
             try:
-                tried = target.run(trainer.agent, trainer.step, trainer.abandon)
+                tried = target.run(trainer.agent, trainer.step, trainer.abandon, trainer.group.agree)
             except Abandoned:
                 return False
         trainer.saving.behind = True
@@ -58,7 +59,7 @@ def _try_target(trainer: Trainer) -> bool:
 def _evaluate(trainer: Trainer) -> dict[str, float]:
     """The columns of an evaluation; empty if a stop was requested before it was finished."""
     try:
-        evaluation = trainer.selection.run(trainer.agent, trainer.step, trainer.abandon)
+        evaluation = trainer.selection.run(trainer.agent, trainer.step, trainer.abandon, trainer.group.agree)
     except Abandoned:
         return {}
     for callback in trainer.callbacks:

@@ -30,18 +30,21 @@ class Saving:
         self.keep = None if keep == "all" else keep  # how many of the newest to keep, besides the best; None: all
         self.saved_step = -1  # step of the last checkpoint on disk; -1: none yet
         self.behind = False  # there was an update since the last one was taken
-        self._asked: str | None = None  # the signal that requested one
+        self.asked: str | None = None  # the signal that requested one
+        self.agreed: bool | None = None  # whether the first of several processes says that one is due
         self._writing: Writing | None = None
         self._tried_step, self._tried_at = 0, perf_counter()  # when one was last attempted
         self._begin, self._seconds, self._complained = perf_counter(), 0.0, False  # the cost of saving
 
     def ask(self, why: str) -> None:
         """Request a checkpoint after the current update."""
-        self._asked = why
+        self.asked = why
 
     def due(self, step: int) -> bool:
-        if self._asked is not None:
+        if self.asked is not None:
             return True
+        if self.agreed is not None:
+            return self.agreed
         if self._writing is not None and not self.patient and not self._writing.done(0.0):
             return False
         if self.every is None:
@@ -51,10 +54,13 @@ class Saving:
     def save(self, trainer: Trainer, *, best: bool, mid_rollout: bool, wait: bool) -> bool:
         """False if the disk refused it, which does not end the run. Without `wait`, that is found out later."""
         if trainer.run is None:
+            if trainer.group.size > 1:  # the first process saves the envs of all
+                trainer.collector.state_dict(mid_rollout=mid_rollout)
+                self.asked, self.behind = None, False
             return True
-        begin, asked = perf_counter(), self._asked
+        begin, asked = perf_counter(), self.asked
         self.settle(trainer)
-        self._asked = None
+        self.asked = None
         self._tried_step, self._tried_at, self.behind = trainer.step, begin, False
         snapshot = take_snapshot(trainer, mid_rollout=mid_rollout)
         run = trainer.run
@@ -97,8 +103,8 @@ class Saving:
         """Between two updates: check on the checkpoint being written, and save if a signal asked for it."""
         if self._writing is not None and self._writing.done(0.0):
             self.settle(trainer)
-        if self._asked is not None and not self.behind and self.settle(trainer):
-            asked, self._asked = self._asked, None
+        if self.asked is not None and not self.behind and self.settle(trainer):
+            asked, self.asked = self.asked, None
             self._answer(trainer, asked)
 
     def _answer(self, trainer: Trainer, asked: str) -> None:

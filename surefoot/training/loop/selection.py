@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
 
 from surefoot.envs.seeds import derive_seed
 from surefoot.schema import Number, Optional, Record, Row, Shape, Whole
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from surefoot.training.evaluation.agent import Agent
     from surefoot.training.evaluation.evaluate import MakeEnv
     from surefoot.training.evaluation.result import Evaluation
+
+    Agree: TypeAlias = Callable[[Evaluation], Evaluation]
 
 
 class SelectionState(TypedDict):
@@ -43,8 +45,13 @@ class Selection:
             return False
         return step >= self.next_step or (last and step != self.last_step)
 
-    def run(self, agent: Agent, step: int, abandon: Callable[[], bool]) -> Evaluation:
-        """Evaluate. `Abandoned` changes nothing, so a resumed run evaluates here again."""
+    def run(
+        self, agent: Agent, step: int, abandon: Callable[[], bool], agree: Agree = lambda found: found
+    ) -> Evaluation:
+        """Evaluate. `Abandoned` changes nothing, so a resumed run evaluates here again.
+
+        `agree`: what counts of the evaluations of several processes.
+        """
         assert self.make is not None
         assert self.every is not None
         found = evaluate_agent(
@@ -55,6 +62,7 @@ class Selection:
             max_steps=self.max_steps,
             abandon=abandon,
         )
+        found = agree(found)
         self.next_step, self.last_step = step - step % self.every + self.every, step
         if self.best is None or found.mean_return > self.best[1]:
             self.best, self.waited = (step, found.mean_return), 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import safetensors.torch
 
+from surefoot.engine.collecting.shared_state import part_of
 from surefoot.engine.torch.threads import torch_threads
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
 
 
+Content: TypeAlias = tuple[Mapping[str, Any], dict[str, bytes]]  # a checkpoint's manifest and its files
 ONLY_AT_FIRST = {"init", "log_std_init"}  # policy settings that loaded weights make irrelevant
 
 
@@ -92,9 +95,10 @@ class Restored:
     unwritten: dict[str, list[str]] = field(default_factory=dict)  # rows that a full disk had refused so far
 
 
-def restore(trainer: Trainer, folder: Path) -> Restored:
-    """Bring a new trainer to the state of the checkpoint. Writes nothing."""
-    manifest, files = read_verified(folder)
+def restore(trainer: Trainer, folder: Path, content: Content | None = None) -> Restored:
+    """Bring a new trainer to the state of the checkpoint. Writes nothing. `content`: what the folder contains."""
+    group = trainer.group
+    manifest, files = content or read_verified(folder)
     for name, now in (("algo", trainer.config.run.algo), ("env", trainer.config.env.env)):
         if manifest.get(name) != now:
             raise CheckpointError(f"{folder} was trained with {name} {manifest.get(name)}, not {now}")
@@ -103,11 +107,15 @@ def restore(trainer: Trainer, folder: Path) -> Restored:
     described.fill(trainer.policy)
     try:
         found = join(json.loads(files["state.json"]), safetensors.torch.load(files["state.safetensors"]))
-        trainer.state_shape().check(found)
         state = cast("TrainerState", found)
+        if group.size > 1:
+            state["collector"] = part_of(state["collector"], group.index, group.size)
+        trainer.state_shape().check(found)
         if state["step"] != manifest["step"]:
             raise Misfit(f"step is {state['step']}, not {manifest['step']} as in {MANIFEST}")
-        lost = trainer.load_state_dict(state)
+        first = group.index * trainer.envs.num_envs
+        own = [first + index for index in trainer.load_state_dict(state)]
+        lost = [index for indices in group.gather(own) for index in indices]
         if trainer.own_process and state["globals"] is not None:
             restore_globals(state["globals"])
         restored = Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"])

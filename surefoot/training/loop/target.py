@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from surefoot.training.config.run_config import RunConfig
     from surefoot.training.evaluation.agent import Agent
     from surefoot.training.evaluation.evaluate import MakeEnv
+    from surefoot.training.loop.selection import Agree
 
 FEW = 10  # training returns that are averaged, and evaluation episodes that are played first
 TRIES = 10  # at least this many over the whole run, whatever the training returns
@@ -75,13 +76,18 @@ class Target:
             return True
         return self.first is not None and float(np.mean(recent[-FEW:])) >= (self.first + self.wanted) / 2.0
 
-    def run(self, agent: Agent, step: int, abandon: Callable[[], bool]) -> Evaluation:
-        """Make an attempt, with ten episodes or all. `Abandoned` changes nothing: a resumed run tries again here."""
+    def run(
+        self, agent: Agent, step: int, abandon: Callable[[], bool], agree: Agree = lambda found: found
+    ) -> Evaluation:
+        """Make an attempt, with ten episodes or all. `Abandoned` changes nothing: a resumed run tries again here.
+
+        `agree`: what counts of the evaluations of several processes.
+        """
         assert self.wanted is not None
-        few = self._evaluate(agent, min(FEW, self.episodes), "few", abandon)
+        few = agree(self._evaluate(agent, min(FEW, self.episodes), "few", abandon))
         found = few if few.episodes == self.episodes else None
         if found is None and few.mean_return + few.std_return / few.episodes**0.5 >= self.wanted:
-            found = self._evaluate(agent, self.episodes, "all", abandon)
+            found = agree(self._evaluate(agent, self.episodes, "all", abandon))
         self.tries += 1
         self.last_step, self.not_before = step, step + sum(few.lengths)
         if found is not None and found.mean_return >= self.wanted:

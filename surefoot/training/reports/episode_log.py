@@ -48,7 +48,8 @@ class EpisodeLog(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         self._anew = trainer.collector.reset_each_rollout
-        if isinstance(trainer.envs, Numbered):
+        # The numbers of other processes' episodes are not known here.
+        if isinstance(trainer.envs, Numbered) and trainer.group.size == 1:
             self._envs, self._numbers = trainer.envs, trainer.envs.episode_numbers()
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:

@@ -1,0 +1,62 @@
+"""`--ranks N`: one run in N processes of this machine, which PyTorch's torchrun starts and watches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from surefoot.cli.flags import Parser
+from surefoot.errors import SurefootError, UsageError
+from surefoot.settings import coerce
+
+
+def add_ranks(parser: Parser) -> None:
+    parser.add_argument(
+        "--ranks", metavar="N", help="share the envs among N processes of this machine, which learn as one [1]"
+    )
+
+
+def number_of(text: str | None) -> int:
+    """How many processes to start; 1 if this is one of them."""
+    number = 1 if text is None else coerce("ranks", text, int)
+    if number < 1:
+        raise UsageError(f"--ranks {number} must be at least 1")
+    if number > 1 and "TORCHELASTIC_RUN_ID" in os.environ:
+        raise UsageError("--ranks starts processes, but torchrun has started this one; drop --ranks")
+    return number
+
+
+def without(words: Sequence[str]) -> list[str]:
+    """The words without `--ranks N`."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and word != "--ranks" and not word.startswith("--ranks="):
+            kept.append(word)
+        skip = word == "--ranks"
+    return kept
+
+
+def launch(number: int, command: str, words: Sequence[str]) -> int:
+    """Run `surefoot COMMAND …` in this many processes; returns the exit code of the first that failed."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    sys.stdout.flush()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun would set it with a warning
+    given = ["--standalone", "--nproc-per-node", str(number), "-m", "surefoot", command, *without(words)]
+    try:
+        run(parse_args(given))  # type: ignore[no-untyped-call]
+    except SignalException as stopped:
+        return 128 + int(stopped.sigval)
+    except ChildFailedError as failed:
+        rank, first = failed.get_first_failure()
+        code: int = first.exitcode
+        if code < 0:
+            raise SurefootError(
+                f"process {rank} of {number} (pid {first.pid}) was ended by {first.signal_name()}, and the others with "
+                "it; `surefoot resume` continues from the last checkpoint"
+            ) from None
+        return code
+    return 0

@@ -1,0 +1,146 @@
+"""One run in several processes that torchrun starts: it survives what happens to them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from surefoot.cli.main import main
+from surefoot.cli.ranks import without
+
+SETTINGS = "--preset none --seed 1 --num-envs 4 --rollout-length 64 --eval-episodes 0 --checkpoint-every 1000"
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def environment(**more):
+    return {**os.environ, "OMP_NUM_THREADS": "1", "SUREFOOT_RANK_TIMEOUT": "60", **more}
+
+
+def start(*words, **more):
+    command = [sys.executable, "-m", *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(**more)
+    )
+
+
+def train(name, *words, env="CartPole-v1", ranks=2, steps=4_000):
+    return start("surefoot", "train", env, "--ranks", str(ranks), *SETTINGS.split(), f"--total-steps={steps}",
+                 "--run-dir", name, *words)  # fmt: skip
+
+
+def finished(process, code=0):
+    said, _ = process.communicate(timeout=150)
+    assert process.returncode == code, said
+    return said
+
+
+def until_trained(process):
+    """Wait for the first line about a step."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("step"):
+            return
+    raise AssertionError("".join(lines))
+
+
+def workers(name):
+    """The processes of a run, without their launcher."""
+    lines = subprocess.run(["ps", "-eo", "pid,args", "-ww"], capture_output=True, text=True).stdout.splitlines()
+    found = [line for line in lines if line.endswith(f"--run-dir {name}") and " -m surefoot train " in line]
+    return [int(line.split()[0]) for line in found if "distributed" not in line and "--ranks" not in line]
+
+
+def end_of(name):
+    folder = Path(name)
+    newest = folder / "checkpoints" / (folder / "checkpoints" / "LATEST").read_text().strip()
+    files = ("policy.safetensors", "state.safetensors")
+    return (folder / "metrics.jsonl").read_bytes(), [(newest / file).read_bytes() for file in files]
+
+
+@pytest.mark.slow
+class TestLife:
+    def test_equal_runs_have_equal_bytes_and_a_killed_one_is_restarted_to_them(self):
+        assert "4 envs in 2 processes" in finished(train("one"))
+        assert json.loads(Path("one/manifest.json").read_text(encoding="utf-8"))["processes"] == 2
+        words = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2", "-m", "surefoot"]
+        two = start(*words, "train", "CartPole-v1", *SETTINGS.split(), "--total-steps=4000", "--run-dir", "two")
+        until_trained(two)
+        os.kill(workers("two")[-1], signal.SIGKILL)
+        said = finished(two)
+        assert "another process of this run is lost" in said
+        assert end_of("two") == end_of("one")
+        assert json.loads(Path("two/status.json").read_text(encoding="utf-8"))["state"] == "done"
+
+    def test_a_signal_to_the_launcher_saves_and_any_number_continues(self):
+        finished(train("whole"))
+        process = train("cut")
+        until_trained(process)
+        process.send_signal(signal.SIGTERM)
+        said = finished(process, 143)
+        assert "everything is saved. To continue:\nsurefoot resume cut --ranks 2" in said
+        finished(start("surefoot", "resume", "cut", "--ranks", "2"))
+        assert end_of("cut") == end_of("whole")
+        said = finished(start("surefoot", "resume", "cut", "--total-steps=6000"))
+        assert "the run began with 2 processes and continues with 1: not exact to the last bit" in said
+
+    def test_an_env_that_breaks_in_one_process_ends_all_and_is_named(self):
+        Path("broken.py").write_text(
+            "import os\nimport gymnasium as gym\n\nclass Broken(gym.Wrapper):\n    steps = 0\n\n"
+            "    def step(self, action):\n        Broken.steps += 1\n"
+            "        if os.environ['RANK'] == '1' and Broken.steps > 300:\n            raise ValueError('it broke')\n"
+            "        return super().step(action)\n\ndef make():\n    return Broken(gym.make('CartPole-v1'))\n",
+            encoding="utf-8",
+        )
+        said = finished(train("broken", env="broken.py:make"), 1)
+        assert "raised ValueError: it broke" in said
+        assert "another process of this run is lost: process 1 of 2: EnvError" in said
+        assert "it broke" in json.loads(Path("broken/status.json").read_text(encoding="utf-8"))["error"]
+
+    def test_processes_with_other_settings_are_refused_once(self):
+        Path("launch.py").write_text(
+            "import os, sys\nfrom surefoot.cli.main import main\n"
+            "rate = '1e-3' if os.environ['RANK'] == '0' else '2e-3'\n"
+            f"sys.exit(main('train CartPole-v1 {SETTINGS} --total-steps 1000 --learning-rate'.split() + [rate]))\n",
+            encoding="utf-8",
+        )
+        words = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "launch.py"]
+        said = finished(start(*words), 1)
+        assert said.count("learning_rate is 0.001 in process 0 and 0.002 in process 1") == 1
+
+    def test_an_evaluation_during_training_chooses_the_same_best_everywhere(self):
+        said = finished(train("chosen", "--eval-every", "1000", "--selection-episodes", "2"))
+        assert "surefoot" in said
+        assert (Path("chosen") / "checkpoints" / "BEST").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--ranks", "3"], "num_envs=4 cannot be shared equally by 3 processes; try --num-envs 3"),
+        (["--ranks", "8"], "num_envs=4 cannot be shared equally by 8 processes; try --num-envs 8"),
+        (["--ranks", "0"], "--ranks 0 must be at least 1"),
+        (["--ranks", "two"], "ranks='two' is not a whole number"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_at_once(words, says, capsys):
+    assert main(["train", "CartPole-v1", *SETTINGS.split(), *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_process_of_torchrun_starts_no_others(monkeypatch, capsys):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+    assert main(["train", "CartPole-v1", "--num-envs", "4", "--ranks", "2"]) == 2
+    assert "drop --ranks" in capsys.readouterr().err
+
+
+def test_the_words_for_each_process():
+    assert without(["CartPole-v1", "--ranks", "2", "--seed=3"]) == ["CartPole-v1", "--seed=3"]
+    assert without(["--ranks=2", "CartPole-v1"]) == ["CartPole-v1"]

@@ -18,10 +18,10 @@ from surefoot.analysis.intervals import (
     seeds_needed,
     share_interval,
 )
+from surefoot.analysis.over_envs import curves_together
 from surefoot.analysis.plotting import SHORT, Library, Panel, Plot, Style, known_bounds, plot_groups
 from surefoot.analysis.scores import Reached, Scoring, normalise, normalised_bounds, reach, usual_threshold
 from surefoot.analysis.statistics import Array, Tasks, iqm, mean, median, optimality_gap, profile
-from surefoot.analysis.together import curves_together
 from surefoot.errors import SurefootError, UsageError, did_you_mean
 from surefoot.runs import Run
 from surefoot.runs.directory import shell_path

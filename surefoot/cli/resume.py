@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.cli.ranks import add_ranks, launch, number_of
+from surefoot.engine.group import is_first
 from surefoot.text import print
 
 
@@ -41,6 +42,6 @@ def run(words: Sequence[str]) -> int:
         to_stderr=arguments.json,
         own_process=True,
     )
-    if arguments.json:
+    if arguments.json and is_first():
         print(json.dumps(result))
     return 0

@@ -13,7 +13,7 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
 from surefoot.cli.own_flags import flags_of
 from surefoot.cli.ranks import add_ranks, launch, number_of
-from surefoot.engine.group import check_share
+from surefoot.engine.group import check_share, is_first
 from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
 from surefoot.runs import find_run
@@ -192,6 +192,6 @@ def _train(config: TrainConfig, run_dir: str | None, *, as_json: bool, trust: bo
         own_process=True,
         trust=trusting(trust),
     )
-    if as_json:
+    if as_json and is_first():
         print(json.dumps(result))
     return 0

@@ -99,12 +99,14 @@ class Zygote:
         return None
 
     def _note(self, number: int, frame: object) -> None:
-        if number != signal.SIGCHLD and self._open:
+        if number != signal.SIGCHLD:
             self._end()
 
     def _end(self) -> None:
-        self._open = False
-        self._tell_all(signal.SIGTERM)
+        """A sweep that was killed says so twice, by a signal and by closing the pipe; a second signal is for haste."""
+        was_open, self._open = self._open, False
+        if was_open:
+            self._tell_all(signal.SIGTERM)
 
     def _lines(self) -> Iterator[bytes]:
         data = os.read(self._requests, 2**16)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LAST_WORDS = "surefoot/last words"  # under which a process that fails tells the others why
 TIMEOUT_VARIABLE = "SUREFOOT_RANK_TIMEOUT"  # seconds until a process that does not answer counts as lost
+UNNAMED = "none"  # what torchrun calls a launch without --rdzv-id
 PATIENCE = 2.0  # seconds to wait for them
 
 
@@ -169,14 +170,27 @@ def _timeout() -> float:
 def launched_as() -> str | None:
     """What torchrun calls this launch, the same after a restart; None if it did not start this process."""
     name = os.environ.get("TORCHELASTIC_RUN_ID")
-    if name not in (None, "none"):
-        return name
-    return None if name is None else f"{platform.node()}/{os.getppid()}"  # nobody gave it a name
+    return f"{platform.node()}/{os.getppid()}" if name == UNNAMED else name
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this process again."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def may_be_requeued() -> bool:
+    """Whether the launch has a name that a scheduler gives to the same job again."""
+    return os.environ.get("TORCHELASTIC_RUN_ID", UNNAMED) != UNNAMED
+
+
+def is_first() -> bool:
+    """Whether this process speaks for the run: the first of several, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def may_speak(error: BaseException) -> bool:
     """Whether this process should print its error: what all processes find is said by the first one alone."""
-    return os.environ.get("RANK", "0") == "0" or not isinstance(error, (UsageError, PeerError, KeyboardInterrupt))
+    return is_first() or not isinstance(error, (UsageError, PeerError, KeyboardInterrupt))
 
 
 def check_share(num_envs: int, processes: int) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from surefoot.engine.config import count_minibatches
 from surefoot.engine.torch.natural import fisher_samples, spread
+from surefoot.math.statistics import standardize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from surefoot.engine.group import Group
     from surefoot.types import Array, Batch, Metrics
 
-MAXIMA = ("kl_max", "ratio_error", "ratio_max")  # metrics of which the largest counts, not the average
+MAXIMA = ("kl_max", "ratio_error", "ratio_max")  # metrics of which the largest counts; the others are averaged
 
 
 class Passes(NamedTuple):
@@ -158,15 +159,8 @@ class Shares:
 
     def normalized(self, part: Batch) -> Batch:
         """The batch with advantages standardised over the samples of all processes."""
-        share = self.of(part)
-        sums = self.group.sum_(torch.from_numpy(unit_moments(part).sum(0)))
-        total, squares, weight = sums.tolist()
-        if weight <= 1.0:
-            return part
-        mean = total / weight
-        spread = max(squares / weight - mean * mean, 0.0) ** 0.5
-        scaled = replace(part, advantage=(part.advantage - mean) / (spread + 1e-8))
-        self.note(scaled, share)
+        scaled = replace(part, advantage=standardize(part.advantage, part.weight, self.group.sum_))
+        self.note(scaled, self.of(part))
         return scaled
 
     def passes(self, batch: Batch, orders: list[Array], parts: int) -> Passes:

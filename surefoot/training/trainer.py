@@ -29,7 +29,7 @@ from surefoot.training.build.footprint import num_parameters
 from surefoot.training.build.parts import choose_device, collector_options, initial_policy, learner_options
 from surefoot.training.config.together import with_minibatches
 from surefoot.training.evaluation.agent import Agent
-from surefoot.training.loop.agreement import agree, all_episodes
+from surefoot.training.loop.agreement import agree, of_all, part
 from surefoot.training.loop.due import evaluate_log_save
 from surefoot.training.loop.global_generators import capture_globals, globals_shape
 from surefoot.training.loop.journal import Journal
@@ -93,6 +93,8 @@ class Trainer:
         self.own_process = False  # nothing else uses the global generators
         self.stop_reason: str | None = None
         self.suspended = False
+        self.request: tuple[str, bool] | None = None  # why this process wants to stop, and whether to be resumed
+        self.free = group.size == 1  # to decide on its own; several processes stop together
         self.seconds = 0.0  # training time, from the first env step to the last update
 
     def _build(self, encoder: EncoderClass | None) -> None:
@@ -135,11 +137,16 @@ class Trainer:
 
     def stop(self, reason: str) -> None:
         """End the run after the current update."""
-        self.stop_reason = reason
+        self._request(reason, suspend=False)
 
     def suspend(self, reason: str) -> None:
         """Stop after the current update, to be resumed: no final row, which an uninterrupted run would not have."""
-        self.stop_reason, self.suspended = reason, True
+        self._request(reason, suspend=True)
+
+    def _request(self, reason: str, *, suspend: bool) -> None:
+        self.request = reason, suspend
+        if self.free:
+            self.stop_reason, self.suspended = self.request
 
     @property
     def saved_step(self) -> int:
@@ -179,12 +186,13 @@ class Trainer:
     def _loop(self) -> None:
         start = perf_counter() - self.seconds
         while True:  # handle pending work first: a resumed run may start here
+            agree(self)
             evaluate_log_save(self)
             if self.over:
                 break
             remaining = self.remaining
             rollout = self.collector.collect(remaining)
-            steps = sum(self.group.gather(rollout.num_steps))
+            steps, episodes = of_all(self, rollout)
             if not steps:  # only resets (a vector env, one step): nothing to learn from
                 continue
             for name, message in self.watch.look(rollout, self.step):
@@ -199,7 +207,7 @@ class Trainer:
                 self.warn(f"the update does not do what the algorithm's spec says: {self.engines}")
             self.rollout = None
             self.step += steps
-            self.journal.add(metrics, all_episodes(self))
+            self.journal.add(metrics, episodes)
             self.advice.add_episodes(((e.env, e.ret, e.length) for e in self.journal.latest), self.step)
             self.saving.behind = True
             self.seconds = perf_counter() - start
@@ -208,15 +216,15 @@ class Trainer:
             self.deadline.turn()
             if self.deadline.near:
                 self.suspend("max_time")
-            agree(self)
         self.saving.settle(self)
         if self.group.agree(self.saving.behind):  # a signal arrived after the last save
             self.save()
+        part(self)
         self.seconds = perf_counter() - start
 
     def abandon(self) -> bool:
         """Whether to abort an evaluation or a video."""
-        if self.group.size > 1:  # all processes evaluate, and all must do the same
+        if not self.free:  # all processes evaluate, and all must do the same
             return False
         if self.deadline.near and not self.suspended:
             self.suspend("max_time")

@@ -1,5 +1,6 @@
 """Several processes learn as one: the same episodes, and the same weights up to rounding."""
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -7,6 +8,9 @@ import torch
 from surefoot.algorithms import ALGORITHMS
 from surefoot.engine.group import ALONE
 from surefoot.engine.shares import Shares
+from surefoot.training.callbacks import Callback
+from surefoot.training.config.resolve import resolve
+from surefoot.training.trainer import Trainer
 from tests.building import make_policy, make_rollout
 from tests.together import together, trained
 
@@ -92,6 +96,35 @@ def test_whoever_stops_stops_all():
         return trainer.stop_reason, len(recorder.metrics)
 
     assert together(2, work) == [("enough", 2), ("enough", 2)]
+
+
+@pytest.mark.parametrize("what", ["suspend", "ask"])
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("moment", ["on_rollout", "on_update", "on_evaluation", "on_log"])
+def test_a_signal_reaches_each_process_at_another_moment(moment, who, what):
+    """It may arrive anywhere between two exchanges; then nobody may go ahead alone."""
+    settings = {"num_envs": 4, "rollout_length": 8, "eval_every": 32, "selection_episodes": 1, "log_every": 32}
+    config = resolve("CartPole-v1", "a2c", preset="none", overrides={"total_steps": 320, "threads": 1, **settings})
+
+    def work(group):
+        class Arriving(Callback):
+            count = 0
+
+        def arrive(callback, trainer, *_):
+            callback.count += 1
+            if callback.count == 3 and group.index == who:
+                {"suspend": trainer.suspend, "ask": trainer.saving.ask}[what]("a signal")
+
+        setattr(Arriving, moment, arrive)
+        trainer = Trainer(config, 3, callbacks=[Arriving()], group=group)
+        trainer.selection.make = lambda **_: gymnasium.make("CartPole-v1")
+        trainer.train()
+        return trainer.stop_reason, trainer.suspended, trainer.step
+
+    first, second = together(2, work)
+    assert first == second
+    assert first[0] == ("a signal" if what == "suspend" else None)
+    assert (first[2] < 320) == (what == "suspend")
 
 
 def test_an_update_that_fails_in_one_process_fails_in_all():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.cli.main import main
+from surefoot.cli.zygote import Zygote
 from surefoot.runs import Run, RunDirectory
 from surefoot.sweep.local import LocalPool
 from surefoot.sweep.pool import Work
@@ -103,7 +104,7 @@ def until(condition, seconds=120.0):
 
 
 def run_dirs():
-    return [path.parent for path in Path("out").rglob("manifest.json")]
+    return [path.parent for path in Path("out").glob("*/*/*/manifest.json")]
 
 
 def latest(path):
@@ -128,14 +129,15 @@ def sweep():
     process = subprocess.Popen(
         [sys.executable, "-m", "surefoot", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    until(lambda: len(run_dirs()) == 2 and all(map(latest, run_dirs())))
-    (zygote,) = children(process.pid)
-    runs = children(zygote)
-    assert len(runs) == 2
-    yield process, zygote, runs
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with process:
+        try:
+            until(lambda: len(run_dirs()) == 2 and all(map(latest, run_dirs())))
+            (zygote,) = children(process.pid)
+            runs = children(zygote)
+            assert len(runs) == 2
+            yield process, zygote, runs
+        finally:
+            process.kill()
     until(lambda: not any(map(alive, (zygote, *runs))))
 
 
@@ -212,3 +214,16 @@ def test_the_process_that_forks_has_one_thread_and_leaves_nothing(capfd):
     assert "ppo-penalty" in Path("out/output.txt").read_text(encoding="utf-8")
     pool.close()
     assert not alive(zygote)
+
+
+def test_a_killed_sweep_asks_its_runs_to_save_only_once(monkeypatch):
+    """A run would take a second signal as haste, and leave without a checkpoint."""
+    requests, closed = os.pipe()
+    os.close(closed)
+    zygote, told = Zygote(requests, requests), []
+    monkeypatch.setattr(zygote, "_tell_all", told.append)
+    zygote._note(signal.SIGTERM, None)  # from the kernel, because the parent died
+    assert list(zygote._lines()) == []  # and the pipe is closed
+    assert told == [signal.SIGTERM]
+    for pipe in (requests, zygote._woken, zygote._wakes):
+        os.close(pipe)

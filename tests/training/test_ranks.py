@@ -11,11 +11,12 @@ import pytest
 
 from surefoot.cli.main import main
 from surefoot.cli.ranks import without
+from surefoot.engine.group import ALONE
+from surefoot.runs import RunDirectory
+from surefoot.training.config.resolve import resolve
+from surefoot.training.life.processes import begun_before, label_of
 
 SETTINGS = "--preset none --seed 1 --num-envs 4 --rollout-length 64 --eval-episodes 0 --checkpoint-every 1000"
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
 
 
 def environment(**more):
@@ -115,9 +116,10 @@ class TestLife:
         said = finished(start(*words), 1)
         assert said.count("learning_rate is 0.001 in process 0 and 0.002 in process 1") == 1
 
-    def test_an_evaluation_during_training_chooses_the_same_best_everywhere(self):
-        said = finished(train("chosen", "--eval-every", "1000", "--selection-episodes", "2"))
-        assert "surefoot" in said
+    def test_an_evaluation_during_training_chooses_a_best_and_the_result_is_printed_once(self):
+        said = finished(train("chosen", "--eval-every", "1000", "--selection-episodes", "2", "--json"))
+        (result,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        assert result["best"]["step"] > 0
         assert (Path("chosen") / "checkpoints" / "BEST").exists()
 
 
@@ -144,3 +146,52 @@ def test_a_process_of_torchrun_starts_no_others(monkeypatch, capsys):
 def test_the_words_for_each_process():
     assert without(["CartPole-v1", "--ranks", "2", "--seed=3"]) == ["CartPole-v1", "--seed=3"]
     assert without(["--ranks=2", "CartPole-v1"]) == ["CartPole-v1"]
+
+
+class TestRestarts:
+    """The run that a restarted process continues."""
+
+    @pytest.fixture
+    def config(self, monkeypatch):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
+        return resolve("CartPole-v1", "ppo", overrides={"seed": 1})
+
+    def began(self, name, label, state="failed"):
+        run = RunDirectory.create(f"runs/{name}", "CartPole-v1", "ppo", 1)
+        run.manifest.write_text(json.dumps({"label": label, "created": name}), encoding="utf-8")
+        run.set_status(state, step=0)
+        return run
+
+    def found(self, config):
+        run = begun_before(ALONE, label_of(config), None)
+        return None if run is None else run.path.name
+
+    def test_the_newest_unfinished_one_of_the_same_job_and_settings(self, config, monkeypatch):
+        assert self.found(config) is None
+        other = resolve("CartPole-v1", "ppo", overrides={"seed": 2})
+        for name, label in (("1", label_of(config)), ("2", label_of(config)), ("3", label_of(other)), ("4", "job-7")):
+            self.began(name, label)
+        damaged = self.began("5", None)
+        damaged.manifest.write_text("{", encoding="utf-8")
+        assert self.found(config) == "2"
+        assert self.found(other) == "3"
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-8")
+        assert self.found(config) is None
+
+    def test_a_finished_one_is_continued_only_by_a_restart(self, config, monkeypatch):
+        self.began("1", label_of(config), "done")
+        assert self.found(config) is None
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")  # the launch may train another run after this one
+        assert self.found(config) == "1"
+
+    def test_a_launch_without_a_name_is_only_known_to_its_launcher(self, config, monkeypatch):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+        self.began("1", label_of(config))
+        assert self.found(config) is None
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+        assert self.found(config) == "1"
+
+    def test_without_torchrun_there_is_none(self, config, monkeypatch):
+        monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+        assert label_of(config) is None
+        assert self.found(config) is None

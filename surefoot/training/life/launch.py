@@ -26,6 +26,7 @@ from surefoot.training.config.resolve import TrainConfig, locate_checkpoint
 from surefoot.training.config.toml_files import to_toml
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.life.horizon import set_horizon
+from surefoot.training.life.processes import begun_before, facts_of, follow, label_of, require_alike, tell, told
 from surefoot.training.life.rebuild import (
     computed_with,
     load_callback,
@@ -36,7 +37,6 @@ from surefoot.training.life.rebuild import (
     what_differs,
 )
 from surefoot.training.life.session import Session, greeting, no_way_out, say, summarize
-from surefoot.training.life.together import Told, begun_before, facts_of, follow, require_alike
 from surefoot.training.life.trust import Trust, needs_trust, require_trust, sign
 from surefoot.training.loop.state import Restored, restore, start_from
 from surefoot.training.reports.result import describe_result
@@ -75,15 +75,17 @@ def train_config(
     require_trust(config, trust, "a file (--config, --like or --init-from)")
     with joined() as group:
         require_alike(group, config)
-        if (begun := begun_before(group, run_dir)) is not None:
+        label = label_of(config)
+        if (begun := begun_before(group, label, run_dir)) is not None:
             show = {"progress": progress, "to_stderr": to_stderr, "own_process": own_process}
-            return _resume(group, begun, {}, strict=False, trust=True, callbacks=callbacks, **show)
+            return _resume(group, begun, {}, strict=False, trust=trust, callbacks=callbacks, **show)
         given = (env, run_dir, callbacks, progress, to_stderr, own_process, encoder)
-        return _train(group, config, *given)
+        return _train(group, label, config, *given)
 
 
 def _train(
     group: Group,
+    label: str | None,
     config: TrainConfig,
     env: EnvLike | None,
     run_dir: str | Path | None,
@@ -119,7 +121,7 @@ def _train(
         group.agree(str(directory.path))
         trainer.run = directory
         from_python = vector is not None or factory is not None
-        manifest = _manifest(config, trainer, env_from_python=from_python)
+        manifest = _manifest(config, trainer, label, env_from_python=from_python)
         try:
             write_atomic(directory.config, written)
             write_json(directory.manifest, manifest)
@@ -136,7 +138,7 @@ def _train(
     return _run(session, notes)
 
 
-def _manifest(config: TrainConfig, trainer: Trainer, *, env_from_python: bool) -> dict[str, object]:
+def _manifest(config: TrainConfig, trainer: Trainer, label: str | None, *, env_from_python: bool) -> dict[str, object]:
     """The manifest: what the run is, versions and machine, and its signature."""
     return build_manifest(
         env=config.env.env,
@@ -149,7 +151,7 @@ def _manifest(config: TrainConfig, trainer: Trainer, *, env_from_python: bool) -
         **trainer.engines.as_dict(),
         **computed_with(trainer),
         signature=sign(trainer.config),
-        **facts_of(trainer.group),
+        **facts_of(trainer.group, label),
     )
 
 
@@ -232,8 +234,8 @@ def _resume(
     own_process: bool,
 ) -> Result:
     if group.index:
-        told = Told(group, directory)
-        config = stored_config(told.directory, True, given)
+        with told(group) as seen:  # the first process has asked for trust
+            config = stored_config(seen, True, given)
         trainer, own, _ = rebuild(config, None, own_process=own_process, group=group)
         try:
             evaluation_env, _ = other_envs(trainer, None, ready_made=False)
@@ -247,8 +249,7 @@ def _resume(
     config = stored_config(directory, trust, given)
     directory.lock()
     try:
-        if group.size > 1:
-            Told(group, directory)
+        tell(group, directory)
         session, notes = _resumed(directory, config, strict, own_process, group)
     except BaseException:
         directory.unlock()

@@ -21,8 +21,8 @@ from surefoot.training.build.own_encoders import load_encoder
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import TrainConfig, read_outline, resolve
 from surefoot.training.evaluation.headless import go_headless
+from surefoot.training.life.processes import different_number
 from surefoot.training.life.session import evaluation_factory
-from surefoot.training.life.together import different_number
 from surefoot.training.life.trust import Trust, require_trust
 from surefoot.training.loop.global_generators import seed_globals
 from surefoot.training.reports.trackers import require_tracker

@@ -1,4 +1,8 @@
-"""Several processes of one run tell each other what happened, and decide alike. One process alone is asked nothing."""
+"""Several processes of one run tell each other what happened, and decide alike. One process alone is asked nothing.
+
+A signal arrives in each process at another moment, or in one of them only. So it is no more than a request until all
+have heard of it, at the same point of the loop.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +12,38 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from surefoot.engine.episodes import Episode
     from surefoot.training.trainer import Trainer
+    from surefoot.types import Rollout
 
 
-def all_episodes(trainer: Trainer) -> list[Episode]:
-    """The episodes that ended in the last rollout, those of the other processes too, with the envs of the whole run."""
-    own, group = trainer.collector.tracker.take(), trainer.group
+def of_all(trainer: Trainer, rollout: Rollout) -> tuple[int, list[Episode]]:
+    """The steps of the rollout and the episodes that ended in it, in all processes, with the envs of the whole run."""
+    group, tracker = trainer.group, trainer.collector.tracker
     if group.size == 1:
-        return own
+        return rollout.num_steps, tracker.take()
     first = group.index * trainer.envs.num_envs
-    numbered = [replace(episode, env=first + episode.env) for episode in own]
-    return [episode for episodes in group.gather(numbered) for episode in episodes]
+    own = [replace(episode, env=first + episode.env) for episode in tracker.take()]
+    parts = group.gather((rollout.num_steps, own))
+    return sum(steps for steps, _ in parts), [episode for _, episodes in parts for episode in episodes]
 
 
 def agree(trainer: Trainer) -> None:
-    """Whoever is asked to stop stops all; the first process decides when to save."""
-    group = trainer.group
+    """Whoever is asked to stop or to save asks all; the first process decides when else to save."""
+    group, saving = trainer.group, trainer.saving
     if group.size == 1:
         return
-    trainer.saving.agreed = None
-    due = trainer.saving.due(trainer.step)
-    for reason, suspended, asked in group.gather((trainer.stop_reason, trainer.suspended, trainer.saving.asked)):
-        if reason is not None and trainer.stop_reason is None:
-            trainer.stop_reason, trainer.suspended = reason, suspended
-        if asked is not None and trainer.saving.asked is None:
-            trainer.saving.ask(asked)
-    trainer.saving.agreed = group.agree(due)
+    saving.agreed = None
+    told = group.gather((trainer.request, saving.asked, saving.due(trainer.step), saving.behind))
+    _, _, saving.agreed, saving.behind = told[0]  # only the first one knows whether the disk took the last checkpoint
+    for request, asked, *_ in told:
+        if request is not None and trainer.stop_reason is None:
+            trainer.stop_reason, trainer.suspended = request
+        if asked is not None:
+            saving.agreed = True
+            saving.asked = saving.asked or asked
+
+
+def part(trainer: Trainer) -> None:
+    """The training is over: from here on, each process decides on its own."""
+    trainer.free = True
+    if trainer.request is not None and trainer.stop_reason is None:  # it came too late for the others
+        trainer.stop_reason, trainer.suspended = trainer.request

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypedDict, cast
 import numpy as np
 
 from surefoot.engine.episodes import EPISODE, Episode, EpisodeState
+from surefoot.engine.shares import MAXIMA
 from surefoot.schema import Items, Number, Record, Shape, Table, Whole
 
 if TYPE_CHECKING:
     from surefoot.types import MetricsRow
 
-MAXIMA = ("kl_max", "ratio_error", "ratio_max")  # metrics whose extreme matters; the others are averaged
 NOISE, SIGNAL = "gradient_noise", "gradient_signal"  # of which a row has the quotient: single ones are too noisy
 
 

@@ -31,7 +31,7 @@ class Saving:
         self.saved_step = -1  # step of the last checkpoint on disk; -1: none yet
         self.behind = False  # there was an update since the last one was taken
         self.asked: str | None = None  # the signal that requested one
-        self.agreed: bool | None = None  # whether the first of several processes says that one is due
+        self.agreed: bool | None = None  # what several processes have agreed on about whether one is due
         self._writing: Writing | None = None
         self._tried_step, self._tried_at = 0, perf_counter()  # when one was last attempted
         self._begin, self._seconds, self._complained = perf_counter(), 0.0, False  # the cost of saving
@@ -41,10 +41,10 @@ class Saving:
         self.asked = why
 
     def due(self, step: int) -> bool:
-        if self.asked is not None:
-            return True
         if self.agreed is not None:
             return self.agreed
+        if self.asked is not None:
+            return True
         if self._writing is not None and not self.patient and not self._writing.done(0.0):
             return False
         if self.every is None:

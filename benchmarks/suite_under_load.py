@@ -4,14 +4,16 @@
 
 The README's test command (`pytest`) runs a few times on two cores, first alone and then with endless loops on the same
 cores; the long tests (`pytest -m slow`) run with these loops as well. With `--together` the quick and the long tests
-are each other's load, which takes half the time. Each run is a separate process. A failure is reported with the name of
-its test, and the script continues.
+are each other's load, which takes half the time. `--load COMMAND` runs another long proof beside all of them, such as
+`benchmarks/fuzz_runs.py`. Each run is a separate process. A failure is reported with the name of its test, and the
+script continues.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,20 @@ def busy(loops: int) -> Iterator[None]:
             loop.wait()
 
 
+@contextmanager
+def beside(command: str | None) -> Iterator[None]:
+    """Another command at the same time, whose end is awaited."""
+    if command is None:
+        yield
+        return
+    with subprocess.Popen(shlex.split(command), cwd=machine.ROOT) as started:
+        try:
+            yield
+            print(f"{command}: exit code {started.wait()}", flush=True)
+        finally:
+            started.kill()
+
+
 class Log:
     """The summary, written after each run: what a cut-off session has measured is not lost."""
 
@@ -65,14 +81,14 @@ class Log:
             machine.write(self.result, self.table, self.out)
 
 
-def both_at_once(log: Log, arguments: argparse.Namespace, words: list[str], slow_words: list[str]) -> None:
+def both_at_once(log: Log, arguments: argparse.Namespace, also: str, words: list[str], slow_words: list[str]) -> None:
     """The quick and the long tests at the same time, two busy workers beside two. Once one kind is through with all its
     runs, the endless loops take its place."""
     through = threading.Barrier(2)
 
-    def one_kind(kind: str, beside: str, times: int, given: list[str]) -> None:
+    def one_kind(kind: str, others: str, times: int, given: list[str]) -> None:
         for _ in range(times):
-            log.add(run(kind, f"{beside}, then {arguments.busy} busy loops", given))
+            log.add(run(kind, f"{others}{also}, then {arguments.busy} busy loops", given))
         with busy(arguments.busy):
             through.wait()
 
@@ -124,6 +140,7 @@ def main() -> None:
     parser.add_argument(
         "--together", action="store_true", help="quick and long tests at once, each as the other's load"
     )
+    parser.add_argument("--load", metavar="COMMAND", help="another command beside the busy runs")
     parser.add_argument(
         "--out", type=Path, default=machine.RESULTS / "suite_under_load.json", metavar="FILE.json", help="the summary"
     )
@@ -136,12 +153,14 @@ def main() -> None:
     log = Log(" ".join(["pytest", *words]), arguments.out)
     for _ in range(arguments.quiet_runs):
         log.add(run("quick", "nothing", words))
-    if arguments.together:
-        both_at_once(log, arguments, words, slow_words)
-    else:
-        with busy(arguments.busy):
-            for kind, given in [("quick", words)] * arguments.runs + [("slow", slow_words)] * arguments.slow_runs:
-                log.add(run(kind, f"{arguments.busy} busy loops", given))
+    also = "" if arguments.load is None else f" and {arguments.load}"
+    with beside(arguments.load):
+        if arguments.together:
+            both_at_once(log, arguments, also, words, slow_words)
+        else:
+            with busy(arguments.busy):
+                for kind, given in [("quick", words)] * arguments.runs + [("slow", slow_words)] * arguments.slow_runs:
+                    log.add(run(kind, f"{arguments.busy} busy loops{also}", given))
     raise SystemExit(0 if log.result["all_passed"] else 1)
 
 

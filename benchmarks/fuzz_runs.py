@@ -47,7 +47,7 @@ RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\
 RUN = "runs/stranger"
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # avoids waiting for the disk
 FIXTURES = sorted(path.parent for path in (ROOT / "tests" / "fixtures").glob("runs-*/*/manifest.json"))
-NEW = ["--run-dir=new", "--max-time=0.5s", "--eval-episodes=0"]
+NEW = ["--run-dir=new", "--max-time=0.05s", "--eval-episodes=0"]
 FRESH = ["--preset=none", "--hidden-sizes", "8", "8", "--num-envs=4", "--rollout-length=16", "--total-steps=64"]
 
 
@@ -79,7 +79,7 @@ def ways(number: int) -> dict[str, Callable[[str], Any]]:
         "train --like": lambda env: main(["train", "--like", RUN, *NEW]),
         "train --like --dry-run": lambda env: main(["train", "--like", RUN, "--dry-run"]),
         "train --init-from": lambda env: main(["train", env, "--init-from", RUN, *FRESH, *NEW]),
-        "resume": lambda env: main(["resume", RUN, "--max-time=1s", "--total-steps=2016"]),
+        "resume": lambda env: main(["resume", RUN, "--max-time=0.05s", "--total-steps=2016"]),
         "diagnose": lambda env: main(["diagnose", RUN]),
         "plot": lambda env: main(["plot", RUN, "runs/innocent", "--terminal"]),
         "compare": lambda env: main(["compare", RUN, "runs/innocent"]),

@@ -147,6 +147,22 @@ def cases(discrete: Patient, continuous: Patient) -> list[Case]:
     ]
 
 
+FIVE_TORQUES = "PendulumFiveTorques-v0"
+
+
+class FiveTorques(gym.ActionWrapper[Any, Any, Any]):
+    """The pendulum with discrete actions."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("Pendulum-v1", max_episode_steps=-1).unwrapped)
+        self.action_space = gym.spaces.Discrete(5)
+
+    def action(self, action: Any) -> Any:
+        return np.array([float(action) - 2.0], np.float32)
+
+
+gym.register(FIVE_TORQUES, FiveTorques, max_episode_steps=200)
+
 PPO: Settings = {"num_envs": 8, "rollout_length": 128, "num_minibatches": 4, "gae_lambda": 0.98}
 USUAL: Settings = {**PPO, "learning_rate": 1e-3, "total_steps": 60_000}
 KNOWN = (  # on which the rules were written: discrete and continuous actions
@@ -159,11 +175,15 @@ KNOWN = (  # on which the rules were written: discrete and continuous actions
         Patient("LunarLander-v3", {**USUAL, "reward_scale": 0.02}, 1e-3, 20, 0.1),
         Patient("InvertedPendulum-v5", USUAL, 1e-3, 8, 0.1),
     ),
-)
-UNSEEN = (  # chosen before the rules were frozen; nobody looked at a run until then
-    (
+    (  # unseen at first; two rules failed on them and were corrected
         Patient("Acrobot-v1", {**USUAL, "reward_scale": 0.1, "total_steps": 120_000}, 1e-3, 20, 0.1),
         Patient("InvertedDoublePendulum-v5", {**USUAL, "reward_scale": 0.1, "total_steps": 120_000}, 1e-3, 8, 0.1),
+    ),
+)
+UNSEEN = (  # chosen before the rules were frozen; nobody looked at an ill run until then
+    (
+        Patient(FIVE_TORQUES, {**USUAL, "reward_scale": 0.1, "total_steps": 120_000}, 1e-3, 8, 0.1),
+        Patient("Reacher-v5", {**USUAL, "total_steps": 120_000}, 1e-3, 8, 0.1),
     ),
 )
 

@@ -81,8 +81,10 @@ def _ends(values: list[float]) -> tuple[list[float], list[float]]:
 def _change(before: list[float], after: list[float]) -> int:
     """1 (-1) if values are higher (lower) than before by more than chance, else 0."""
     by_chance = math.sqrt(_variance(before) / len(before) + _variance(after) / len(after))
-    usual = math.sqrt(_variance(after))  # a start with both kinds of episodes may vary far more than the end
-    change, least = _mean(after) - _mean(before), max(3.0 * min(by_chance, usual), 1e-3 * abs(_mean(before)))
+    change = _mean(after) - _mean(before)
+    if change > 0:  # a start with both kinds of episodes may vary far more than the end
+        by_chance = min(by_chance, math.sqrt(_variance(after)))
+    least = max(3.0 * by_chance, 1e-3 * abs(_mean(before)))
     return 0 if abs(change) <= least else 1 if change > 0 else -1
 
 

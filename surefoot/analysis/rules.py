@@ -115,12 +115,16 @@ def _own_limit(now: Moment) -> bool:
 
 
 def _cut_short(now: Moment) -> bool:
+    """A collapsed policy may run into the env's own limit. The user's limit can be why there was nothing to learn."""
     returns = now.memory.series["episode_return"]
     if not now["time_limit_fraction"] > 0.8:
         return False
-    if now.unimproved:
-        return now["episode_length"] < now.facts.horizon or max(returns.values) == min(returns.values)
-    return _own_limit(now) and returns.stalled
+    if _own_limit(now):
+        return now.unimproved or returns.stalled
+    hopeless = now["episode_length"] < now.facts.horizon or max(returns.values, default=0) == min(
+        returns.values, default=0
+    )
+    return now.unimproved and hopeless and not _collapsed(now)
 
 
 def _say_cut_short(now: Moment) -> str:
@@ -281,6 +285,15 @@ RULES = (
         share=0.1,
     ),
     Rule(
+        "time_limit_dominates",
+        ("time_limit_fraction", "episode_length", "episode_return"),
+        _cut_short,
+        _say_cut_short,
+        lambda now: f"Raise {now.facts.now('max_episode_steps') or '--max-episode-steps'}",
+        rows=10,
+        share=0.5,
+    ),
+    Rule(
         "collapsed",
         ("entropy", "std/N", "kl", "episode_return"),
         _collapsed,
@@ -297,15 +310,6 @@ RULES = (
         lambda now: f"Raise {now.facts.now('critic_learning_rate', 'value_coef', 'learning_rate')}",
         rows=20,
         share=0.3,
-    ),
-    Rule(
-        "time_limit_dominates",
-        ("time_limit_fraction", "episode_length", "episode_return"),
-        _cut_short,
-        _say_cut_short,
-        lambda now: f"Raise {now.facts.now('max_episode_steps') or '--max-episode-steps'}",
-        rows=10,
-        share=0.5,
     ),
     Rule(
         "values_too_large",

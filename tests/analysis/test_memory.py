@@ -42,6 +42,11 @@ def test_a_start_with_both_kinds_of_episodes_hides_no_progress():
     assert series([-30.0, 90.0, -30.0, 80.0, *[94.0 + 0.1 * (at % 5) for at in range(40)]]).trend() == 1
 
 
+def test_a_lucky_start_is_no_fall():
+    assert series([-373.0, -500.0, -500.0, -420.0, *[-500.0] * 40]).trend() == 0
+    assert series([-371.0, -373.0, -374.0, -372.0, *[-500.0] * 40]).trend() == -1
+
+
 def test_the_tally_of_all_but_one():
     one, every = EnvTally(), EnvTally()
     for ret in (1.0, 3.0):

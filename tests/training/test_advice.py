@@ -104,6 +104,11 @@ CASES = {  # rule -> (metrics that bring it, words, what is known of the run)
         facts(),
     ),
     "gamma_too_small": ({}, r"γ looks 2.0 steps ahead, but episodes last 50.* Raise --gamma", facts(gamma=0.5)),
+    "time_limit_dominates": (
+        {"time_limit_fraction": 0.87, "episode_length": 8.0, "episode_return": 8.0},
+        r"87% of episodes end at the time limit, after 8 steps, while γ looks 100 steps ahead.* --max-episode-steps",
+        facts(),
+    ),
     "collapsed": (
         {"kl": 0.0, "entropy": 0.0001, "episode_return": lambda at: 21.0 if at == 1 else 9.5},
         r"stopped exploring \(entropy 0.000\) without having learned: return 9.5, at first 21. Lower --learning-rate",
@@ -112,11 +117,6 @@ CASES = {  # rule -> (metrics that bring it, words, what is known of the run)
     "critic_not_learning": (
         {"explained_variance": -0.01, "explained_variance_after": -0.01},
         r"explained variance is usually -0.01, and updates do not change it; its loss is 3. Raise --value-coef",
-        facts(),
-    ),
-    "time_limit_dominates": (
-        {"time_limit_fraction": 0.87, "episode_length": 8.0, "episode_return": 8.0},
-        r"87% of episodes end at the time limit, after 8 steps, while γ looks 100 steps ahead.* --max-episode-steps",
         facts(),
     ),
     "values_too_large": (
@@ -293,9 +293,15 @@ def test_a_policy_that_was_sure_at_once_has_collapsed_though_the_return_is_bette
 def test_a_policy_without_chance_is_named_before_the_returns_that_never_change():
     same = {"time_limit_fraction": 1.0, "episode_length": 500.0, "episode_return": -500.0}
     assert list(said(history(**same))) == ["time_limit_dominates"]
-    found = said(history(**same, kl=0.0, entropy=0.0))
+    assert list(said(history(**same, kl=0.0, entropy=0.0))) == ["collapsed"]
+
+
+def test_a_limit_of_the_users_own_is_named_before_the_policy_that_had_nothing_to_learn():
+    same = {"time_limit_fraction": 1.0, "episode_length": 20.0, "episode_return": -20.0, "kl": 0.0, "entropy": 0.0}
+    known = facts()
+    found = said(history(**same), replace(known, settings=known.settings | {"max_episode_steps": 20}))
     assert {"collapsed", "time_limit_dominates"} <= set(found)
-    assert first_cause(list(found.values()))["name"] == "collapsed"
+    assert first_cause(list(found.values()))["name"] == "time_limit_dominates"
 
 
 def test_a_limit_of_the_users_own_is_named_once_the_return_stalls_below_it():

@@ -76,15 +76,17 @@ def ways(number: int) -> dict[str, Callable[[str], Any]]:
         "load best": lambda env: surefoot.load(RUN, "best") and 0,
         "tracker": mirror,
         "eval": lambda env: main(["eval", RUN, "--episodes=2", "--max-steps=5", "--json"]),
-        "train --like": lambda env: main(["train", "--like", RUN, *NEW]),
         "train --like --dry-run": lambda env: main(["train", "--like", RUN, "--dry-run"]),
-        "train --init-from": lambda env: main(["train", env, "--init-from", RUN, *FRESH, *NEW]),
         "resume": lambda env: main(["resume", RUN, "--max-time=0.05s", "--total-steps=2016"]),
         "diagnose": lambda env: main(["diagnose", RUN]),
         "plot": lambda env: main(["plot", RUN, "runs/innocent", "--terminal"]),
         "compare": lambda env: main(["compare", RUN, "runs/innocent"]),
         "page": lambda env: page(),
     }
+    if number % 2:
+        found["train --like"] = lambda env: main(["train", "--like", RUN, *NEW])
+    else:
+        found["train --init-from"] = lambda env: main(["train", env, "--init-from", RUN, *FRESH, *NEW])
     if number % 4 == 0:
         found["replay"] = lambda env: main(["replay", RUN, "--update=2"])
         found["diff"] = lambda env: main(["diff", RUN, "runs/innocent"])

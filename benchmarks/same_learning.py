@@ -102,7 +102,7 @@ def score(task: tuple[Case, str, int]) -> dict[str, Any]:
 
 def difference_interval(ours: list[float], oracle: list[float]) -> tuple[float, float, float]:
     """((mean − oracle's mean) / |oracle's mean|, its 95 % interval); index i of both lists is seed i."""
-    from surefoot.math.robust import bootstrap_interval
+    from surefoot.analysis.resampling import bootstrap_interval
 
     first, second = np.asarray(ours, np.float64), np.asarray(oracle, np.float64)
 

@@ -33,9 +33,6 @@ class Instrument:
             return f"at least {self.low:g}"
         return f"{self.low:g} to {self.high:g}"
 
-    def is_healthy(self, value: float) -> bool:
-        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
-
 
 INSTRUMENTS = (
     Instrument(

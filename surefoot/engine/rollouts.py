@@ -35,7 +35,9 @@ def scale_rewards(
     return scaled
 
 
-def normalize_on_device(reward: Tensor, done: Tensor, valid: Tensor, normalizer: RewardNormalizer) -> Tensor:
+def normalize_on_device(
+    reward: Tensor, done: Tensor, valid: Tensor, normalizer: RewardNormalizer, operations: Operations = OPERATIONS
+) -> Tensor:
     """The normaliser's `observe` and `scale` on the rewards' device; the host reads three numbers. All `[T, N]`."""
     running = torch.from_numpy(normalizer.running).to(reward.device, reward.dtype)
     seen = torch.empty_like(reward)
@@ -49,7 +51,7 @@ def normalize_on_device(reward: Tensor, done: Tensor, valid: Tensor, normalizer:
     var = ((seen - mean) ** 2 * weight).sum() / count.clamp(min=1.0)
     normalizer.running = running.to("cpu", torch.float64).numpy().copy()
     found: list[float] = torch.stack([count, mean, var]).tolist()
-    normalizer.moments.add(found[0], np.asarray(found[1]), np.asarray(found[2]))
+    normalizer.moments.add(*operations.combined(found[0], np.asarray(found[1]), np.asarray(found[2])))
     return (reward / float(np.sqrt(normalizer.moments.var + 1e-8))).clamp(-CLIP, CLIP)
 
 

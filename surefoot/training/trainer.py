@@ -125,7 +125,7 @@ class Trainer:
         )
         self.threads = self.learner.threads
         self.engines = Engines(engine, self.learner, reason, algorithm, config.algo_name)
-        if self.engines.acting == "torch":  # its results depend on the thread count, so the run records it
+        if self.engines.acts_in_pytorch:  # its results depend on the thread count, so the run records it
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
         options = collector_options(config, seed, self.device, algorithm, envs.num_envs, length, self.timer, group)
         self.collector = engine.collector(envs, self.learner.actor, options)
@@ -173,7 +173,7 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
-        threads = 1 if self.engines.acting == "native" else self.threads.number
+        threads = self.threads.number if self.engines.acts_in_pytorch else 1
         with torch_threads(threads), full_precision(), ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # every callback gets on_end, even if another one raises
@@ -200,10 +200,10 @@ class Trainer:
             for callback in self.callbacks:
                 callback.on_rollout(self, rollout)
             self.rollout = rollout
-            expected = self.engines.learning
+            expected = self.engines.learns_in_pytorch
             with self.timer.phase("learn"), own_modes(gradients=True):
                 metrics = self._learn(rollout, remaining)
-            if ("torch" in self.engines.learning) != ("torch" in expected):
+            if self.engines.learns_in_pytorch != expected:
                 self.warn(f"the update does not do what the algorithm's spec says: {self.engines}")
             self.rollout = None
             self.step += steps

@@ -154,7 +154,7 @@ class DeviceStorage:
         scaled = (torch.sign(raw) if sign else raw) * scale
         if normalizer is not None:
             done = self.terminated[:used] | self.truncated[:used]
-            scaled = normalize_on_device(scaled, done, self.valid[:used], normalizer)
+            scaled = normalize_on_device(scaled, done, self.valid[:used], normalizer, operations)
         return scaled.to(torch.float32)
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:

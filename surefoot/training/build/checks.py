@@ -1,4 +1,4 @@
-"""Checks before the first env step: settings that have no effect, and runs that do not fit into memory."""
+"""Checks before the first env step: spaces that do not fit the settings, and runs that do not fit into memory."""
 
 from __future__ import annotations
 

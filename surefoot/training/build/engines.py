@@ -36,6 +36,15 @@ class Engines:
         return self.acting if self.engine.learns(self._algorithm.current_loss(1.0)) else "torch"
 
     @property
+    def acts_in_pytorch(self) -> bool:
+        return self.acting == "torch"
+
+    @property
+    def learns_in_pytorch(self) -> bool:
+        """At least in part."""
+        return "torch" in self.learning
+
+    @property
     def name(self) -> str:
         """native or torch; mixed if one acts and the other learns."""
         return self.acting if self.acting == self.learning else "mixed"

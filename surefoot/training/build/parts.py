@@ -1,4 +1,4 @@
-"""The parts that a trainer is made of: envs, policy, device, learner, collector."""
+"""The parts that a trainer is made of: policy, device, and the options of its learner and collector."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from typing import TypedDict
 import numpy as np
 
 from surefoot import notebook
-from surefoot.math.robust import bootstrap_interval, interquartile_mean
+from surefoot.analysis.resampling import bootstrap_interval
+from surefoot.analysis.statistics import iqm
 from surefoot.training.reports.progress import as_return
 
 
@@ -64,7 +65,7 @@ class Evaluation:
     @property
     def iqm_return(self) -> float:
         """Mean of the middle half of the returns."""
-        return interquartile_mean(self.returns)
+        return float(iqm([np.asarray(self.returns, np.float64)]))
 
     @property
     def interval(self) -> tuple[float, float]:

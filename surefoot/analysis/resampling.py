@@ -1,4 +1,4 @@
-"""Robust statistics of a few noisy returns: the interquartile mean and bootstrap intervals."""
+"""The bootstrap interval of one list of numbers, however long: the returns of an evaluation, say."""
 
 from __future__ import annotations
 
@@ -7,16 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.analysis.intervals import RESAMPLES, percentile_interval
+
 Values = Sequence[float] | NDArray[np.float64]
-RESAMPLES = 5_000
 AT_ONCE = 2**20  # indices drawn at a time: 16 MiB with the values they select
-
-
-def interquartile_mean(values: Values) -> float:
-    """Mean of the middle half: the ⌊n/4⌋ smallest and the ⌊n/4⌋ largest values are left out."""
-    ordered = np.sort(np.asarray(values, np.float64))
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
 
 
 def bootstrap_interval(
@@ -37,6 +31,5 @@ def bootstrap_interval(
         statistic(sample[rng.integers(len(sample), size=(min(rows, RESAMPLES - begin), len(sample)))])
         for begin in range(0, RESAMPLES, rows)
     ]
-    tail = 100.0 * (1.0 - level) / 2.0
-    low, high = np.percentile(np.concatenate(found), [tail, 100.0 - tail])
+    low, high = percentile_interval(np.concatenate(found), level)
     return float(low), float(high)

@@ -5,8 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from surefoot.math import robust
-from surefoot.math.robust import bootstrap_interval, interquartile_mean
+from surefoot.analysis import resampling
+from surefoot.analysis.resampling import bootstrap_interval
+from surefoot.analysis.statistics import iqm
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ from surefoot.math.robust import bootstrap_interval, interquartile_mean
     ],
 )
 def test_interquartile_mean_by_hand(values, expected):
-    assert interquartile_mean(values) == pytest.approx(expected)
+    assert iqm([np.array(values)]) == pytest.approx(expected)
 
 
 def test_a_constant_has_no_spread():
@@ -57,9 +58,9 @@ def test_the_interval_repeats_and_takes_other_statistics():
 def test_the_interval_does_not_depend_on_how_much_is_drawn_at_once(size, monkeypatch):
     values = np.random.default_rng(size).normal(0.0, 100.0, size)
     in_parts = bootstrap_interval(values, seed=3)
-    monkeypatch.setattr(robust, "AT_ONCE", robust.RESAMPLES * size)
+    monkeypatch.setattr(resampling, "AT_ONCE", resampling.RESAMPLES * size)
     whole = bootstrap_interval(values, seed=3)
-    monkeypatch.setattr(robust, "AT_ONCE", 7 * size + 1)
+    monkeypatch.setattr(resampling, "AT_ONCE", 7 * size + 1)
     assert in_parts == whole == bootstrap_interval(values, seed=3)
 
 

@@ -24,18 +24,21 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import machine
-from ranks_worker import additions_for
+from ranks_worker import WARM_UP, additions_for
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("reductions", "updates", "speed")
 SIZES = [64, 1024, 8192, 45_056, 262_144, 1_048_576, 4_194_304, 16_777_216]  # bytes; 45,056: a 64-64 actor and critic
 LENGTH = 128  # of a rollout
-ENVS = 16
-SPEED_STEPS = {"HalfCheetah-v5": 6_000, "1 ms a step": 950}  # a guess at steps per second, to choose the length of runs
+ENVS = 16  # of one rank; with several ranks, of all
+MINIBATCHES = 32
+GUESSED = {"HalfCheetah-v5": 6_000, "1 ms a step": 950}  # steps per second, to choose the length of runs
+LENGTHS = {"HalfCheetah-v5": (128, 1024), "1 ms a step": (128,)}  # of rollouts whose speed is measured
 
 
 def envs(additions: int) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -80,66 +83,70 @@ def _quartiles(values: list[float]) -> dict[str, float]:
 def updates(arguments: argparse.Namespace) -> dict[str, Any]:
     """For each env: one process with different numbers of envs, then several processes with the same envs in all."""
     found: dict[str, Any] = {}
-    for name, (env, kwargs) in envs(arguments.additions).items():
-        settings = {"rollout_length": LENGTH, "seed": 0, "eval_episodes": 0, "workers": 0, "env_kwargs": kwargs}
-        task = {"what": "updates", "env": env, "algo": "ppo"}
+    for name, made in envs(arguments.additions).items():
         alone, together = {}, {}
-        for number in (ENVS // 4, ENVS // 2, ENVS):
-            alone[str(number)] = _alone(launched(1, task | _steps(settings, number, arguments.updates))[0]["updates"])
+        for num_envs in (ENVS // 4, ENVS, 4 * ENVS):
+            number = max(WARM_UP + 3, arguments.updates * ENVS // max(num_envs, ENVS))
+            alone[str(num_envs)] = _alone(launched(1, _task(*made, num_envs, number))[0]["updates"])
         for ranks in arguments.ranks:
             if ranks > 1:
                 envs_of_all = ENVS // ranks * ranks
-                parts = launched(ranks, task | _steps(settings, envs_of_all, arguments.updates))
+                parts = launched(ranks, _task(*made, envs_of_all, arguments.updates))
                 together[str(ranks)] = _together(parts) | {"num_envs": envs_of_all}
                 print(f"{name}, {ranks} ranks: {together[str(ranks)]['bytes']:,.0f} bytes per update", flush=True)
-        found[name] = {"rollout_length": LENGTH, "alone": alone, "together": together}
+        found[name] = {"rollout_length": LENGTH, "minibatches": MINIBATCHES, "alone": alone, "together": together}
     return found
 
 
-def _steps(settings: dict[str, Any], num_envs: int, number: int) -> dict[str, Any]:
-    return {"settings": settings | {"num_envs": num_envs, "total_steps": LENGTH * num_envs * number}}
+def _task(env: str, kwargs: dict[str, Any], num_envs: int, number: int) -> dict[str, Any]:
+    settings = {"rollout_length": LENGTH, "num_envs": num_envs, "total_steps": LENGTH * num_envs * number, "seed": 0}
+    settings |= {"num_minibatches": MINIBATCHES, "eval_episodes": 0, "workers": 0, "env_kwargs": kwargs}
+    return {"what": "updates", "env": env, "algo": "ppo", "settings": settings}
 
 
 def _alone(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Mean seconds per update and part, and how rollouts and updates vary."""
+    """Mean seconds per update and part, and how much rollouts vary."""
     means = {name: statistics.fmean(row[name] for row in rows) for name in ("seconds", "env", "act", "learn")}
-    rollouts = [row["env"] + row["act"] for row in rows]
-    return means | {
-        "rollout_cv": statistics.stdev(rollouts) / statistics.fmean(rollouts),
-        "learn_cv": statistics.stdev(row["learn"] for row in rows) / means["learn"],
-    }
+    return means | {"rollout_cv": _variation([row["env"] + row["act"] for row in rows])}
+
+
+def _variation(values: list[float]) -> float:
+    """Coefficient of variation."""
+    return statistics.stdev(values) / statistics.fmean(values)
 
 
 def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """What an update exchanges, and how long the ranks are at it, which includes waiting for the slowest."""
     rows = [row for part in parts for row in part["updates"]]
     kinds: Counter[str] = Counter()
-    largest = max(size for kind, size, _ in rows[0]["exchanges"] if kind == "sum")
-    for kind, size, _ in (exchange for row in rows for exchange in row["exchanges"]):
+    largest = max(size for kind, size in rows[0]["exchanges"] if kind == "sum")
+    for kind, size in (exchange for row in rows for exchange in row["exchanges"]):
         kinds["gradients" if (kind, size) == ("sum", largest) else kind] += 1
-    objects = [size for row in rows for kind, size, _ in row["exchanges"] if kind == "gather"]
     return {
-        "bytes": statistics.fmean(sum(size for _, size, _ in row["exchanges"]) for row in rows),
+        "bytes": statistics.fmean(sum(size for _, size in row["exchanges"]) for row in rows),
         "gradient_bytes": largest,
-        "object_bytes": statistics.fmean(objects) if objects else 0.0,
+        "object_bytes": statistics.fmean(size for row in rows for kind, size in row["exchanges"] if kind == "gather"),
         "exchanges": {kind: number / len(rows) for kind, number in sorted(kinds.items())},
+        "gradient_cv": _variation([seconds for row in rows for seconds in row["gradients"]]),
         "seconds": statistics.fmean(row["seconds"] for row in rows),
-        "exchange_seconds": statistics.fmean(row["exchange"] for row in rows),
+        "exchange_seconds": statistics.fmean(row["waited"] for row in rows),
     }
 
 
 def speed(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, (env, kwargs) in envs(arguments.additions).items():
-        for engine in arguments.engines:
+        for length, engine in product(LENGTHS[name], arguments.engines):
+            rollout = ENVS * length
+            steps = max(2, round(GUESSED[name] * arguments.seconds / rollout)) * rollout
+            flags = f"--num-envs {ENVS} --rollout-length {length} --total-steps {steps} --engine {engine}"
             rounds = []
             for number in range(arguments.rounds):
                 sides = (1, 2) if number % 2 == 0 else (2, 1)
-                steps = max(2, round(SPEED_STEPS[name] * arguments.seconds / (ENVS * LENGTH))) * ENVS * LENGTH
-                result = {str(ranks): _speed(env, kwargs, engine, ranks, steps, number) for ranks in sides}
-                rounds.append(result)
-                print(f"{name}, {engine}: {result['1']:,.0f} and {result['2']:,.0f} steps/s", flush=True)
-            found[f"{name}, {engine}"] = {
+                rounds.append({str(ranks): _speed(env, kwargs, flags, ranks, number) for ranks in sides})
+                print(f"{name}: {flags}: {rounds[-1]['1']:,.0f} and {rounds[-1]['2']:,.0f} steps/s", flush=True)
+            found[f"{name}, rollouts of {length}, {engine}"] = {
+                "flags": flags,
                 "steps_per_second": {side: machine.spread([r[side] for r in rounds]) for side in ("1", "2")},
                 "ratio": machine.spread([r["2"] / r["1"] for r in rounds]),
                 "rounds": rounds,
@@ -147,12 +154,11 @@ def speed(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _speed(env: str, kwargs: dict[str, Any], engine: str, ranks: int, steps: int, seed: int) -> float:
+def _speed(env: str, kwargs: dict[str, Any], flags: str, ranks: int, seed: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "surefoot", "train", env, "--preset", "none", "--seed", str(seed)]
-        words += ["--env-kwargs", json.dumps(kwargs), "--num-envs", str(ENVS), "--rollout-length", str(LENGTH)]
-        words += ["--total-steps", str(steps), "--eval-episodes", "0", "--workers", "0", "--threads", "1"]
-        words += ["--engine", engine, "--ranks", str(ranks), "--json", "--run-dir", f"{folder}/run"]
+        words = [sys.executable, "-m", "surefoot", "train", env, "--env-kwargs", json.dumps(kwargs), *flags.split()]
+        words += ["--preset", "none", "--seed", str(seed), "--ranks", str(ranks), "--threads", "1", "--workers", "0"]
+        words += ["--eval-episodes", "0", "--json", "--run-dir", f"{folder}/run"]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(machine.ROOT)}
         run = subprocess.run(words, capture_output=True, text=True, env=environment)
     if run.returncode:
@@ -164,7 +170,7 @@ def _speed(env: str, kwargs: dict[str, Any], engine: str, ranks: int, steps: int
 def table(result: dict[str, Any]) -> list[str]:
     lines: list[str] = []
     if "speed" in result:
-        lines += machine.head(f"{ENVS} envs, rollouts of {LENGTH}", "one process, steps/s", "two processes", "ratio")
+        lines += machine.head(f"{ENVS} envs", "one process, steps/s", "two processes", "ratio")
         for name, found in result["speed"]["found"].items():
             one, two = (found["steps_per_second"][side]["median"] for side in ("1", "2"))
             lines.append(machine.row(name, f"{one:,.0f}", f"{two:,.0f}", machine.ratio(found["ratio"])))
@@ -174,7 +180,9 @@ def table(result: dict[str, Any]) -> list[str]:
         for size in SIZES:
             cells = (f"{own['sums'][str(size)]['median'] * 1e6:,.0f}" for own in found.values())
             lines.append(machine.row(f"{size:,}", *cells))
-        lines.append(machine.row("gather of a small object", *(f"{own['gather'] * 1e6:,.0f}" for own in found.values())))
+        lines.append(
+            machine.row("gather of a small object", *(f"{own['gather'] * 1e6:,.0f}" for own in found.values()))
+        )
     if "updates" in result:
         titles = ("ranks", "bytes per update", "gradients", "other exchanges", "ms per update", "of it exchange")
         lines += ["", *machine.head("env", *titles)]
@@ -190,7 +198,7 @@ def table(result: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--ranks", nargs="*", type=int, default=[1, 2, 3, 4], help="for reductions and updates [1 2 3 4]")
+    parser.add_argument("--ranks", nargs="*", type=int, default=[1, 2, 3, 4], help="of reductions and updates [1 to 4]")
     parser.add_argument("--rounds", type=int, default=5, help="of the speed [5]")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each run of the speed, about [8]")
     parser.add_argument("--engines", nargs="*", default=["native", "torch"], choices=["native", "torch"])

@@ -1,17 +1,21 @@
 """One process of a measurement by `ranks.py`, which starts it with torchrun. Writes its part to FOLDER/INDEX.json.
 
-    torchrun --nproc-per-node R benchmarks/ranks_worker.py FOLDER TASK.json
+torchrun --nproc-per-node R benchmarks/ranks_worker.py FOLDER TASK.json
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import statistics
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +27,6 @@ from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import resolve
 from surefoot.training.life.launch import train_config
 from surefoot.training.trainer import Trainer
-from surefoot.types import Rollout
 
 T = TypeVar("T")
 WARM_UP = 3  # exchanges or updates that are not counted
@@ -68,39 +71,44 @@ def _seconds(additions: int) -> float:
     return perf_counter() - start
 
 
-class Counted(Processes):
-    """The group of a run, with a note of every exchange: its kind, bytes and seconds."""
+class Note(NamedTuple):
+    """An exchange with the other processes."""
 
-    notes: list[tuple[str, int, float]] = []  # noqa: RUF012: of this process
+    kind: str
+    size: int  # bytes
+    start: float
+    seconds: float
+
+
+class Counted(Processes):
+    """The group of a run, with a note of every exchange."""
+
+    notes: ClassVar[list[Note]] = []
+
+    @contextmanager
+    def _noted(self, kind: str, size: int) -> Iterator[None]:
+        start = perf_counter()
+        yield
+        self.notes.append(Note(kind, size, start, perf_counter() - start))
 
     def sum_(self, numbers: torch.Tensor) -> torch.Tensor:
-        start = perf_counter()
-        super().sum_(numbers)
-        self.notes.append(("sum", numbers.nbytes, perf_counter() - start))
-        return numbers
+        with self._noted("sum", numbers.nbytes):
+            return super().sum_(numbers)
 
     def max_(self, numbers: torch.Tensor) -> torch.Tensor:
-        start = perf_counter()
-        super().max_(numbers)
-        self.notes.append(("max", numbers.nbytes, perf_counter() - start))
-        return numbers
+        with self._noted("max", numbers.nbytes):
+            return super().max_(numbers)
 
     def agree(self, value: T) -> T:
-        start = perf_counter()
-        value = super().agree(value)
-        self.notes.append(("agree", _pickled(value), perf_counter() - start))
-        return value
+        with self._noted("agree", _pickled(value)):
+            return super().agree(value)
 
     def gather(self, value: T) -> list[T]:
-        start = perf_counter()
-        found = super().gather(value)
-        self.notes.append(("gather", _pickled(value), perf_counter() - start))
-        return found
+        with self._noted("gather", _pickled(value)):
+            return super().gather(value)
 
 
 def _pickled(value: object) -> int:
-    import pickle
-
     return len(pickle.dumps(value))
 
 
@@ -110,30 +118,33 @@ class Diary(Callback):
     def __init__(self) -> None:
         self.updates: list[dict[str, Any]] = []
         self._timer: dict[str, float] = {}
-        self._before = self._rollout = 0.0
+        self._before = 0.0
 
     def on_start(self, trainer: Trainer) -> None:
         Counted.notes.clear()
         self._before = perf_counter()
 
-    def on_rollout(self, trainer: Trainer, rollout: Rollout) -> None:
-        self._rollout = sum(seconds for _, _, seconds in Counted.notes)
-
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
         now, timer = perf_counter(), dict(trainer.timer.seconds)
         spent = {name: timer.get(name, 0.0) - self._timer.get(name, 0.0) for name in ("env", "act", "learn")}
-        waited = sum(seconds for _, _, seconds in Counted.notes)
         self.updates.append(
             {
                 "seconds": now - self._before,
                 **spent,
-                "exchange": waited,
-                "exchange_learning": waited - self._rollout,
-                "exchanges": list(Counted.notes),
+                "waited": sum(note.seconds for note in Counted.notes),
+                "exchanges": [(note.kind, note.size) for note in Counted.notes],
+                "gradients": _between(Counted.notes),
             }
         )
         Counted.notes.clear()
         self._before, self._timer = now, timer
+
+
+def _between(notes: list[Note]) -> list[float]:
+    """Seconds from the end of each gradient's reduction to the start of the next: this process's own work."""
+    largest = max((note.size for note in notes if note.kind == "sum"), default=0)
+    pairs = [(a, b) for a, b in pairwise(notes) if a.kind == b.kind == "sum" and a.size == b.size == largest]
+    return [b.start - a.start - a.seconds for a, b in pairs]
 
 
 def updates(task: dict[str, Any]) -> dict[str, Any]:

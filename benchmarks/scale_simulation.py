@@ -48,15 +48,22 @@ def ring(size: float, ranks: int, link: Link) -> float:
     return 2 * (ranks - 1) * link.step(size / ranks)
 
 
-def tree(size: float, ranks: int, link: Link) -> float:
-    """Recursive halving and doubling: 2 log₂ R latencies and the bytes of a ring (Thakur et al. 2005)."""
-    return 2 * ceil(log2(ranks)) * link.latency + 2 * (ranks - 1) / ranks * size / link.bandwidth
+def tree(size: float, ranks: int, network: Network) -> float:
+    """Recursive halving and doubling: 2 log₂ R latencies, the bytes of a ring (Thakur et al. 2005).
+
+    The ranks of a node exchange with other nodes at the same time, so they share its link.
+    """
+    nodes, each = network.nodes(ranks), min(ranks, network.per_node)
+    latencies = ceil(log2(nodes)) * network.far.latency + ceil(log2(each)) * network.near.latency
+    far = (1 - 1 / nodes) * size * each / network.far.bandwidth
+    near = (1 - 1 / each) * size / nodes / network.near.bandwidth
+    return 2 * (latencies + far + near)
 
 
 def hierarchical(size: float, ranks: int, network: Network) -> float:
     """Sum within each node, halving and doubling between one rank of each node, then pass the result on."""
     within = 2 * ceil(log2(min(ranks, network.per_node))) * network.near.step(size)
-    return within + tree(size, network.nodes(ranks), network.far)
+    return within + tree(size, network.nodes(ranks), replace(network, per_node=1))
 
 
 def gathered(size: float, ranks: int, link: Link) -> float:
@@ -99,10 +106,9 @@ def reduction(work: Work, plan: Plan, network: Network, ranks: int, size: float)
     if ranks == 1:
         return 0.0
     small = size / plan.compression
-    if plan.reduction == "hierarchical":
-        return work.call + hierarchical(small, ranks, network)
-    cost = {"ring": ring, "tree": tree}[plan.reduction]
-    return work.call + cost(small, ranks, network.link(ranks))
+    if plan.reduction == "ring":
+        return work.call + ring(small, ranks, network.link(ranks))
+    return work.call + {"tree": tree, "hierarchical": hierarchical}[plan.reduction](small, ranks, network)
 
 
 def gather(work: Work, plan: Plan, network: Network, ranks: int) -> float:
@@ -170,8 +176,10 @@ def preempted(begin: Times, own: Times, plan: Plan) -> tuple[Times, Times]:
     return end, (end - begin) / np.maximum(own, 1e-300)
 
 
-def efficiency(work: Work, plan: Plan, network: Network, ranks: int, *, alone: Work | None = None, **how: int) -> float:
+def efficiency(
+    work: Work, plan: Plan, network: Network, ranks: int, *, alone: Work | None = None, updates: int = 100
+) -> float:
     """Samples per second and rank, relative to one rank; `alone`: its work, if it differs from that of `ranks`."""
-    one, _ = simulate(alone or work, Plan(), network, 1, **how)
-    many, _ = simulate(work, plan, network, ranks, **how)
-    return many / ranks / one
+    one = alone or work
+    many, _ = simulate(work, plan, network, ranks, updates=updates)
+    return many / ranks * (one.rollout + one.steps * one.gradient + one.alone) / one.samples

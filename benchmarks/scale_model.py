@@ -1,0 +1,239 @@
+"""How well a run would scale to 1,024 ranks: a model fitted to `ranks.json`, simulated, checked against publications.
+
+    python benchmarks/ranks.py                  # first: measures what the model is fitted to
+    python benchmarks/scale_model.py [--updates 60] [--ranks-file FILE.json]
+
+`scale_simulation.py` has the formulas; `published_scaling.py` compares them with what others measured. Nothing here was
+run on a cluster: latencies and bandwidths of networks are assumptions with the sources that `NETWORKS` names.
+
+Weak scaling: every rank keeps 16 envs. Strong scaling: 1,024 envs are shared by all ranks, one each at the end.
+Efficiency is samples per second and rank, relative to one rank. What older policies and shortened rollouts do to the
+learning is not modelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+from published_scaling import checks
+from scale_simulation import Link, Network, Plan, Work, efficiency, exchange
+
+RANKS = (2, 8, 64, 256, 1024)
+WEAK_ENVS = 16  # of each rank
+STRONG_ENVS = 1024  # of all ranks
+PER_NODE = 8  # ranks
+
+# Bandwidth over TCP: half of the line rate, which is what a ring of Ray's reached (see `published_scaling.py`).
+NETWORKS: dict[str, tuple[Link, str]] = {
+    "cloud, 10 Gbit/s TCP": (
+        Link(48e-6, 10e9 / 8 / 2),
+        "round trips of 92 to 100 µs between AWS C3 instances of a placement group (scalablelogic.com, 2014)",
+    ),
+    "cluster, 25 Gbit/s TCP": (
+        Link(20e-6, 25e9 / 8 / 2),
+        "one way through the kernel's TCP: 10 µs at best (Larsen et al., SBAC-PAD 2007), 10 to 30 µs typical "
+        "(kentino.com, 'Latency dissection')",
+    ),
+    "RDMA, 100 Gbit/s": (
+        Link(2e-6, 100e9 / 8),
+        "round trips of about 2 µs over one switch, 1 µs more over leaf and spine (kentino.com); needs NCCL or MPI, "
+        "gloo does not use it",
+    ),
+}
+MAIN = "cluster, 25 Gbit/s TCP"
+PLANS: dict[str, Plan] = {
+    "as now: one ring": Plan(),
+    "half-precision gradients (bytes / 2)": Plan(compression=2.0),
+    "one bit per number (bytes / 32)": Plan(compression=32.0),
+    "halving and doubling": Plan("tree"),
+    "first within each node, then between nodes": Plan("hierarchical"),
+    "that, and half precision": Plan("hierarchical", compression=2.0),
+    "that, and stragglers stopped at 60 %": Plan("hierarchical", preempt=0.6),
+    "that, and policies one update old": Plan("hierarchical", stale=1),
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was measured here, as numbers of the model."""
+
+    call: float  # seconds of software per exchange
+    near: Link
+    unpack: float  # seconds to read one rank's object
+    error: dict[str, float]  # by ranks: the median of |predicted / measured − 1| over all sizes
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of one rank with n envs: rollout_length · (n · env + act + act_each · n), and likewise gradients."""
+
+    rollout_length: int
+    env: float  # per env step
+    act: tuple[float, float]  # per time step: fixed, and per env
+    gradient: tuple[float, float]  # per minibatch: fixed, and per sample
+    alone: float  # per update: logs and checkpoints
+    rollout_cv: float
+    gradient_cv: float
+    minibatches: int
+    exchanged: dict[str, Any]  # with the fewest ranks: kinds and sizes
+
+    def work(self, num_envs: float, fit: Fit) -> Work:
+        kinds = self.exchanged["exchanges"]
+        acting = self.act[0] + self.act[1] * num_envs
+        samples = self.rollout_length * num_envs
+        return Work(
+            rollout=self.rollout_length * (num_envs * self.env + acting),
+            gradient=self.gradient[0] + self.gradient[1] * samples / self.minibatches,
+            steps=round(kinds["gradients"]),
+            size=self.exchanged["gradient_bytes"],
+            small=round(kinds.get("sum", 0) + kinds.get("max", 0) + kinds.get("agree", 0)),
+            gathers=round(kinds.get("gather", 0)),
+            object_size=self.exchanged["object_bytes"],
+            call=fit.call,
+            unpack=fit.unpack,
+            alone=self.alone,
+            rollout_cv=self.rollout_cv,
+            gradient_cv=self.gradient_cv,
+            samples=samples,
+        )
+
+
+def not_negative(columns: Any, values: Any) -> Any:
+    """Least squares of the relative errors; a coefficient that would be negative is zero instead."""
+    scaled, kept = columns / values[:, None], list(range(columns.shape[1]))
+    while True:
+        found = np.linalg.lstsq(scaled[:, kept], np.ones(len(values)), rcond=None)[0]
+        if (found >= 0).all():
+            break
+        kept.pop(int(found.argmin()))
+    whole = np.zeros(columns.shape[1])
+    whole[kept] = found
+    return whole
+
+
+def fit_reductions(found: dict[str, Any]) -> Fit:
+    """Measured seconds = call + 2 (R − 1) · (latency + bytes / R / bandwidth): the ring that gloo uses."""
+    points = [(int(r), float(size), own["median"]) for r, one in found.items() for size, own in one["sums"].items()]
+    ranks, sizes, seconds = (np.array(column) for column in zip(*points, strict=True))
+    columns = np.stack([np.ones_like(sizes), 2 * (ranks - 1), 2 * (ranks - 1) / ranks * sizes], axis=1)
+    call, latency, per_byte = not_negative(columns, seconds)
+    off = np.abs(columns @ (call, latency, per_byte) / seconds - 1)
+    error = {str(r): float(np.median(off[ranks == r])) for r in sorted(set(ranks.tolist()))}
+    gathers = np.array([(int(r) - 1, one["gather"]) for r, one in found.items()])
+    slope = np.polyfit(*gathers.T, 1)[0] if len(gathers) > 1 else 0.0
+    unpack = max(0.0, float(slope) - 2 * latency)
+    return Fit(float(call), Link(float(latency), 1 / max(float(per_byte), 1e-15)), unpack, error)
+
+
+def fit_costs(found: dict[str, Any]) -> Costs:
+    """One rank's costs from single processes with different numbers of envs."""
+    length, minibatches = found["rollout_length"], found["minibatches"]
+    numbers = np.array([float(n) for n in found["alone"]])
+    rows = list(found["alone"].values())
+    fewest = found["together"][min(found["together"], key=int)]
+    steps = fewest["exchanges"]["gradients"]
+    ones = np.ones_like(numbers)
+    act = not_negative(np.stack([ones, numbers], axis=1), np.array([row["act"] for row in rows]) / length)
+    samples = numbers * length / minibatches
+    gradient = not_negative(np.stack([ones, samples], axis=1), np.array([row["learn"] for row in rows]) / steps)
+    return Costs(
+        rollout_length=length,
+        env=float(np.median([row["env"] / (length * n) for n, row in zip(numbers, rows, strict=True)])),
+        act=(float(act[0]), float(act[1])),
+        gradient=(float(gradient[0]), float(gradient[1])),
+        alone=float(np.median([row["seconds"] - row["env"] - row["act"] - row["learn"] for row in rows])),
+        rollout_cv=found["alone"][str(WEAK_ENVS)]["rollout_cv"],
+        gradient_cv=fewest["gradient_cv"],
+        minibatches=minibatches,
+        exchanged=fewest,
+    )
+
+
+def on_this_machine(costs: Costs, fit: Fit, together: dict[str, Any], cores: int) -> dict[str, Any]:
+    """Seconds per update, predicted and measured; ranks beyond the cores take turns."""
+    network, found = Network(fit.near, fit.near, per_node=64), {}
+    for name, own in together.items():
+        ranks = int(name)
+        work, turns = costs.work(own["num_envs"] / ranks, fit), max(1.0, ranks / cores)
+        step, other = exchange(work, Plan(), network, ranks)
+        seconds = turns * (work.rollout + work.steps * work.gradient) + work.steps * step + other + work.alone
+        found[name] = {"predicted": seconds, "measured": own["seconds"], "ratio": seconds / own["seconds"]}
+    return found
+
+
+def predictions(costs: Costs, fit: Fit, updates: int) -> dict[str, Any]:
+    """Efficiency by network, kind of scaling, plan and number of ranks."""
+    found: dict[str, Any] = {}
+    one, all_envs = costs.work(WEAK_ENVS, fit), costs.work(STRONG_ENVS, fit)
+    for name, (link, _) in NETWORKS.items():
+        network = Network(fit.near, link, PER_NODE)
+        found[name] = {
+            kind: {
+                plan: {
+                    str(ranks): efficiency(
+                        one if kind == "weak" else costs.work(STRONG_ENVS / ranks, fit),
+                        how,
+                        network,
+                        ranks,
+                        alone=None if kind == "weak" else all_envs,
+                        updates=updates,
+                    )
+                    for ranks in RANKS
+                }
+                for plan, how in PLANS.items()
+            }
+            for kind in ("weak", "strong")
+        }
+    return found
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    first, best = "as now: one ring", "first within each node, then between nodes"
+    titles = [f"{ranks} ranks" for ranks in RANKS]
+    lines = machine.head("efficiency: as now → reduced within each node first", *titles)
+    for env, own in result["envs"].items():
+        for kind in ("weak", "strong"):
+            for network in NETWORKS:
+                now, then = (own["predicted"][network][kind][plan] for plan in (first, best))
+                cells = (f"{now[str(r)]:.2f} → {then[str(r)]:.2f}" for r in RANKS)
+                lines.append(machine.row(f"{env}, {kind} scaling, {network}", *cells))
+    for env, own in result["envs"].items():
+        lines += ["", *machine.head(f"{env}, weak scaling, {MAIN}: efficiency with", *titles)]
+        for plan, found in own["predicted"][MAIN]["weak"].items():
+            lines.append(machine.row(plan, *(f"{found[str(r)]:.2f}" for r in RANKS)))
+    lines += ["", *machine.head("check", "published", "model", "verdict")]
+    lines += [machine.row(c["what"], c["published"], c["model"], c["verdict"]) for c in result["checks"]]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks-file", type=Path, default=machine.RESULTS / "ranks.json", metavar="FILE.json")
+    parser.add_argument("--updates", type=int, default=60, help="to simulate for each prediction [60]")
+    parser.add_argument("--out", type=Path, default=machine.RESULTS / "scale_model.json", metavar="FILE.json")
+    arguments = parser.parse_args()
+    measured = json.loads(arguments.ranks_file.read_text(encoding="utf-8"))
+    fit = fit_reductions(measured["reductions"]["found"])
+    networks = {name: asdict(link) | {"source": source} for name, (link, source) in NETWORKS.items()}
+    result: dict[str, Any] = {"machine": measured["updates"]["machine"], "fit": asdict(fit), "networks": networks}
+    result |= {"per_node": PER_NODE, "plans": {name: asdict(plan) for name, plan in PLANS.items()}, "envs": {}}
+    for name, found in measured["updates"]["found"].items():
+        costs = fit_costs(found)
+        result["envs"][name] = {
+            "costs": asdict(replace(costs, exchanged={})) | {"exchanged": costs.exchanged},
+            "on_this_machine": on_this_machine(costs, fit, found["together"], result["machine"]["cores"]),
+            "predicted": predictions(costs, fit, arguments.updates),
+        }
+        print(f"{name} done", flush=True)
+    result["checks"] = checks()
+    machine.write(result, table(result), arguments.out)
+
+
+if __name__ == "__main__":
+    main()

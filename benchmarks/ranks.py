@@ -208,12 +208,12 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.additions = additions_for(1e-3)
     result: dict[str, Any] = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
-    result["machine"] = machine.describe()
     for part in arguments.only:
+        described = machine.describe()
         found = {"reductions": reductions, "updates": updates, "speed": speed}[part](arguments)
-        result[part] = {"machine": machine.describe(), "found": found}
-    result = json.loads(json.dumps(result))  # numbers as keys become text, as in the file
-    machine.write(result, table(result), arguments.out)
+        result |= {"machine": described, part: {"machine": described, "found": found}}
+        result = json.loads(json.dumps(result))  # numbers as keys become text, as in the file
+        machine.write(result, table(result), arguments.out)  # after every part
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """How well a run would scale to 1,024 ranks: a model fitted to `ranks.json`, simulated, checked against publications.
 
     python benchmarks/ranks.py                  # first: measures what the model is fitted to
-    python benchmarks/scale_model.py [--updates 60] [--ranks-file FILE.json]
+    python benchmarks/scale_model.py [--updates 30] [--ranks-file FILE.json]
 
 `scale_simulation.py` has the formulas; `published_scaling.py` compares them with what others measured. Nothing here was
 run on a cluster: latencies and bandwidths of networks are assumptions with the sources that `NETWORKS` names.
+
+The camera policy is not measured: it has the settings of DD-PPO, and rollouts that vary by 30 %.
 
 Weak scaling: every rank keeps 16 envs. Strong scaling: 1,024 envs are shared by all ranks, one each at the end.
 Efficiency is samples per second and rank, relative to one rank. What older policies and shortened rollouts do to the
@@ -15,13 +17,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import machine
 import numpy as np
-from published_scaling import checks
+from published_scaling import camera_policy, checks
 from scale_simulation import Link, Network, Plan, Work, efficiency, exchange
 
 RANKS = (2, 8, 64, 256, 1024)
@@ -46,16 +50,18 @@ NETWORKS: dict[str, tuple[Link, str]] = {
         "gloo does not use it",
     ),
 }
+CAMERA_CV = 0.3  # assumed variation of the rollouts of a camera policy
 MAIN = "cluster, 25 Gbit/s TCP"
+NOW, THEN = "one ring, as now", "first within each node, then between nodes"
 PLANS: dict[str, Plan] = {
-    "as now: one ring": Plan(),
+    NOW: Plan(),
     "half-precision gradients (bytes / 2)": Plan(compression=2.0),
     "one bit per number (bytes / 32)": Plan(compression=32.0),
     "halving and doubling": Plan("tree"),
-    "first within each node, then between nodes": Plan("hierarchical"),
-    "that, and half precision": Plan("hierarchical", compression=2.0),
-    "that, and stragglers stopped at 60 %": Plan("hierarchical", preempt=0.6),
-    "that, and policies one update old": Plan("hierarchical", stale=1),
+    THEN: Plan("hierarchical"),
+    "that, with half precision": Plan("hierarchical", compression=2.0),
+    "that, with stragglers stopped once 60 % are done": Plan("hierarchical", preempt=0.6),
+    "that, with policies one update old": Plan("hierarchical", stale=1),
 }
 
 
@@ -155,6 +161,11 @@ def fit_costs(found: dict[str, Any]) -> Costs:
     )
 
 
+def shared(costs: Costs, fit: Fit, ranks: int) -> Work:
+    """The work of each rank if they share the envs."""
+    return costs.work(STRONG_ENVS / ranks, fit)
+
+
 def on_this_machine(costs: Costs, fit: Fit, together: dict[str, Any], cores: int) -> dict[str, Any]:
     """Seconds per update, predicted and measured; ranks beyond the cores take turns."""
     network, found = Network(fit.near, fit.near, per_node=64), {}
@@ -167,55 +178,58 @@ def on_this_machine(costs: Costs, fit: Fit, together: dict[str, Any], cores: int
     return found
 
 
-def predictions(costs: Costs, fit: Fit, updates: int) -> dict[str, Any]:
+def predictions(weak: Work, strong: Callable[[int], Work] | None, near: Link, updates: int) -> dict[str, Any]:
     """Efficiency by network, kind of scaling, plan and number of ranks."""
     found: dict[str, Any] = {}
-    one, all_envs = costs.work(WEAK_ENVS, fit), costs.work(STRONG_ENVS, fit)
     for name, (link, _) in NETWORKS.items():
-        network = Network(fit.near, link, PER_NODE)
-        found[name] = {
-            kind: {
+        network = Network(near, link, PER_NODE)
+        own = {plan: {str(r): efficiency(weak, how, network, r, updates=updates) for r in RANKS}
+               for plan, how in PLANS.items()}  # fmt: skip
+        found[name] = {"weak": own}
+        if strong is not None:
+            found[name]["strong"] = {
                 plan: {
-                    str(ranks): efficiency(
-                        one if kind == "weak" else costs.work(STRONG_ENVS / ranks, fit),
-                        how,
-                        network,
-                        ranks,
-                        alone=None if kind == "weak" else all_envs,
-                        updates=updates,
-                    )
-                    for ranks in RANKS
+                    str(r): efficiency(strong(r), PLANS[plan], network, r, alone=strong(1), updates=updates)
+                    for r in RANKS
                 }
-                for plan, how in PLANS.items()
+                for plan in (NOW, THEN)
             }
-            for kind in ("weak", "strong")
-        }
     return found
 
 
+def worth_it(found: dict[str, dict[str, float]], plan: str) -> str:
+    """From how many ranks on a plan is at least a tenth better than what is done now."""
+    better = [r for r in RANKS if found[plan][str(r)] >= 1.1 * found[NOW][str(r)]]
+    return f"{better[0]:,} ranks" if better else "–"
+
+
 def table(result: dict[str, Any]) -> list[str]:
-    first, best = "as now: one ring", "first within each node, then between nodes"
-    titles = [f"{ranks} ranks" for ranks in RANKS]
-    lines = machine.head("efficiency: as now → reduced within each node first", *titles)
+    titles = [f"{ranks:,} ranks" for ranks in RANKS]
+    lines = machine.head("efficiency: one ring, as now → first within each node", *titles)
     for env, own in result["envs"].items():
-        for kind in ("weak", "strong"):
-            for network in NETWORKS:
-                now, then = (own["predicted"][network][kind][plan] for plan in (first, best))
-                cells = (f"{now[str(r)]:.2f} → {then[str(r)]:.2f}" for r in RANKS)
-                lines.append(machine.row(f"{env}, {kind} scaling, {network}", *cells))
+        for network, kinds in own["predicted"].items():
+            for kind, found in kinds.items():
+                cells = (f"{found[NOW][str(r)]:.2f} → {found[THEN][str(r)]:.2f}" for r in RANKS)
+                lines.append(machine.row(f"{env}; {network}; {kind} scaling", *cells))
     for env, own in result["envs"].items():
-        lines += ["", *machine.head(f"{env}, weak scaling, {MAIN}: efficiency with", *titles)]
-        for plan, found in own["predicted"][MAIN]["weak"].items():
-            lines.append(machine.row(plan, *(f"{found[str(r)]:.2f}" for r in RANKS)))
+        lines += ["", *machine.head(f"{env}; {MAIN}; weak scaling", *titles, "a tenth better from")]
+        found = own["predicted"][MAIN]["weak"]
+        for plan in PLANS:
+            cells = (f"{found[plan][str(r)]:.2f}" for r in RANKS)
+            lines.append(machine.row(plan, *cells, worth_it(found, plan)))
+    lines += ["", *machine.head("two to four ranks of this machine", "predicted, ms per update", "measured")]
+    for env, own in result["envs"].items():
+        for ranks, seconds in own.get("on_this_machine", {}).items():
+            cells = (f"{1e3 * seconds[name]:,.0f}" for name in ("predicted", "measured"))
+            lines.append(machine.row(f"{env}, {ranks} ranks", *cells))
     lines += ["", *machine.head("check", "published", "model", "verdict")]
-    lines += [machine.row(c["what"], c["published"], c["model"], c["verdict"]) for c in result["checks"]]
-    return lines
+    return lines + [machine.row(c["what"], c["published"], c["model"], c["verdict"]) for c in result["checks"]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks-file", type=Path, default=machine.RESULTS / "ranks.json", metavar="FILE.json")
-    parser.add_argument("--updates", type=int, default=60, help="to simulate for each prediction [60]")
+    parser.add_argument("--updates", type=int, default=30, help="to simulate for each prediction [30]")
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "scale_model.json", metavar="FILE.json")
     arguments = parser.parse_args()
     measured = json.loads(arguments.ranks_file.read_text(encoding="utf-8"))
@@ -225,12 +239,16 @@ def main() -> None:
     result |= {"per_node": PER_NODE, "plans": {name: asdict(plan) for name, plan in PLANS.items()}, "envs": {}}
     for name, found in measured["updates"]["found"].items():
         costs = fit_costs(found)
+        strong = partial(shared, costs, fit)
         result["envs"][name] = {
-            "costs": asdict(replace(costs, exchanged={})) | {"exchanged": costs.exchanged},
+            "costs": asdict(costs),
             "on_this_machine": on_this_machine(costs, fit, found["together"], result["machine"]["cores"]),
-            "predicted": predictions(costs, fit, arguments.updates),
+            "predicted": predictions(costs.work(WEAK_ENVS, fit), strong, fit.near, arguments.updates),
         }
         print(f"{name} done", flush=True)
+    camera = replace(camera_policy(CAMERA_CV), call=fit.call)
+    predicted = predictions(camera, None, fit.near, arguments.updates)
+    result["envs"]["camera policy (assumed)"] = {"work": asdict(camera), "predicted": predicted}
     result["checks"] = checks()
     machine.write(result, table(result), arguments.out)
 

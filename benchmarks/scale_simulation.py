@@ -39,8 +39,10 @@ class Network:
         return ceil(ranks / self.per_node)
 
     def link(self, ranks: int) -> Link:
-        """The slowest link that a ring of these ranks crosses: it sets the pace of every step."""
-        return self.near if self.nodes(ranks) == 1 else self.far
+        """What sets the pace of a ring: its slowest link."""
+        if self.nodes(ranks) == 1:
+            return self.near
+        return Link(max(self.near.latency, self.far.latency), min(self.near.bandwidth, self.far.bandwidth))
 
 
 def ring(size: float, ranks: int, link: Link) -> float:
@@ -61,8 +63,12 @@ def tree(size: float, ranks: int, network: Network) -> float:
 
 
 def hierarchical(size: float, ranks: int, network: Network) -> float:
-    """Sum within each node, halving and doubling between one rank of each node, then pass the result on."""
-    within = 2 * ceil(log2(min(ranks, network.per_node))) * network.near.step(size)
+    """Sum within each node, halving and doubling between nodes, then pass the result on.
+
+    Within a node, a tree is faster for small sizes and a ring for large ones.
+    """
+    each = min(ranks, network.per_node)
+    within = min(2 * ceil(log2(each)) * network.near.step(size), ring(size, each, network.near))
     return within + tree(size, network.nodes(ranks), replace(network, per_node=1))
 
 
@@ -96,6 +102,7 @@ class Plan:
 
     reduction: str = "ring"  # or "tree" or "hierarchical"
     compression: float = 1.0  # bytes are divided by it
+    fewer: int = 1  # minibatches are that many times larger, and as many times fewer
     preempt: float = 1.0  # once this share of the ranks has its rollout, the others stop theirs
     least: float = 0.25  # but not before this share of their own rollout (DD-PPO's value)
     stale: int = 0  # how many updates old the policy of a rollout may be
@@ -142,6 +149,8 @@ def simulate(
 ) -> tuple[float, float]:
     """(samples per second of all ranks, share of the full rollouts that was collected)."""
     random = np.random.default_rng(seed)
+    steps = max(1, work.steps // plan.fewer) if work.steps else 0
+    gradient = work.gradient * work.steps / max(steps, 1)
     step, other = exchange(work, plan, network, ranks)
     free = np.zeros(ranks)  # when each rank can begin its next rollout
     done = np.zeros(updates + 1)  # when each update was complete on all ranks; the first entry is the start
@@ -152,14 +161,14 @@ def simulate(
         own = draw(random, work.rollout, work.rollout_cv, (ranks,))
         end, share = preempted(begin, own, plan)
         kept += float(share.mean())
-        gradients = draw(random, work.gradient, work.gradient_cv, (work.steps, ranks))
+        gradients = draw(random, gradient, work.gradient_cv, (steps, ranks))
         if plan.stale:
             # Each rank goes on while the network works; the network handles one update after the other.
             free = end + gradients.sum(0)
             together = max(float(free.max()), done[update])
         else:
             together = float(end.max()) + float(gradients.max(1).sum())
-        done[update + 1] = together + work.steps * step + other + work.alone
+        done[update + 1] = together + steps * step + other + work.alone
         if not plan.stale:
             free[:] = done[update + 1]
     return work.samples * ranks * kept / done[-1], kept / updates

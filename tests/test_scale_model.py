@@ -35,6 +35,11 @@ class TestReductions:
         """Four ranks, 1,000 bytes: 2 · 3 messages of 250 bytes, each 1 + 2.5 s."""
         assert simulation.ring(1000.0, 4, simulation.Link(*LINK)) == pytest.approx(21.0)
 
+    def test_the_slowest_link_sets_the_pace_of_a_ring(self, simulation):
+        network = simulation.Network(simulation.Link(0.1, 50.0), simulation.Link(*LINK), per_node=4)
+        assert network.link(4) == simulation.Link(0.1, 50.0)
+        assert network.link(5) == simulation.Link(1.0, 50.0)
+
     def test_tree(self, simulation):
         """Eight nodes of one rank, 800 bytes: 2 · 3 latencies, and 2 · 7/8 of 8 s."""
         link = simulation.Link(*LINK)
@@ -46,9 +51,10 @@ class TestReductions:
         assert simulation.tree(800.0, 8, network) == pytest.approx(2 * (1 + 16) + 2 * (0.2 + 0.3))
 
     def test_hierarchical(self, simulation):
-        """The same: 2 · 2 messages of 0.1 + 0.8 s within a node, 2 · (1 + ½ · 8) s between two."""
+        """The same: between two nodes 2 · (1 + ½ · 8) s, within a ring of 6 · (0.1 + 0.2) s. For 8 bytes, a tree."""
         network = simulation.Network(simulation.Link(0.1, 1000.0), simulation.Link(*LINK), per_node=4)
-        assert simulation.hierarchical(800.0, 8, network) == pytest.approx(4 * 0.9 + 2 * (1 + 4))
+        assert simulation.hierarchical(800.0, 8, network) == pytest.approx(6 * 0.3 + 2 * (1 + 4))
+        assert simulation.hierarchical(8.0, 8, network) == pytest.approx(4 * 0.108 + 2 * (1 + 0.04))
 
     def test_compression_divides_bytes_and_not_latencies(self, simulation):
         link = simulation.Link(*LINK)
@@ -93,6 +99,13 @@ class TestEfficiency:
         assert simulation.efficiency(work, simulation.Plan(), network, 2) == pytest.approx(0.5)
         # With policies one update old, the exchange is hidden behind the next rollout.
         assert simulation.efficiency(work, simulation.Plan(stale=1), network, 2) == pytest.approx(1.0, abs=0.02)
+
+    def test_fewer_minibatches_are_as_much_work_and_less_exchange(self, simulation):
+        """Eight reductions of 0.5 s beside 4 s of work, or two."""
+        link = simulation.Link(0.25, inf)
+        work, network = simulation.Work(2.0, 0.25, 8, 0.0), simulation.Network(link, link)
+        many, few = (simulation.efficiency(work, simulation.Plan(fewer=n), network, 2) for n in (1, 4))
+        assert (many, few) == (pytest.approx(4 / 8), pytest.approx(4 / 5))
 
     def test_strong_scaling_is_relative_to_one_rank_with_all_envs(self, simulation, ideal):
         whole = simulation.Work(9.0, 0.0, 0, 0.0, alone=1.0, samples=8.0)

@@ -1,6 +1,6 @@
 """What one run in several processes exchanges and gains, on this machine: gloo over loopback.
 
-    python benchmarks/ranks.py [--only reductions updates speed] [--rounds 5] [--ranks 1 2 3 4] [--seconds 8]
+    python benchmarks/ranks.py [--only reductions updates speed] [--envs "1 ms a step"] [--rounds 5] [--ranks 1 2 3 4] [--seconds 8]
 
 - reductions: seconds per all-reduce by its bytes, and per gather of a small object;
 - updates: what an update costs by itself (env steps, acting, gradients) with different numbers of envs in one process,
@@ -10,8 +10,8 @@
 
 The envs are HalfCheetah-v5 and one whose step does a fixed amount of work in Python that takes 1 ms on a free core (not
 asleep, and not until a clock says so: if processes share a core, its steps take longer). Both are stepped in Python,
-without workers. More ranks than cores share cores; the table says how many cores there were. Parts that are not
-measured again keep their numbers in the file.
+without workers. More ranks than cores share cores; the table says how many cores there were. What is not measured
+again keeps its numbers in the file.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,11 @@ GUESSED = {"HalfCheetah-v5": 6_000, "1 ms a step": 950}  # steps per second, to 
 LENGTHS = {"HalfCheetah-v5": (128, 1024), "1 ms a step": (128,)}  # of rollouts whose speed is measured
 
 
-def envs(additions: int) -> dict[str, tuple[str, dict[str, Any]]]:
+def envs(wanted: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Their ids and keyword arguments."""
     computing = f"{HERE / 'ranks_worker.py'}:Computing"
-    return {"HalfCheetah-v5": ("HalfCheetah-v5", {}), "1 ms a step": (computing, {"additions": additions})}
+    found = {"HalfCheetah-v5": ("HalfCheetah-v5", {}), "1 ms a step": (computing, {"additions": additions_for(1e-3)})}
+    return {name: found[name] for name in wanted}
 
 
 def launched(ranks: int, task: dict[str, Any]) -> list[dict[str, Any]]:
@@ -83,7 +86,7 @@ def _quartiles(values: list[float]) -> dict[str, float]:
 def updates(arguments: argparse.Namespace) -> dict[str, Any]:
     """For each env: one process with different numbers of envs, then several processes with the same envs in all."""
     found: dict[str, Any] = {}
-    for name, made in envs(arguments.additions).items():
+    for name, made in envs(arguments.envs).items():
         alone, together = {}, {}
         for num_envs in (ENVS // 4, ENVS, 4 * ENVS):
             number = max(WARM_UP + 3, arguments.updates * ENVS // max(num_envs, ENVS))
@@ -135,7 +138,7 @@ def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def speed(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, (env, kwargs) in envs(arguments.additions).items():
+    for name, (env, kwargs) in envs(arguments.envs).items():
         for length, engine in product(LENGTHS[name], arguments.engines):
             rollout = ENVS * length
             steps = max(2, round(GUESSED[name] * arguments.seconds / rollout)) * rollout
@@ -198,6 +201,7 @@ def table(result: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--envs", nargs="*", choices=list(GUESSED), default=list(GUESSED))
     parser.add_argument("--ranks", nargs="*", type=int, default=[1, 2, 3, 4], help="of reductions and updates [1 to 4]")
     parser.add_argument("--rounds", type=int, default=5, help="of the speed [5]")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each run of the speed, about [8]")
@@ -206,12 +210,12 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=20, help="of each training run [20]")
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "ranks.json", metavar="FILE.json")
     arguments = parser.parse_args()
-    arguments.additions = additions_for(1e-3)
     result: dict[str, Any] = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
     for part in arguments.only:
         described = machine.describe()
         found = {"reductions": reductions, "updates": updates, "speed": speed}[part](arguments)
-        result |= {"machine": described, part: {"machine": described, "found": found}}
+        kept = result.get(part, {}).get("found", {})
+        result |= {"machine": described, part: {"machine": described, "found": kept | found}}
         result = json.loads(json.dumps(result))  # numbers as keys become text, as in the file
         machine.write(result, table(result), arguments.out)  # after every part
 

@@ -1,5 +1,6 @@
 """The model of many ranks in benchmarks/, against numbers worked out by hand."""
 
+import json
 import sys
 from importlib import import_module
 from math import inf
@@ -224,3 +225,20 @@ def test_every_script_explains_itself(name, module, monkeypatch, capsys):
 def test_the_page_has_the_numbers_of_the_files(module):
     page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
     assert module("report").fill(page) == page
+
+
+def test_what_the_page_concludes_is_in_the_file(module):
+    """Compression hardly helps small policies, reducing within nodes does; camera policies gain from preemption."""
+    model, file = module("scale_model"), ROOT / "benchmarks" / "results" / "scale_model.json"
+    if not file.exists():
+        pytest.skip("benchmarks/scale_model.py has not been run")
+    found = {
+        env: own["predicted"][model.MAIN]["weak"] for env, own in json.loads(file.read_text("utf-8"))["envs"].items()
+    }
+    camera = found.pop("camera policy (assumed)")
+    for own in found.values():
+        assert model.worth_it(own, "gradients of one bit per number (bytes / 32)") == "–"
+        assert own[model.THEN]["256"] > 1.1 * own[model.NOW]["256"]
+        assert own["a quarter of the minibatches"]["8"] > own[model.NOW]["8"]
+    stopped = camera["that, with stragglers stopped once 60 % are done"]
+    assert stopped["256"] > 1.1 * camera[model.THEN]["256"]

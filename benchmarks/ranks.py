@@ -1,6 +1,7 @@
 """What one run in several processes exchanges and gains, on this machine: gloo over loopback.
 
-    python benchmarks/ranks.py [--only reductions updates speed] [--envs "1 ms a step"] [--rounds 5] [--ranks 1 2 3 4] [--seconds 8]
+    python benchmarks/ranks.py [--only reductions updates speed] [--envs "1 ms a step"] [--engines native]
+        [--ranks 1 2 3 4] [--rounds 5] [--seconds 8]
 
 - reductions: seconds per all-reduce by its bytes, and per gather of a small object;
 - updates: what an update costs by itself (env steps, acting, gradients) with different numbers of envs in one process,

@@ -1,4 +1,4 @@
-"""Puts the tables of benchmarks/results into docs/performance.md.
+"""Puts the tables of benchmarks/results into docs/performance.md and docs/scale.md.
 
     python benchmarks/report.py
 
@@ -12,7 +12,8 @@ import json
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = (DOCS / "performance.md", DOCS / "scale.md")
 RESULTS = Path(__file__).resolve().parent / "results"
 BLOCK = re.compile(r"(<!-- results (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -30,5 +31,6 @@ def fill(text: str, results: Path = RESULTS) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(fill(PAGE.read_text()))
-    print(f"{PAGE} filled")
+    for page in PAGES:
+        page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"{page} filled")

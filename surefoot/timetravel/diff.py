@@ -33,7 +33,7 @@ MOST_LISTED = 12  # settings, columns
 
 @dataclass(eq=False)
 class Difference:
-    """How two runs differ, and where they part. `same`: they have the same rows and weights, as far as is recorded."""
+    """How two runs differ, and where they first differ. `same`: they have the same rows and weights, as far as is recorded."""
 
     a: Run
     b: Run
@@ -66,12 +66,12 @@ class Difference:
         if self.same:
             return f"the same: {self.ends[0]:,} updates"
         if self.place is not None:
-            return f"they part in update {self.update:,}; {self.place}"
+            return f"they first differ in update {self.update:,}; {self.place}"
         if self.checkpoint is not None and (self.row is None or self.checkpoint.update <= self.row.update):
             return f"the checkpoints of step {self.checkpoint.step:,} differ; {self.checkpoint.place}"
         if self.row is not None:
             columns = ", ".join([*self.row.columns][:MOST_LISTED])
-            return f"they part between updates {self.row.same_until + 1:,} and {self.row.update:,}: {columns}"
+            return f"they first differ between updates {self.row.same_until + 1:,} and {self.row.update:,}: {columns}"
         (ends, shorter), (goes_on, longer) = sorted(zip(self.ends, "AB", strict=True))
         return f"the same up to update {ends:,}, where {shorter} ends; {longer} goes on to {goes_on:,}"
 

@@ -199,7 +199,7 @@ def test_where_nothing_can_be_replayed_the_files_are_compared(capsys):
     assert found.row.update == 2
     assert found.place is None
     assert "made in Python" in found.notes[-1]
-    assert "they part between updates 1 and 2" in found.verdict
+    assert "they first differ between updates 1 and 2" in found.verdict
     assert main(["diff", "a", "nowhere"]) == 2
     assert main(["diff", "a"]) == 2
     assert "<table>" in found._repr_html_()

@@ -116,7 +116,7 @@ class Guard:
             # Not "strict": after a click on a link in a mail, the browser would withhold the cookie until a reload.
             answer.set_cookie(cookie, self._token, httponly=True, samesite="lax", max_age=30 * 86400)
             return answer
-        return _refuse("open the link with ?token=… that `surefoot ui` has printed", 401)
+        return _refuse("open the link with ?token=… that `surefoot ui` printed", 401)
 
     def _fits(self, offered: str | None) -> bool:
         return offered is not None and compare_digest(offered.encode(errors="replace"), (self._token or "").encode())

@@ -1,4 +1,4 @@
-"""The runs below a directory, kept up to date at a cost that follows what is new.
+"""The runs below a directory, kept up to date at a cost that depends only on what is new.
 
 A look costs one `stat` per finished run and a few per running one. If a log has grown, only its new lines are read; if
 a long log is seen for the first time, only its end.

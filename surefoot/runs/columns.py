@@ -1,7 +1,7 @@
 """Single columns of a log of rows (`metrics.jsonl`, `timings.jsonl`), without decoding the other values.
 
-A metrics file may have a million rows of forty numbers. Our own rows are flat and written by `json.dumps`, so that the
-values of one name can be found as text, tens of times faster than by reading every row. Lines that look otherwise are
+A metrics file may have a million rows of forty numbers. Our own rows are flat and written by `json.dumps`, so the
+values of one name can be found as text, tens of times faster than by decoding every row. Lines that look different are
 decoded one by one, and a damaged one counts as a row without values.
 """
 
@@ -162,7 +162,7 @@ def numbers_of(lines: bytes, names: Sequence[str]) -> dict[str, list[float]] | N
 
 
 def is_regular(lines: bytes) -> bool:
-    """Whether every line looks like a flat object of ours; if not, it is damaged, or of another writer."""
+    """Whether every line looks like a flat object of ours; if not, it is damaged, or another program wrote it."""
     rows = lines.count(b"\n")
     return b"\\" not in lines and lines.count(b"{") == rows == lines.count(b"}\n")
 

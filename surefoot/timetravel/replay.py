@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from surefoot.types import MetricsRow
 
 REASONS = (
-    "a callback that was handed over in Python (it is not recorded)",
-    "an env that draws from other generators than its own",
-    "an env or a config.toml that was changed since",
+    "a callback that was passed in Python (it is not recorded)",
+    "an env that draws from generators other than its own",
+    "an env or a config.toml that has changed since",
 )
 
 

@@ -37,7 +37,7 @@ WORDS = {
     "median": "On one env: half of the runs are below it. Over several: the median over envs of their means.",
     "gap": "Optimality gap: by how much the runs fall short of the upper reference on average (0: not "
     "at all; 1: they are at the lower reference).",
-    "[95 %]": "Where the number would lie had other seeds been drawn: a stratified bootstrap, widened for few seeds.",
+    "[95 %]": "How far the number could move with other seeds: a stratified bootstrap, widened for few seeds.",
     "P(… better)": "How often a run of the best method beats a run of this one on the same env. The difference is "
     "settled if the interval excludes one half. The best was chosen by the same numbers, and with many methods "
     "some difference looks settled by chance.",

@@ -32,7 +32,7 @@ settle it. Runs that differ only in their seeds and envs are one method.
   surefoot compare CartPole-v1 --out report.html
   surefoot compare CartPole-v1 --reference CartPole-v1=0:500
 
-With --env, the runs are trained first, several at a time, as by `surefoot sweep`. Existing runs are not trained again,
+With --env, the runs are trained first, several at a time, as in `surefoot sweep`. Existing runs are not trained again,
 and an interrupted comparison continues where it stopped.
 
   surefoot compare --env CartPole-v1 --algo ppo trpo a2c --seeds 0..9 --jobs 2

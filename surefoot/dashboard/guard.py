@@ -1,4 +1,4 @@
-"""Access control. Only this machine's browser gets answers, and with `--host` whoever has the token.
+"""Access control. Only browsers on this machine get answers, or with `--host`, anyone who has the token.
 
 A page on the internet can make a browser send requests to 127.0.0.1, and under its own host name by DNS rebinding. So
 a request must name one of our hosts and must not come from another origin, and following a link never changes anything.

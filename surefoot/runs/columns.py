@@ -154,7 +154,7 @@ def _pattern(name: str) -> re.Pattern[bytes]:
 
 
 def numbers_of(lines: bytes, names: Sequence[str]) -> dict[str, list[float]] | None:
-    """All numbers under each name, in order; None where the text alone does not tell them."""
+    """All numbers under each name, in order; None if the text alone is not enough to find them."""
     found = _by_text(lines, names)
     if len(found) < len(names):
         return None

@@ -1,4 +1,4 @@
-"""The runs of a grid: each resolved and checked as by `surefoot train`, with a command and a directory of its own."""
+"""The runs of a grid: each resolved and checked as in `surefoot train`, with a command and a directory of its own."""
 
 from __future__ import annotations
 

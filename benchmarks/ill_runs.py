@@ -124,7 +124,7 @@ def wrapped(wrapper: Any, env: str) -> Any:
 
 
 def cases(discrete: Patient, continuous: Patient) -> list[Case]:
-    """Thirteen illnesses: eleven on an env with discrete actions, two on one with continuous actions. Both envs are also
+    """Thirteen illnesses: eleven on an env with discrete actions, two on one with continuous ones. Both envs are also
     trained as they are, which must give no advice.
     """
     one = discrete

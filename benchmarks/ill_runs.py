@@ -1,7 +1,7 @@
 """Runs made ill on purpose, each in one way, and the advice that `surefoot diagnose` must give first.
 
 A case takes an env's usual settings and spoils one thing: a setting, the env (through a wrapper), or the network. So
-the same twelve illnesses can be given to any env. `benchmarks/diagnosis.py` trains them.
+the same thirteen illnesses can be given to any env. `benchmarks/diagnosis.py` trains them.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def wrapped(wrapper: Any, env: str) -> Any:
 
 
 def cases(discrete: Patient, continuous: Patient) -> list[Case]:
-    """The twelve, and one more, on an env with discrete actions; two of them on one with continuous actions. Both
-    envs are also trained as they are: that must bring no advice.
+    """Thirteen illnesses: eleven on an env with discrete actions, two on one with continuous ones. Both envs are also
+    trained as they are, which must give no advice.
     """
     one = discrete
     return [

@@ -73,11 +73,11 @@ class Text:
 
     def check(self, value: object, where: str = "") -> None:
         if not isinstance(value, str):
-            raise _misfit(value, where, "a text")
+            raise _misfit(value, where, "a string")
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise _misfit(value, where, "a text of valid characters") from None
+            raise _misfit(value, where, "a string of valid characters") from None
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def coerce(name: str, value: object, hint: object) -> object:
     if inner in (int, float):
         return _number(name, value, whole=inner is int)
     if inner is str and not isinstance(value, str):
-        raise UsageError(f"{name}={value!r} is not a text; write it in quotes")
+        raise UsageError(f"{name}={value!r} is not a string; write it in quotes")
     return value
 
 

@@ -63,7 +63,7 @@ def refuse_from_python(name: str, what: str) -> None:
     """Raise an error for `<Name>`, which is usable only in the process that was given the class."""
     if is_from_python(name):
         raise UsageError(
-            f"the {what} {name} was handed over in Python, which is not written down. The policy can be loaded: "
+            f"the {what} {name} was passed in Python and is not recorded. The policy can be loaded: "
             f"surefoot.load(run). To be resumed or repeated, a run needs its {what} by name: write the class into a "
             "file of its own and use file.py:Class or module:Class"
         )

@@ -61,7 +61,7 @@ MISFITS = [
     (Number(low=0.0), -1.0, "from 0"),
     (Number(), "5", "it is '5'"),
     (Flag(), 1, "not true or false"),
-    (Text(), 5, "not a text"),
+    (Text(), 5, "not a string"),
     (Text(), "\ud800", "valid characters"),
     (Nothing(), 0, "not null"),
     (Record(a=Record(b=Whole())), {"a": {"b": None}}, r"a\.b is None"),

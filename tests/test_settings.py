@@ -102,8 +102,8 @@ def test_a_large_whole_number_is_not_rounded():
         ("table", "{g: 1}", "table='{g: 1}' is not JSON.*\"key\": 1"),
         ("table", "[1]", "table.*is not a table"),
         ("table", 5, "table=5 is not a table"),
-        ("text", 5, "text=5 is not a text"),
-        ("names", (5,), "names=5 is not a text"),
+        ("text", 5, "text=5 is not a string"),
+        ("names", (5,), "names=5 is not a string"),
     ],
 )
 def test_a_wrong_value_names_its_key_and_the_fix(key, value, words):

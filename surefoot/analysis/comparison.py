@@ -102,7 +102,7 @@ def compare(
 
     `metric`, `at_step`: compare this metric, at this step, instead of the final evaluations. `references`: by env, the
     scores that count as 0 and as 1 (if not given: the lowest and the highest score of all these runs). `thresholds`: by
-    env, the score whose time of arrival is shown.
+    env, the score to show the steps to.
     """
     groups, notes = group_runs(runs)
     if not groups:
@@ -159,7 +159,7 @@ def _scores(
                 continue
             found.setdefault(member.env, {}).setdefault(group.name, []).append(score)
     if not found:
-        what = f"{len(missing)} runs have no score, for example" if len(missing) > 1 else "there is no score of"
+        what = f"{len(missing)} runs have no score, for example" if len(missing) > 1 else "there is no score for"
         why = f"{one_line(str(missing[0][0].run.path))}: {missing[0][1]}"
         advice = "; to compare the training returns: --metric episode_return" if scoring.metric is None else ""
         raise UsageError(f"{what} {why}{advice}")
@@ -167,7 +167,7 @@ def _scores(
     if len(missing) > NAMED:
         notes.append(f"{len(missing) - NAMED} more runs are left out")
     if missing:
-        notes.append("runs that are left out may be those that failed; what remains looks better than it is")
+        notes.append("runs that are left out may have failed; without them, a method looks better than it is")
     scores = {env: {name: np.array(values) for name, values in by.items()} for env, by in found.items()}
     return scores, [member for member, _ in missing]
 
@@ -208,7 +208,7 @@ def _arrivals(
 
 def _table(
     env: str | None,
-    names: Sequence[str],  # of all groups, whose order decides about their looks
+    names: Sequence[str],  # of all groups; their order determines their colours
     groups: Mapping[str, Mapping[str, Array]],
     references: References,
     bounds: References,
@@ -274,7 +274,7 @@ def _on_lengths(members: Sequence[Member], library: Library, scoring: Scoring) -
 def _on_gaps(scores: Scores, names: Sequence[str]) -> list[str]:
     missing = [(name, env) for env, by_group in scores.items() for name in names if name not in by_group]
     said = [f"{name} has no score on {env}" for name, env in missing]
-    return [f"{'; '.join(said)}: only envs that every method was run on count together"] if said else []
+    return [f"{'; '.join(said)}: the table over all envs has only those that every method was run on"] if said else []
 
 
 def _on_single_seeds(scores: Scores, groups: Sequence[Group]) -> list[str]:
@@ -284,7 +284,7 @@ def _on_single_seeds(scores: Scores, groups: Sequence[Group]) -> list[str]:
     first = next(group for group in groups if group.name == alone[0][0]).on(alone[0][1])[0]
     seed = 0 if first.seed is None else first.seed + 1
     return [
-        f"one seed only: {', '.join(f'{name} on {env}' for name, env in alone)}. Without a second seed nothing can be "
-        "said about chance: there is no interval, and no answer to which is better. Run other seeds, for example: "
+        f"one seed only: {', '.join(f'{name} on {env}' for name, env in alone)}. A single seed says nothing about "
+        "chance: there is no interval, and no answer to which is better. Run other seeds, for example: "
         f"surefoot train --like {shell_path(first.run.path)} --seed {seed}"
     ]

@@ -1,8 +1,8 @@
 """Learning curves: a metric of many runs on a common axis.
 
-Rows of different runs need not lie at the same steps. Between two rows of a run its value is interpolated in a straight
-line; before its first row and after its last there is none, and nothing is extrapolated. So the curve of several runs
-covers the part of the axis where all of them have rows.
+Rows of different runs need not lie at the same steps. Between two rows of a run, its value is interpolated linearly.
+Nothing is extrapolated before its first row or after its last, so the curve of several runs covers the part of the axis
+where all of them have rows.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ APART = RUNNING | {"env", "algo"}  # settings that set no group apart, or have a
 
 @dataclass(frozen=True)
 class Member:
-    """A run with what decides about its group."""
+    """A run with what determines its group."""
 
     run: Run
     env: str  # safe to show

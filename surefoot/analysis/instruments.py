@@ -78,7 +78,7 @@ INSTRUMENTS = (
     ),
     Instrument(
         "predicted_gain",
-        "gain in the surrogate that the gradient at the start predicts for the way that the actor went",
+        "gain in the surrogate that the gradient at the start predicts for the step that the actor took",
         "advantage",
         0.0,
         None,

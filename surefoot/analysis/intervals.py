@@ -156,7 +156,7 @@ def is_settled(improvement: Estimate) -> bool:
 
 
 def seeds_needed(improvement: float, tasks: int = 1, most: int = 10_000) -> int | None:
-    """Seeds per method and task that settle with a chance of 80 % who is better, if P(X > Y) is what it looks like now.
+    """Seeds per method and task that settle with a chance of 80 % which is better, if P(X > Y) is as it looks now.
 
     The smallest n with |P − 1/2| − c ≥ z_97.5·sqrt(V(1/2)) + z_80·sqrt(V(P)), with c and V of `improvement_interval`.
     None: more than `most`, as for two methods that look equal. The observed P is itself a guess from few seeds, so this

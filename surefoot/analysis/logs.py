@@ -1,7 +1,7 @@
 """The metrics of one run as columns, each read when it is asked for.
 
 A curve needs two of forty columns, and a long run has a million rows. So columns are taken from the text of our own
-regular rows (`runs.columns`). Rows that look otherwise are decoded one by one, which also finds damage.
+regular rows (`runs.columns`). Rows that look different are decoded one by one, which also finds damage.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Log:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._columns: dict[str, Array] = {}
-        self._ends: dict[Path, int] = {}  # where a log ended when it was first read: a run may be going on
+        self._ends: dict[Path, int] = {}  # where a log ended when it was first read: the run may still be training
         self._rows: list[dict[str, object]] | None = None  # of a log that is not regular
         self.column("step")
 
     def curve(self, metric: str, axis: Axis = "steps") -> Curve:
         """Rows without the metric (null, or not a number) are passed over. Of rows at the same x, the last counts."""
         x, y = self.column(AXES[axis][0]), self.column(metric)
-        rows = min(len(x), len(y))  # they differ if the log changed under our hands
+        rows = min(len(x), len(y))  # they differ if the log changed while we read it
         known = np.isfinite(x[:rows]) & np.isfinite(y[:rows])
         x, y = x[:rows][known], y[:rows][known]
         order = np.argsort(x, kind="stable")

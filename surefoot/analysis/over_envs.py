@@ -1,4 +1,4 @@
-"""Learning curves over several envs at once: how soon each method gets how far, on normalised values."""
+"""Learning curves over several envs at once: how fast each method gets how far, on normalised values."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ WORDS = {
     "median": "On one env: half of the runs are below it. Over several: the median over envs of their means.",
     "gap": "Optimality gap: by how much the runs fall short of the upper reference on average (0: not "
     "at all; 1: they are at the lower reference).",
-    "[95 %]": "Where the number would lie had other seeds been drawn: a stratified bootstrap, widened for few seeds.",
+    "[95 %]": "How far the number could move with other seeds: a stratified bootstrap, widened for few seeds.",
     "P(… better)": "How often a run of the best method beats a run of this one on the same env. The difference is "
-    "settled where the interval leaves out one half. The best was chosen by the same numbers, and with many methods "
+    "settled if the interval excludes one half. The best was chosen by the same numbers, and with many methods "
     "some difference looks settled by chance.",
     "steps to": "Steps until half of the runs have reached the threshold.",
     "performance profile": "The share of runs with more than each score. A curve that is higher everywhere is better.",
@@ -72,7 +72,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
             yield _svg(curves_figure(all_envs), "curves over all envs")
     if comparison.notes:
         yield from ('<h2>Notes</h2>\n<ul class="notes">', *_items(comparison.notes), "</ul>")
-    yield "<h2>What the words mean</h2>\n<dl>"
+    yield "<h2>Glossary</h2>\n<dl>"
     for word, meaning in WORDS.items():
         yield f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>"
     yield "</dl>\n<h2>References</h2>\n<p>Normalised scores are 0 and 1 at:</p>\n<ul>"

@@ -75,7 +75,7 @@ def median_time(times: Sequence[float], reached: Sequence[bool]) -> float | None
 
     `times`: when a run got there, or where it ended without (`reached` false). The share that is not there yet is
     S(t) = Π_{t_i ≤ t} (1 − d_i / r_i), with d_i arrivals at t_i among the r_i runs that were still on their way. The
-    answer is the first t with S(t) ≤ 1/2; None if it never comes to that.
+    answer is the first t with S(t) ≤ 1/2; None if there is none.
     """
     on_the_way, share = len(times), 1.0
     for time in sorted(set(times)):

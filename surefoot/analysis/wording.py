@@ -91,7 +91,7 @@ def verdicts(table: Table) -> Iterator[str]:
         elif other.settled:
             yield f"{best.name} is better than {other.name}"
         elif other.seeds_needed is None:
-            yield f"{best.name} or {other.name}: no difference to see; {MOST_SEEDS:,} seeds each might not show one"
+            yield f"{best.name} or {other.name}: no visible difference; {MOST_SEEDS:,} seeds each might not show one"
         else:
             per = "" if table.env is not None else " on every env"
             yield f"{best.name} or {other.name}: open; about {other.seeds_needed} seeds each{per} would settle it"

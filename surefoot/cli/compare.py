@@ -32,8 +32,8 @@ settle it. Runs that differ only in their seeds and envs are one method.
   surefoot compare CartPole-v1 --out report.html
   surefoot compare CartPole-v1 --reference CartPole-v1=0:500
 
-With --env, the runs are trained first, several at a time, as by `surefoot sweep`. What is there already is not trained
-again, and an interrupted comparison continues where it stopped.
+With --env, the runs are trained first, several at a time, as in `surefoot sweep`. Existing runs are not trained again,
+and an interrupted comparison continues where it stopped.
 
   surefoot compare --env CartPole-v1 --algo ppo trpo a2c --seeds 0..9 --jobs 2
   surefoot compare --env Pendulum-v1 --vary learning_rate=1e-4,3e-4,1e-3
@@ -80,7 +80,7 @@ def _runs(arguments: Namespace, parser: Parser, folder: str | None, command: Seq
             raise UsageError("to train the runs that are compared, name an environment: --env CartPole-v1")
         return select_runs(arguments.runs or [ROOT]), False
     if arguments.runs:
-        raise UsageError(f"'{arguments.runs[0]}' names runs that exist, and --env runs to be trained; give one of them")
+        raise UsageError(f"'{arguments.runs[0]}' names existing runs, but --env trains new ones; give one of the two")
     from surefoot.cli.sweep import asked_for, train
 
     asked = replace(asked_for(typed_grids(arguments, parser), folder), command=command)
@@ -89,7 +89,7 @@ def _runs(arguments: Namespace, parser: Parser, folder: str | None, command: Seq
         return [], False
     done = [Run(one.directory) for one in tracked if one.stage == "done"]
     if not done:
-        raise SurefootError("no run is done, so there is nothing to compare")
+        raise SurefootError("no run has finished, so there is nothing to compare")
     return done, len(done) < len(tracked)
 
 
@@ -98,7 +98,7 @@ def _places(arguments: Namespace) -> tuple[list[str], str | None]:
     pages = [place for place in arguments.out if Path(place).suffix.lower() in PAGES]
     folders = [place for place in arguments.out if place not in pages]
     if folders and arguments.env is None:
-        pages += folders  # to be refused as no report
+        pages += folders  # refused later: they are not reports
     if len(pages) > 1 or len(folders) > 1:
         raise UsageError(f"--out names one report and one folder at most: {' '.join(arguments.out)}")
     return pages, folders[0] if folders and arguments.env is not None else None
@@ -122,7 +122,7 @@ def _parser(algos: Sequence[str]) -> Parser:
         nargs="+",
         default=[],
         metavar="ENV=X",
-        help="score whose time of arrival is shown [nine tenths of the way from the start to the best method's end]",
+        help="show the steps to this score [nine tenths of the way from the start to the best method's end]",
     )
     parser.add_argument("--csv", metavar="FILE", help="write the numbers as CSV")
     parser.add_argument("--plot", metavar="FILE", help="write a picture (.png, .svg or .pdf)")
@@ -141,7 +141,7 @@ def _parser(algos: Sequence[str]) -> Parser:
 
 
 def show(comparison: Comparison, out: TextIO) -> None:
-    """The tables, what follows from them, and what to beware of."""
+    """Print the tables, the verdicts and the notes."""
     from surefoot.analysis.wording import brief_columns, columns, title, verdicts
 
     short = False
@@ -165,7 +165,7 @@ def show(comparison: Comparison, out: TextIO) -> None:
 def write(
     comparison: Comparison, *, picture: Path | None = None, page: Path | None = None, table: Path | None = None
 ) -> dict[str, Path]:
-    """Write what is asked for; returns the files by kind."""
+    """Write the requested files; returns their paths by kind."""
     from surefoot.analysis.wording import to_csv
 
     written: dict[str, Path] = {}

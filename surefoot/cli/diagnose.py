@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from surefoot.analysis.diagnosis import Advice
     from surefoot.runs import Run
 
-DESCRIPTION = """Tell why runs do not learn: what is wrong, the numbers that show it, and the flag to try. The likeliest
-cause comes first. Nothing is said about a healthy run.
+DESCRIPTION = """Tell why runs are not learning: what is wrong, which numbers show it, and which flag to try. The most
+likely cause comes first. A healthy run gets no advice.
 
   surefoot diagnose latest
   surefoot diagnose CartPole-v1/ppo --json

@@ -14,7 +14,7 @@ from surefoot.training.reports.screen import fit
 def run(words: Sequence[str]) -> int:
     parser = Parser(
         prog="surefoot diff",
-        description="Find the first update, tensor and sample at which two runs part. Compares their settings, rows "
+        description="Find the first update, tensor and sample at which two runs differ. Compares their settings, rows "
         "of metrics and common checkpoints, then replays both. Exit code 0: the same; 1: they differ.",
     )
     named = "a run: its directory, a unique prefix of its name, or latest"

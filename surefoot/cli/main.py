@@ -24,11 +24,11 @@ COMMANDS = {  # name -> (module, one line)
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
     "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
-    "compare": ("surefoot.cli.compare", "tell which method is better, and how sure that is"),
-    "ui": ("surefoot.cli.ui", "show runs in the browser as they happen"),
+    "compare": ("surefoot.cli.compare", "tell which method is better, and how certain that is"),
+    "ui": ("surefoot.cli.ui", "show runs live in the browser"),
     "replay": ("surefoot.cli.replay", "rebuild one update of a run and look inside it"),
-    "diff": ("surefoot.cli.diff", "find where two runs part"),
-    "diagnose": ("surefoot.cli.diagnose", "tell why a run does not learn, and what to try"),
+    "diff": ("surefoot.cli.diff", "find where two runs first differ"),
+    "diagnose": ("surefoot.cli.diagnose", "tell why a run is not learning, and what to try"),
     "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what it adds, its settings"),
@@ -49,7 +49,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot plot CartPole-v1                        learning curves of its runs
   surefoot compare CartPole-v1                     which algorithm is better
   surefoot ui --open                               runs in the browser, live
-  surefoot diagnose latest                         why it does not learn
+  surefoot diagnose latest                         why it is not learning
   surefoot doctor my/env.py:MyEnv                  check an env for problems
   surefoot bench CartPole-v1                       measure training speed
   surefoot explain trpo                            TRPO and all its settings

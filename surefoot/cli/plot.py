@@ -41,7 +41,7 @@ def add_runs(parser: Parser, nothing: str) -> None:
 def run(words: Sequence[str]) -> int:
     parser = Parser(prog="surefoot plot", description=DESCRIPTION)
     add_runs(parser, "latest")
-    parser.add_argument("--metric", default="episode_return", metavar="NAME", help="what to draw [episode_return]")
+    parser.add_argument("--metric", default="episode_return", metavar="NAME", help="metric to draw [episode_return]")
     parser.add_argument("--list-metrics", action="store_true", help="print the metrics that these runs have")
     parser.add_argument("--x", default="steps", choices=("steps", "updates", "time"), help="horizontal axis [steps]")
     parser.add_argument("--smooth", default="1", metavar="N", help="average over N neighbouring rows [1]")
@@ -50,7 +50,7 @@ def run(words: Sequence[str]) -> int:
         "--band",
         default="auto",
         choices=("auto", "interval", "range", "none"),
-        help="band of a group: 95 %% interval, lowest to highest run [auto: interval for five runs and more]",
+        help="band of a group: 95 %% interval, lowest to highest run [auto: interval for five or more runs]",
     )
     parser.add_argument("--out", metavar="FILE", help="file for the picture (.png, .svg or .pdf) [METRIC.png]")
     parser.add_argument("--terminal", action="store_true", help="draw in the terminal instead of a file")

@@ -42,7 +42,7 @@ examples:
   surefoot sweep grid.toml --out my-sweep
       the grid of a file (docs/sweeps.md)
   surefoot sweep my-sweep
-      do what is left of the sweep in this folder
+      finish the sweep in this folder
 """
 
 
@@ -78,7 +78,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _source(words: Sequence[str]) -> Path | None:
-    """The file with the grid, if a word names one or its folder: the algorithms in it decide about the flags."""
+    """The file with the grid, if a word names one or its folder: the algorithms in it determine the flags."""
     for place in (Path(word) for word in words if not word.startswith("-")):
         file = SweepFolder(place).plan if place.is_dir() else place
         if file.suffix == ".toml" and file.is_file():
@@ -109,7 +109,7 @@ def _asked(arguments: Namespace, parser: Parser, trust: Trust) -> Sweep:
     if source is not None and source.is_dir():
         if is_typed(arguments, parser) or arguments.out:
             raise UsageError(
-                f"{source} has its own plan; to add runs to it, leave the folder to --out: "
+                f"{source} has its own plan; to add runs to it, pass the folder as --out: "
                 f"surefoot sweep --env … --out {shell_path(source)}"
             )
         folder = SweepFolder(source)
@@ -123,7 +123,7 @@ def _asked(arguments: Namespace, parser: Parser, trust: Trust) -> Sweep:
 
 
 def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
-    """Carry it out; none for `--dry-run`. Raises Interrupted after a signal, when every run has been saved."""
+    """Carry it out; returns None for `--dry-run`. Raises Interrupted after a signal, when every run has been saved."""
     out = sys.stderr if arguments.json else sys.stdout
     for note in asked.plan.notes:
         print(fit(f"note: {note}", out), file=out)

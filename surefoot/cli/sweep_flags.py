@@ -102,7 +102,7 @@ def is_typed(arguments: Namespace, parser: Parser) -> bool:
 def add_pool(parser: argparse.ArgumentParser) -> None:
     """How the runs are carried out."""
     pool = parser.add_argument_group("how they run")
-    pool.add_argument("--jobs", metavar="N", help="runs at the same time [the cores of this machine]")
+    pool.add_argument("--jobs", metavar="N", help="runs at the same time [one per core]")
     pool.add_argument("--no-pin", action="store_true", help="let the system move runs between cores")
     pool.add_argument("--dry-run", action="store_true", help="print the command of every run, then stop")
     pool.add_argument("--quiet", action="store_true", help="show no progress")

@@ -22,7 +22,7 @@ EXAMPLES = """examples:
 def run(words: Sequence[str]) -> int:
     parser = Parser(
         prog="surefoot ui",
-        description=f"Show runs in the browser as they happen: curves, instruments, settings, videos, comparisons. "
+        description=f"Show runs live in the browser: curves, instruments, settings, videos, comparisons. "
         f"Reads run directories and writes nothing to them.\n\n{EXAMPLES}",
     )
     parser.add_argument("--runs", default=str(ROOT), metavar="DIR", help=f"the folder that holds the runs [{ROOT}]")

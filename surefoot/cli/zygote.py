@@ -1,12 +1,13 @@
 """Runs many commands, each in a process of its own, forked from this one, which has imported PyTorch once for all.
 
 `surefoot.sweep.local` starts it as `python -m surefoot.cli.zygote` and writes one JSON object per line to its stdin:
-`{"name": …, "words": […], "output": FILE, "cores": […]}` starts a command, `{"signal": N}` goes to all that are under
-way. It answers on stdout with `{}` when it is ready and `{"name": …, "code": N}` when a command has ended. When stdin
-closes, because the sweep ended or was killed, it asks its children to save and end, and ends with the last of them.
+`{"name": …, "words": […], "output": FILE, "cores": […]}` starts a command, `{"signal": N}` goes to all that are
+running. It answers on stdout with `{}` when it is ready and `{"name": …, "code": N}` when a command has ended. When
+stdin closes, because the sweep ended or was killed, it asks its children to save and end, and ends with the last of
+them.
 
-This process imports modules, and starts no threads and executes none of the user's code. So a forked command finds what
-a fresh process would, only sooner.
+This process imports modules, and starts no threads and executes none of the user's code. So a forked command behaves
+like a fresh process, but starts sooner.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Zygote:
             self._end()
 
     def _end(self) -> None:
-        """A sweep that was killed says so twice, by a signal and by closing the pipe; a second signal is for haste."""
+        """A killed sweep signals us and closes the pipe. Pass on one signal: a second would cut saving short."""
         was_open, self._open = self._open, False
         if was_open:
             self._tell_all(signal.SIGTERM)
@@ -124,7 +125,7 @@ class Zygote:
         request = Request(found["name"], tuple(found["words"]), found["output"], tuple(found["cores"]))
         try:
             pid = os.fork()
-        except OSError as error:  # no memory, or no process is to be had
+        except OSError as error:  # no memory, or too many processes
             with open(request.output, "a", encoding="utf-8") as file:
                 file.write(f"surefoot: no process could be started: {error.strerror}\n")
             self._answer({"name": request.name, "code": 1})
@@ -136,7 +137,7 @@ class Zygote:
         return request
 
     def _become(self, request: Request) -> None:
-        """In the child: nothing that only the zygote needs is left."""
+        """In the child: drop everything that only the zygote needs."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -174,7 +175,7 @@ class Zygote:
                 self._answer({"name": name, "code": os.waitstatus_to_exitcode(status)})
 
     def _answer(self, message: dict[str, object]) -> None:
-        with suppress(OSError):  # nobody listens any more
+        with suppress(OSError):  # the sweep is gone
             os.write(self._answers, (json.dumps(message) + "\n").encode())
 
 

@@ -1,1 +1,1 @@
-"""`surefoot ui`: a local page that shows runs as they happen. Reads runs through `surefoot.runs` and writes nothing."""
+"""`surefoot ui`: a local page that shows runs live. Reads runs through `surefoot.runs` and writes nothing."""

@@ -194,7 +194,7 @@ def plain_file(entry: Entry, *parts: str) -> Path:
         try:
             mode = os.lstat(path).st_mode
         except (OSError, ValueError):  # gone, or not a file's name
-            raise HTTPException(404, f"{'/'.join(parts)} is not there (any more)") from None
+            raise HTTPException(404, f"{'/'.join(parts)} does not exist (any more)") from None
         if not (stat.S_ISREG(mode) if part == parts[-1] else stat.S_ISDIR(mode)):
             raise HTTPException(403, f"{'/'.join(parts)} is not a plain file of the run")
     return path

@@ -61,7 +61,7 @@ class Page:
     def entry(self, id: str) -> Entry:
         found = self._known(id)
         if found is None:
-            raise HTTPException(404, f"the run {id} is not there (any more){did_you_mean(id, self.catalog.entries)}")
+            raise HTTPException(404, f"the run {id} does not exist (any more){did_you_mean(id, self.catalog.entries)}")
         return found
 
     def entries(self, request: Request) -> list[Entry]:
@@ -108,7 +108,7 @@ def _film(page: Page, request: Request) -> Film:
     step = request.query_params.get("step", "")
     film = page.films.get(request.query_params.get("run", ""), int(step)) if is_step(step) else None
     if film is None:
-        raise HTTPException(404, "there is no such film")
+        raise HTTPException(404, "no such film")
     return film
 
 
@@ -122,7 +122,7 @@ async def film(page: Page, request: Request) -> Response:
 async def video(page: Page, request: Request) -> Response:
     entry, name = page.entry(request.query_params.get("run", "")), request.query_params.get("file", "")
     if not name.endswith(".mp4") or "/" in name or "\\" in name:
-        raise HTTPException(404, "there is no such video")
+        raise HTTPException(404, "no such video")
     return FileResponse(plain_file(entry, "videos", name), media_type="video/mp4")
 
 

@@ -62,7 +62,7 @@ def _once(group: Sequence[Entry], curves: Sequence[Curve]) -> list[Curve]:
 
 
 def _bounds(group: Sequence[Entry], metric: str) -> Bounds:
-    """The limits of the metric; runs of a group have the same settings, so that one of them tells."""
+    """The limits of the metric; runs of a group have the same settings, so one of them is enough."""
     try:
         group[0].directory.refuse_links()
         config = Run(group[0].directory).config

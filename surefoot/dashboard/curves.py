@@ -18,7 +18,7 @@ from surefoot.analysis.statistics import Array
 from surefoot.runs import RunDirectory
 from surefoot.runs.columns import LogFile, columns_of, names_in, open_log
 
-EXACT = 8 * 2**20  # bytes of a log that are read in whole
+EXACT = 8 * 2**20  # bytes of a log that is read completely
 PLACES = 2000  # places that are looked at in a longer one
 GROWTH = 0.005  # share by which a long log grows before it is sampled again
 KEPT = 400  # columns in memory
@@ -35,7 +35,7 @@ class _Column:
 
 
 class Columns:
-    """Columns of logs, read on from where they ended. Threads take turns."""
+    """Columns of logs. Each read continues where the last one ended. Threads take turns."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Path, str], _Column] = OrderedDict()

@@ -76,9 +76,9 @@ def smoothed(curve: Curve, share: float) -> Curve:
 
 
 def merged(curves: Sequence[Curve], middle: str, share: float, points: int) -> tuple[Array, Array, Array, Array]:
-    """(x, middle, low, high) on a common grid, as far as at least half of the runs have come.
+    """(x, middle, low, high) on a common grid, as far as at least half of the runs have got.
 
-    The band spans the middle half of the runs, and all of them if they are fewer than five.
+    The band spans the middle half of the runs, or all of them if there are fewer than five.
     """
     known = [smoothed(curve, share) for curve in curves if len(curve.x)]
     if not known:

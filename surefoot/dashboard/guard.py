@@ -1,4 +1,4 @@
-"""Access control. Only this machine's browser gets answers, and with `--host` whoever has the token.
+"""Access control. Only browsers on this machine get answers, or with `--host`, anyone who has the token.
 
 A page on the internet can make a browser send requests to 127.0.0.1, and under its own host name by DNS rebinding. So
 a request must name one of our hosts and must not come from another origin, and following a link never changes anything.
@@ -116,7 +116,7 @@ class Guard:
             # Not "strict": after a click on a link in a mail, the browser would withhold the cookie until a reload.
             answer.set_cookie(cookie, self._token, httponly=True, samesite="lax", max_age=30 * 86400)
             return answer
-        return _refuse("open the link with ?token=… that `surefoot ui` has printed", 401)
+        return _refuse("open the link with ?token=… that `surefoot ui` printed", 401)
 
     def _fits(self, offered: str | None) -> bool:
         return offered is not None and compare_digest(offered.encode(errors="replace"), (self._token or "").encode())

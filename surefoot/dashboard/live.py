@@ -1,4 +1,4 @@
-"""Tells every open page what has changed. One look a second serves all pages; without a page there is none."""
+"""Tells every open page what has changed. One look a second serves all pages; if no page is open, there is none."""
 
 from __future__ import annotations
 

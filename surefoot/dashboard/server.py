@@ -29,7 +29,7 @@ def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
     print(f"surefoot ui: {address}", flush=True)
     print(f"runs: {root.absolute()}   (Ctrl-C stops the page, not the runs)", flush=True)
     if token is not None:
-        print("note: other machines can reach this page; whoever has this link sees your runs", flush=True)
+        print("note: other machines can reach this page; anyone who has this link can see your runs", flush=True)
     if open_browser:
         Timer(0.5, webbrowser.open, [address]).start()
     app = make_app(root, host=host, token=token)

@@ -123,7 +123,7 @@ class ActorCritic(nn.Module):
         """Build everything before the MLPs; returns their number of inputs."""
         config, layout = self.config, self.layout
         if config.own_encoder != (own is not None):
-            raise UsageError(f"encoder={config.encoder}, but the class {own} was handed over; give both or neither")
+            raise UsageError(f"encoder={config.encoder}, but the class {own} was passed; give both or neither")
         make: Callable[[], Encoder | CustomEncoder]
         if own is not None:
             make = partial(CustomEncoder.make, own, layout, generator)

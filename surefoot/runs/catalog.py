@@ -1,4 +1,4 @@
-"""The runs below a directory, kept up to date at a cost that follows what is new.
+"""The runs below a directory, kept up to date at a cost that depends only on what is new.
 
 A look costs one `stat` per finished run and a few per running one. If a log has grown, only its new lines are read; if
 a long log is seen for the first time, only its end.
@@ -61,7 +61,7 @@ class Entry:
 
 @dataclass
 class _Known:
-    """What was read of a run, and the time stamps that tell whether it is still current."""
+    """What was read about a run, and the time stamps that tell whether it is still current."""
 
     entry: Entry
     stamp: int  # the folder's: renaming a file into it changes this
@@ -164,7 +164,7 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
 
 
 def _refuse_links(path: Path) -> None:
-    """As `RunDirectory.refuse_links`, for the files that are read here: one look at the folder tells all of them."""
+    """Like `RunDirectory.refuse_links`, for the files that are read here, with one look at the folder."""
     with os.scandir(path) as entries:
         link = next((entry.name for entry in entries if entry.is_symlink() and entry.name in READ), None)
     if link is not None:

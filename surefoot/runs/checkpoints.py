@@ -162,7 +162,7 @@ def prune(root: Path, keep: int | None = KEEP) -> list[Path]:
 def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """(manifest, files) of a checkpoint whose bytes are all intact; CheckpointError otherwise."""
     if not os.path.lexists(folder / MANIFEST):
-        raise CheckpointError(f"{folder} has no {MANIFEST}: it was not written to the end, or is not a checkpoint")
+        raise CheckpointError(f"{folder} has no {MANIFEST}: it was not written completely, or is not a checkpoint")
     manifest = read_json(folder / MANIFEST)
     found = manifest.get("schema")
     if found != SCHEMA:
@@ -172,13 +172,13 @@ def read_verified(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             + (" (a newer surefoot wrote it: update yours)" if newer else "")
         )
     if manifest.get("seal") != seal(manifest):
-        raise CheckpointError(f"{folder / MANIFEST} is damaged: it does not fit its own hash")
+        raise CheckpointError(f"{folder / MANIFEST} is damaged: it does not match its own hash")
     if is_step(folder.name) and manifest.get("step") != int(folder.name):
         raise CheckpointError(f"{folder} holds the checkpoint of step {manifest.get('step')}")
     try:
         entries = {plain_name(name): (int(e["bytes"]), str(e["sha256"])) for name, e in manifest["files"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"{folder / MANIFEST} is not as we write it: {error!r}") from None
+        raise CheckpointError(f"{folder / MANIFEST} is malformed: {error!r}") from None
     return manifest, {name: _read_hashed(folder / name, *entry) for name, entry in entries.items()}
 
 
@@ -213,7 +213,7 @@ def find_checkpoint(root: Path, which: str = "latest", *, strict: bool = False) 
         candidates = [_named(root, which)]
     notes: list[str] = []
     if which == "latest" and first is None and candidates:
-        notes.append(f"{root / LATEST} is missing or holds no step; the newest checkpoint serves")
+        notes.append(f"{root / LATEST} is missing or holds no step; the newest checkpoint is used")
         if strict:
             raise CheckpointError(notes[0])
     for folder in candidates:
@@ -226,7 +226,7 @@ def find_checkpoint(root: Path, which: str = "latest", *, strict: bool = False) 
             continue
         return folder, notes
     if notes:
-        raise CheckpointError("no checkpoint of this run is whole:\n  " + "\n  ".join(notes))
+        raise CheckpointError("this run has no intact checkpoint:\n  " + "\n  ".join(notes))
     raise CheckpointError(f"there is no checkpoint in {root} yet")
 
 

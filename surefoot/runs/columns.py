@@ -1,7 +1,7 @@
 """Single columns of a log of rows (`metrics.jsonl`, `timings.jsonl`), without decoding the other values.
 
-A metrics file may have a million rows of forty numbers. Our own rows are flat and written by `json.dumps`, so that the
-values of one name can be found as text, tens of times faster than by reading every row. Lines that look otherwise are
+A metrics file may have a million rows of forty numbers. Our own rows are flat and written by `json.dumps`, so the
+values of one name can be found as text, tens of times faster than by decoding every row. Lines that look different are
 decoded one by one, and a damaged one counts as a row without values.
 """
 
@@ -154,7 +154,7 @@ def _pattern(name: str) -> re.Pattern[bytes]:
 
 
 def numbers_of(lines: bytes, names: Sequence[str]) -> dict[str, list[float]] | None:
-    """All numbers under each name, in order; None where the text alone does not tell them."""
+    """All numbers under each name, in order; None if the text alone is not enough to find them."""
     found = _by_text(lines, names)
     if len(found) < len(names):
         return None
@@ -162,7 +162,7 @@ def numbers_of(lines: bytes, names: Sequence[str]) -> dict[str, list[float]] | N
 
 
 def is_regular(lines: bytes) -> bool:
-    """Whether every line looks like a flat object of ours; if not, it is damaged, or of another writer."""
+    """Whether every line looks like a flat object of ours; if not, it is damaged, or another program wrote it."""
     rows = lines.count(b"\n")
     return b"\\" not in lines and lines.count(b"{") == rows == lines.count(b"}\n")
 

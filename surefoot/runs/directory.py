@@ -173,7 +173,7 @@ class RunDirectory:
             except OSError as error:
                 raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
             if stat.S_ISLNK(mode):
-                raise CheckpointError(f"{path} is a link; a run is only resumed or filmed into files of its own")
+                raise CheckpointError(f"{path} is a link; a run may write only to its own files")
             if not (stat.S_ISDIR(mode) if path in folders else stat.S_ISREG(mode)):  # writing to a pipe would hang
                 raise CheckpointError(f"{path} is not a {'folder' if path in folders else 'plain file'}")
 
@@ -257,7 +257,7 @@ class RunDirectory:
                 size = log.stat().st_size if os.path.lexists(log) else 0
                 if size < wanted:
                     raise CheckpointError(
-                        f"{log} has {size} bytes, but the checkpoint knows of {wanted}; rows are missing"
+                        f"{log} has {size} bytes, but the checkpoint expects {wanted}; rows are missing"
                     )
                 if size > wanted:
                     os.truncate(log, wanted)  # not a link: see `refuse_links`

@@ -90,7 +90,7 @@ def read_regular(path: Path, limit: int = LARGEST) -> bytes:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
     if status.st_size > limit:
-        raise OSError(errno.EFBIG, f"{status.st_size:,} bytes are more than it can have", str(path))
+        raise OSError(errno.EFBIG, f"{status.st_size:,} bytes are too many for this file", str(path))
     return path.read_bytes()
 
 
@@ -137,7 +137,7 @@ class AppendedFile:
                 written = os.write(self._handle, data)
                 if written < len(data):  # the disk is full: try the rest, to get the error
                     os.write(self._handle, data[written:])
-                    raise OSError(28, "the disk took only a part of a record")
+                    raise OSError(28, "the disk took only part of a record")
             except OSError:
                 os.ftruncate(self._handle, size)
                 raise

@@ -53,7 +53,7 @@ class Hold:
             os.lseek(lock, 0, os.SEEK_SET)
             holder = os.read(lock, 1000).decode(errors="replace").strip() or "another process"
             raise BusyError(f"{path} is in use by {holder}; wait for it, or {self._instead}")
-        with suppress(OSError):  # a full disk keeps nobody from holding the lock
+        with suppress(OSError):  # on a full disk, the lock holds without a name in it
             os.ftruncate(lock, 0)
             os.lseek(lock, 0, os.SEEK_SET)
             os.write(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())

@@ -70,8 +70,8 @@ def _started(manifest: Path) -> tuple[float, float] | None:
 def started(said: object, written: float) -> float:
     """When a run was started, in seconds since 1970. `said`: by its manifest, which was `written` then.
 
-    A file's own time changes when a run is copied or touched. Where the manifest does not say it, or speaks of the
-    future, the file's time has to serve.
+    A file's own time changes when a run is copied or touched. If the manifest does not say it, or names a
+    time in the future, the file's time is used.
     """
     try:
         created = datetime.fromisoformat(str(said)).timestamp()
@@ -100,7 +100,7 @@ def find_run(name: str | Path, root: Path = ROOT) -> RunDirectory:
         return RunDirectory(matching[0])
     if matching:
         listed = "\n  ".join(map(str, _in_order(matching)[-5:]))
-        raise UsageError(f"'{name}' fits {len(matching)} runs; name one of them:\n  {listed}")
+        raise UsageError(f"'{name}' matches {len(matching)} runs; name one of them:\n  {listed}")
     near = did_you_mean(wanted, sorted(sorted(found for path in runs for found in names(path)), key=len))
     raise UsageError(f"there is no run '{name}'{near} (`surefoot list runs` shows them, or use 'latest')")
 

@@ -1,4 +1,4 @@
-"""Whether a run is still going on, as far as its directory tells: on this machine, on another one, or after a kill."""
+"""Whether a run is still in progress, judging by its directory: on this machine, on another one, or after a kill."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SILENT = 600.0  # seconds without a write after which a run whose lock cannot be
 
 @dataclass(frozen=True)
 class Life:
-    """How a run stands, and when it last wrote anything (seconds since 1970; None: never).
+    """The state of a run, and when it last wrote anything (seconds since 1970; None: never).
 
     `running`: a process holds it. `finished`, `stopped` (it can be resumed) and `crashed` (it failed or was killed) are
     over. `unknown`: the lock cannot be seen from here, and nothing was written for ten minutes.
@@ -61,7 +61,7 @@ def _said(run: RunDirectory) -> object:
 
 
 def _held_here(run: RunDirectory) -> bool:
-    """Whether the last process to hold the run was one of this machine; where nothing tells, it was."""
+    """Whether the last process to hold the run ran on this machine; assumed if nothing says otherwise."""
     try:
         text = read_regular(run.path / LOCK, 1000).decode(errors="replace")
     except OSError:

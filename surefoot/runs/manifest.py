@@ -33,7 +33,7 @@ def different_versions(run: RunDirectory) -> list[str]:
     """Packages whose versions differ from those the run was made with; the bytes may differ then."""
     then, now = read_json(run.manifest).get("versions"), _versions()
     if not isinstance(then, dict):
-        return [f"note: {run.manifest} does not say what it was made with"]
+        return [f"note: {run.manifest} does not say which versions it was made with"]
     return [
         f"note: {name} is {now[name]} now and was {then[name]}"
         for name in now
@@ -48,12 +48,12 @@ def different_machine(run: RunDirectory, here: Mapping[str, object], *, kernels:
     """
     there = read_json(run.manifest)
     if "kernels" not in there:
-        return ["note: the run does not say which instruction set it began with; only on the same one it is exact"]
+        return ["note: the run does not say which instruction set it began with; it is exact only on the same one"]
     now, then = _instructions(here, kernels), _instructions(there, kernels)
     other = [f"{name} {now[name]} here, {then.get(name)} there" for name in now if now[name] != then.get(name)]
     if not other:
         return []
-    return [f"note: not exact to the last bit, for this is not the kind of machine where it began: {'; '.join(other)}"]
+    return [f"note: not exact to the last bit, because the run began on another kind of machine: {'; '.join(other)}"]
 
 
 def _instructions(facts: Mapping[str, object], kernels: bool) -> dict[str, object]:

@@ -14,7 +14,7 @@ from surefoot.runs.run import Run
 
 
 def select_runs(words: Sequence[str | Path], root: Path = ROOT) -> list[Run]:
-    """The runs that the words name, each once, in the order of the words and, within a word, in that of their start.
+    """The runs that the words name, each once, in the order of the words and, within a word, of their start times.
 
     A word is a run's directory, a folder with runs in it (also one below `root`, such as `CartPole-v1/ppo`), a glob, a
     run's name, the beginning of the names of one or several runs, or `latest`.
@@ -34,7 +34,7 @@ def _named(word: str | Path, root: Path) -> Iterator[Run]:
         yield Run(find_run("latest", root))
         return
     for place in dict.fromkeys((Path(word), root / word)):
-        if os.path.isdir(place):  # also for a word that no file can be called by
+        if os.path.isdir(place):  # no error for a word that cannot be a file name
             inside = list_runs(place)
             yield from (Run(run) for run in inside)
             if inside:

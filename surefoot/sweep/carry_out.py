@@ -20,7 +20,7 @@ GLANCE = 0.25  # seconds between two looks at the runs
 
 
 class Watcher(Protocol):
-    """Shows how the sweep goes."""
+    """Shows the progress of a sweep."""
 
     def start(self, runs: Sequence[Tracked], slots: int) -> None: ...
 
@@ -52,7 +52,7 @@ class Stopper:
 
     def __init__(self) -> None:
         self.received = 0  # the first signal
-        self.pending = 0  # requests that the pool has not got yet
+        self.pending = 0  # requests not passed on to the pool yet
         self._count = 0
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -87,14 +87,14 @@ class Stopper:
 
 
 def work_on(run: Tracked, flags: Sequence[str]) -> Work:
-    """The command that starts or continues a run. `flags`: of either."""
+    """The command that starts or continues a run. `flags`: added to it."""
     path = str(run.directory.path.absolute())
     words = ["resume", path] if run.before == "cut off" else [*run.run.words, f"--run-dir={path}"]
     return Work(run.name, (*words, *flags), run.directory.path.absolute() / OUTPUT)
 
 
 def carry_out(runs: Sequence[Tracked], pool: Pool, watcher: Watcher, flags: Sequence[str] = ()) -> int:
-    """Run until every run has ended, well or not. Returns the number of the signal that stopped it earlier, or 0."""
+    """Run until every run has ended or failed. Returns the number of the signal that stopped it earlier, or 0."""
     waiting = [run for run in runs if run.stage == "waiting"]
     running: dict[str, Tracked] = {}
     stopper = Stopper()

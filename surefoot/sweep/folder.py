@@ -21,7 +21,7 @@ PLAN = "sweep.toml"
 OUTPUT = "output.txt"  # in a run's directory: what its processes printed
 LONGEST = 80  # characters of a folder name that we make up
 HEAD = """\
-# The plan of a sweep: every combination of these is a run in this folder. `surefoot sweep FOLDER` does what is left.
+# The plan of a sweep: every combination of these is a run in this folder. `surefoot sweep FOLDER` finishes it.
 # docs/sweeps.md describes the format.
 """
 

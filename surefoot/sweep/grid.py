@@ -13,9 +13,9 @@ from surefoot.runs.files import read_toml
 from surefoot.training.config.run_config import DEFAULT_ALGO
 
 KEYS = ("env", "algo", "seeds", "preset", "settings", "vary")
-OF_A_PLAN = ("surefoot", "grid")  # what a file may have besides
-ELSEWHERE = {"env": "env", "algo": "algo", "seed": "seeds"}  # settings that a grid has keys of its own for
-SEEDS = "0..4"  # where none are given: one seed says little
+OF_A_PLAN = ("surefoot", "grid")  # other keys that a file may have
+ELSEWHERE = {"env": "env", "algo": "algo", "seed": "seeds"}  # settings that have keys of their own in a grid
+SEEDS = "0..4"  # the default: one seed says little
 MOST_SEEDS = 100_000
 
 
@@ -46,7 +46,7 @@ class Grid:
             yield {**self.settings, **dict(zip(self.vary, values, strict=True))}
 
     def as_toml(self) -> dict[str, object]:
-        """A table that `read_grids` makes this grid of again."""
+        """A table from which `read_grids` makes this grid again."""
         table: dict[str, object] = {"env": list(self.envs), "algo": list(self.algos), "seeds": seeds_text(self.seeds)}
         if self.preset != "auto":
             table["preset"] = self.preset
@@ -89,7 +89,7 @@ def grid_from(table: Mapping[str, object], source: str) -> Grid:
             raise UsageError(f"{source}: vary.{name} must be a list of values, such as [1e-4, 3e-4]")
     preset = table.get("preset", "auto")
     if not isinstance(preset, str):
-        raise UsageError(f"{source}: preset={preset!r} is not a text; write it in quotes")
+        raise UsageError(f"{source}: preset={preset!r} is not a string; write it in quotes")
     return Grid(
         envs=_names(table.get("env", []), "env", source),
         algos=_names(table.get("algo", DEFAULT_ALGO), "algo", source) or (DEFAULT_ALGO,),
@@ -128,7 +128,7 @@ def parse_seeds(words: Sequence[str]) -> tuple[int, ...]:
         if last < first:
             raise UsageError(f"seeds: '{piece}' is empty; write the smaller number first: {last}..{first}")
         if last - first >= MOST_SEEDS:
-            raise UsageError(f"seeds: '{piece}' are {last - first + 1:,} seeds; the most are {MOST_SEEDS:,}")
+            raise UsageError(f"seeds: '{piece}' is {last - first + 1:,} seeds; at most {MOST_SEEDS:,} are allowed")
         found |= dict.fromkeys(range(first, last + 1))
     if not found:
         raise UsageError("seeds: none given; write them as 0..9, 0,3,7 or 0 1 2")

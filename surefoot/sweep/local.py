@@ -29,7 +29,7 @@ class LocalPool:
             raise UsageError("a sweep needs a system that can fork processes (Linux, macOS)")
         self.slots = slots
         self._free = _split_cores(slots, cores_each)
-        self._cores: dict[str, list[int]] = {}  # of every command under way, by name
+        self._cores: dict[str, list[int]] = {}  # of every running command, by name
         self._unread = b""
         self._ready = False
         self._server = subprocess.Popen(
@@ -90,7 +90,7 @@ class LocalPool:
     def _lost(self) -> SurefootError:
         code = self._server.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return SurefootError(f"the process that starts the runs {how}; the runs that were under way are saved")
+        return SurefootError(f"the process that starts the runs {how}; the runs in progress are saved")
 
 
 def _environment(inherited: Mapping[str, str], one_thread: bool) -> dict[str, str]:

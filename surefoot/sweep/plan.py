@@ -1,4 +1,4 @@
-"""The runs of a grid: each resolved and checked as by `surefoot train`, with a command and a directory of its own."""
+"""The runs of a grid: each resolved and checked as in `surefoot train`, with a command and a directory of its own."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Plan:
 def expand(grids: Iterable[Grid], *, source: str | None = None, trust: Trust = False) -> Plan:
     """All runs, each resolved; UsageError for the first that cannot be.
 
-    `source`: the file that the grids come from; code that it names needs trust, as what is typed does not.
+    `source`: the file that the grids come from; code that it names needs trust, unlike code that is typed.
     """
     points: dict[str, Point] = {}
     runs: dict[tuple[str, int], Planned] = {}
@@ -159,7 +159,7 @@ def expand(grids: Iterable[Grid], *, source: str | None = None, trust: Trust = F
 
 
 def check_envs(runs: Iterable[Planned]) -> None:
-    """Make every env once, so that a wrong name is an error before the first run. The user's own wait for their run."""
+    """Make every env once, so that a wrong name is an error before the first run. The user's code is not run yet."""
     for config in {repr(run.point.config.env): run.point.config for run in runs}.values():
         if not named_code(config):
             backend_of(config.env.env).spaces(config.env)

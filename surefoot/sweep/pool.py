@@ -30,7 +30,7 @@ class Pool(Protocol):
     slots: int
 
     def submit(self, work: Work) -> None:
-        """Start a command; no more than `slots` are under way."""
+        """Start a command; at most `slots` may run at a time."""
         ...
 
     def poll(self, seconds: float) -> list[Ended]:
@@ -38,7 +38,7 @@ class Pool(Protocol):
         ...
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Ask every command to save and end, as SIGTERM does, or kill them. `poll` tells when they have."""
+        """Ask every command to save and end, as SIGTERM does, or kill them. `poll` reports when they have."""
         ...
 
     def close(self) -> None:

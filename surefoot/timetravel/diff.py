@@ -1,4 +1,4 @@
-"""`surefoot.diff`: the first update, tensor and sample at which two runs part."""
+"""`surefoot.diff`: the first update, tensor and sample at which two runs differ."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_LISTED = 12  # settings, columns
 
 @dataclass(eq=False)
 class Difference:
-    """How two runs differ, and where they part. `same`: they have the same rows and weights, as far as is recorded."""
+    """How two runs differ, and where first. `same`: they have the same rows and weights, as far as is recorded."""
 
     a: Run
     b: Run
@@ -66,17 +66,17 @@ class Difference:
         if self.same:
             return f"the same: {self.ends[0]:,} updates"
         if self.place is not None:
-            return f"they part in update {self.update:,}; {self.place}"
+            return f"they first differ in update {self.update:,}; {self.place}"
         if self.checkpoint is not None and (self.row is None or self.checkpoint.update <= self.row.update):
             return f"the checkpoints of step {self.checkpoint.step:,} differ; {self.checkpoint.place}"
         if self.row is not None:
             columns = ", ".join([*self.row.columns][:MOST_LISTED])
-            return f"they part between updates {self.row.same_until + 1:,} and {self.row.update:,}: {columns}"
+            return f"they first differ between updates {self.row.same_until + 1:,} and {self.row.update:,}: {columns}"
         (ends, shorter), (goes_on, longer) = sorted(zip(self.ends, "AB", strict=True))
         return f"the same up to update {ends:,}, where {shorter} ends; {longer} goes on to {goes_on:,}"
 
     def lines(self) -> list[str]:
-        """The whole story, for a terminal."""
+        """The full report, for a terminal."""
         found = [f"A {self.a.path}", f"B {self.b.path}"]
         for title, pairs in (("settings", self.settings), ("made with", self.origins)):
             found += _listed(title, pairs)
@@ -133,8 +133,8 @@ def diff(
     trust: Trust = False,
     progress: bool = False,
 ) -> Difference:
-    """Where two runs part: their settings, the first row of metrics that differs, and, by replaying both, the first
-    update, tensor and sample. Writes nothing to their directories.
+    """Find where two runs differ: their settings, the first row of metrics, and, by replaying both, the first update,
+    tensor and sample. Writes nothing to their directories.
 
     `strict`, `trust` and `progress`: as for `replay`. Where a run cannot be replayed, the files alone are compared.
     """
@@ -164,16 +164,16 @@ def _locate(found: Difference, last: int, same: list[int], how: How) -> None:
             place = first_place(one, other)
         if update is None or place is None:
             found.notes.append(
-                f"replayed, both runs compute the same up to update {last:,}: what differs is in their files alone, or "
-                "they were made by code, callbacks or envs other than those that are here now"
+                f"when replayed, both runs compute the same up to update {last:,}: only their files differ, or they "
+                "were made by other code, callbacks or envs than those installed now"
             )
             return
         if update == begin + 1 and begin and place.what == "weights before the update":
-            continue  # equal rows, but other weights: they parted earlier
+            continue  # equal rows, but different weights: they differ earlier
         found.update, found.place, found.replays = update, place, (one, other)
         for name, run in (("A", one), ("B", other)):
             if run.parted is not None:
-                found.notes.append(f"note: the replay of {name} is not what it logged from update {run.parted:,} on")
+                found.notes.append(f"note: from update {run.parted:,} on, the replay of {name} is not as logged")
         return
 
 

@@ -60,7 +60,7 @@ def differing(a: Mapping[str, object], b: Mapping[str, object], path: str = "") 
 
 
 def settings_of(a: Run, b: Run) -> dict[str, Pair]:
-    """The settings in which the runs differ, labels apart."""
+    """The settings in which the runs differ, except labels."""
     return {name: pair for name, pair in differing(a.config, b.config).items() if name not in LABELS}
 
 

@@ -17,7 +17,7 @@ LARGEST = 2**29  # bytes of gradients kept per update; for later minibatches onl
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a parameter stands in the vector of all of them."""
+    """The position of a parameter in the vector of all of them."""
 
     name: str
     begin: int
@@ -105,7 +105,7 @@ class Gathering:
 
 
 def slots_of(learner: Learner) -> tuple[Slot, ...]:
-    """Where each of the policy's parameters stands in the learner's vector."""
+    """The position of each of the policy's parameters in the learner's vector."""
     names = {id(parameter): name for name, parameter in learner.policy.named_parameters()}
     slots: list[Slot] = []
     for parameter in (*learner.flat.actor_list, *learner.flat.critic_list):

@@ -1,4 +1,4 @@
-"""Gets to an update: rebuilds the run from an earlier checkpoint and trains up to the update, writing nothing."""
+"""Replays a run up to an update: rebuilds it from an earlier checkpoint and trains on, writing nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Visitor(Protocol):
-    """Sees the updates that a journey is for."""
+    """Is shown the updates that are to be replayed."""
 
     def before(self, trainer: Trainer, rollout: Rollout) -> None:
         """The rollout is collected and not yet learned from."""
@@ -61,7 +61,7 @@ class Span:
 
 @dataclass(frozen=True)
 class History:
-    """What a run's directory says of its past."""
+    """What a run's directory says about its past."""
 
     rows: dict[int, MetricsRow]  # by the number of their last update
     last: dict[str, int]  # the last update and the last step that are known
@@ -83,7 +83,7 @@ class History:
         try:
             horizons = [(int(one["step"]), int(one["from"])) for one in extended or ()]
         except (KeyError, TypeError, ValueError):
-            raise CheckpointError(f"{run.directory.manifest} is not as we write it: extended = {extended!r}") from None
+            raise CheckpointError(f"{run.directory.manifest} is malformed: extended = {extended!r}") from None
         result = run.result if os.path.lexists(run.directory.result) else {}
         why, updates, stopped = result.get("stopped"), result.get("updates"), None
         if isinstance(why, str) and isinstance(updates, int) and result.get("resume") is None:
@@ -107,10 +107,10 @@ def rows_by_update(run: Run) -> dict[int, MetricsRow]:
 
 
 class Journey(Callback):
-    """One way through a run, as far as `span` and the row of metrics that its last update is part of."""
+    """One replay of a run, up to the end of `span` and of the row of metrics that its last update is part of."""
 
     def __init__(self, run: Run, span: Span, visitor: Visitor, *, progress: bool = False) -> None:
-        """`progress`: say where it starts, since the way may be long."""
+        """`progress`: say where it starts, since it may take long."""
         self.run, self.span, self.visitor, self.progress = run, span, visitor, progress
         self.history = History.read(run)
         self.rows: dict[int, MetricsRow] = {}  # as computed now
@@ -126,7 +126,7 @@ class Journey(Callback):
         """UsageError if the run does not have these updates."""
         span, last = self.span, self.history.last[self.span.by]
         if not last:
-            raise UsageError(f"{self.run.path} has made no update that is saved or logged; there is nothing to replay")
+            raise UsageError(f"{self.run.path} has no saved or logged update, so there is nothing to replay")
         if not 1 <= span.first <= span.last <= last:
             wrong = span.last if span.last > last else span.first
             raise UsageError(f"there is no {span.by} {wrong:,}; {self.run.path} has {span.by}s 1 to {last:,}")
@@ -206,8 +206,8 @@ class Journey(Callback):
             if self.progress:
                 print(f"replaying {self.span} of {self.run.path} from {self.start}", file=sys.stderr, flush=True)
             if not trainer.envs.exact_seeds:
-                self.notes.append("note: this env backend takes no seed for each episode, so a run cannot be repeated")
-        if trainer.target.found is not None:  # the run went on all the same
+                self.notes.append("note: this env backend takes no seed per episode, so a run cannot be repeated")
+        if trainer.target.found is not None:  # the run continued nevertheless
             trainer.target.go_on()
         if trainer.selection.exhausted:
             trainer.selection.go_on()
@@ -251,7 +251,7 @@ class Journey(Callback):
 
 
 def quiet(config: TrainConfig) -> TrainConfig:
-    """Without what a run shows or tells others, and without a limit on its time."""
+    """Without videos, trackers and a time limit."""
     return replace(config, run=replace(config.run, max_time=None, video_every=None, trackers=()))
 
 
@@ -261,7 +261,7 @@ def with_budget(config: TrainConfig, total_steps: int | None) -> TrainConfig:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """A replay seeds and restores the global generators as the run did; the caller's numbers are not to change."""
+    """A replay seeds and restores the global generators as the run did; the caller's must not change."""
     state = capture_globals()
     try:
         yield

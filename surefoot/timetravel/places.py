@@ -48,7 +48,7 @@ class Place:
 
 
 def first_place(a: Update, b: Update) -> Place | None:
-    """Where the two updates part; None: they are the same."""
+    """Where the two updates first differ; None: they are the same."""
     return next(_places(a, b), None)
 
 

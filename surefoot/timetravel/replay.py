@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from surefoot.types import MetricsRow
 
 REASONS = (
-    "a callback that was handed over in Python (it is not recorded)",
-    "an env that draws from other generators than its own",
-    "an env or a config.toml that was changed since",
+    "a callback that was passed in Python (it is not recorded)",
+    "an env that draws from generators other than its own",
+    "an env or a config.toml that has changed since",
 )
 
 
@@ -108,7 +108,7 @@ def replay(
     """Rebuild one update of a run: its rollout, batch, weights and gradients. Writes nothing to the run's directory.
 
     `update`: as in the rows of metrics, from 1 on; or `step`: the update whose rollout contains this env step.
-    `strict`: a damaged checkpoint is an error, even if an older one could serve. `trust`: the run's own modules and
+    `strict`: a damaged checkpoint is an error, even if an older one could be used. `trust`: the run's own modules and
     files may be executed. `progress`: say on stderr where the replay starts.
     """
     found = run if isinstance(run, Run) else Run(run)

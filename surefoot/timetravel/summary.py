@@ -120,7 +120,7 @@ def _row_line(found: Replay) -> str:
     if found.exact:
         return f"as logged, exactly (the row of update {upto})"
     if found.row is None:
-        return f"the run logged one at update {upto}; the replay did not come to it"
+        return f"the run logged one at update {upto}; the replay did not get that far"
     listed = [f"{name} {now} instead of {then}" for name, (then, now) in found.differences.items()]
     more = f" and {len(listed) - MOST_COLUMNS} more" if len(listed) > MOST_COLUMNS else ""
     first = "" if found.parted in (None, found.logged["update"]) else f"; rows differ from update {found.parted:,} on"

@@ -138,8 +138,8 @@ def test_a_class_that_cannot_be_found_again_is_said(capsys):
     assert run.config["algo"] == "<Local>"
     assert run.path.parent.name == "Local"
     assert run.result["next"] is None
-    assert "note: the algorithm <Local> was handed over in Python" in (run.path / "log.txt").read_text()
-    with pytest.raises(UsageError, match="the algorithm <Local> was handed over in Python, which is not written down"):
+    assert "note: the algorithm <Local> was passed in Python" in (run.path / "log.txt").read_text()
+    with pytest.raises(UsageError, match="the algorithm <Local> was passed in Python and is not recorded"):
         surefoot.resume(run, total_steps=256)
     surefoot.load(run)
     assert main(["eval", str(run.path), "--episodes=1"]) == 0

@@ -48,7 +48,7 @@ def test_an_open_question_says_how_many_seeds_would_settle_it(tmp_path):
     assert (other.settled, other.seeds_needed) == (False, 46)
     assert list(verdicts(found.tables[0])) == ["ppo or vpg: open; about 46 seeds each would settle it"]
     same = compare(runs(make_family(tmp_path / "x", "a", [1, 2, 3]), make_family(tmp_path / "x", "b", [1, 2, 3])))
-    assert "no difference to see" in next(verdicts(same.tables[0]))
+    assert "no visible difference" in next(verdicts(same.tables[0]))
 
 
 def test_several_envs_are_normalised_and_a_reference_overrides(tmp_path):
@@ -98,8 +98,8 @@ def test_runs_without_a_final_evaluation_are_left_out_and_that_is_said(tmp_path)
     found = compare([*runs(make_family(tmp_path, "ppo", [1, 2])), Run(unfinished)])
     assert found.tables[0].summaries[0].runs == 2
     assert "x is left out: it has no final evaluation (state: failed)" in found.notes[0]
-    assert "may be those that failed" in found.notes[1]
-    with pytest.raises(UsageError, match=r"there is no score of .*--metric episode_return"):
+    assert "left out may have failed" in found.notes[1]
+    with pytest.raises(UsageError, match=r"there is no score for .*--metric episode_return"):
         compare([Run(unfinished)])
 
 

@@ -253,7 +253,7 @@ def test_runs_that_cannot_be_read_have_a_line_of_their_own(tmp_path, capsys):
     assert re.search(r"runs/sound +CartPole-v1 +ppo .* done", out)
     assert re.search(r"runs/broken +– .* unreadable", out)
     assert "runs/broken cannot be read: runs/broken/manifest.json is damaged" in err
-    assert "runs/odd cannot be read: manifest.json.env is a list of 2, not a text" in err
+    assert "runs/odd cannot be read: manifest.json.env is a list of 2, not a string" in err
     run("list", "runs", "--json")
     rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["runs/odd"]["state"] == "unreadable"

@@ -93,7 +93,7 @@ def test_the_live_display_fits_its_terminal_and_shows_what_fails(columns, monkey
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("some-run --env CartPole-v1", "give one of them"),
+        ("some-run --env CartPole-v1", "give one of the two"),
         ("--seeds 0..3", "name an environment"),
         ("--gamma 0.9", "name an environment"),
         ("--out folder", "ends in .html"),

@@ -107,7 +107,7 @@ def test_the_page_lives(browser, address, started):
     shown = text_of(browser, "#view")
     assert "ppo" in shown
     assert "a2c" in shown
-    assert "one seed each tells nothing" in shown
+    assert "one seed each cannot tell" in shown
     click(browser, "[data-tab=settings]")
     wait_for(lambda: "Differences" in text_of(browser, "#view"))
     click(browser, "[data-tab=instruments]")

@@ -146,7 +146,7 @@ class TestAnswers:
         (left,) = ask(client, "/api/curves", run=["r0", "r10"], metric="kl")["curves"][1:]
         assert left["runs"] == ["r10"]  # not looked yet
         ask(client, "/api/runs")
-        assert "is not there (any more)" in ask(client, "/api/run", 404, run="r0")["error"]
+        assert "does not exist (any more)" in ask(client, "/api/run", 404, run="r0")["error"]
         (left,) = ask(client, "/api/curves", run=["r0", "r10"], metric="kl")["curves"]
         assert left["runs"] == ["r10"]
 

@@ -71,8 +71,8 @@ def test_a_class_that_cannot_be_found_again_is_said(capsys):
     run = surefoot.train("CartPole-v1", engine=Local, **TINY)
     assert run.config["engine"] == "<Local>"
     assert run.result["next"] is None
-    assert "the engine <Local> was handed over in Python" in (run.path / "log.txt").read_text()
-    with pytest.raises(UsageError, match=r"the engine <Local> was handed over in Python, which is not written down"):
+    assert "the engine <Local> was passed in Python" in (run.path / "log.txt").read_text()
+    with pytest.raises(UsageError, match=r"the engine <Local> was passed in Python and is not recorded"):
         surefoot.resume(run, total_steps=256)
     assert main(["eval", str(run.path), "--episodes=1"]) == 0
 

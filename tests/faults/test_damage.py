@@ -148,7 +148,7 @@ def test_all_checkpoints_damaged_is_an_error_and_never_a_start_from_zero(run, ca
     for folder in (run.path / "checkpoints").glob("*/state.json"):
         flip(folder, 9)
     assert main(["resume", str(run.path)]) == 4
-    assert "no checkpoint of this run is whole" in capsys.readouterr().err
+    assert "this run has no intact checkpoint" in capsys.readouterr().err
     shutil.rmtree(run.path / "checkpoints" / "1280")
     for name in ("1440", "1600"):
         shutil.rmtree(run.path / "checkpoints" / name)

@@ -166,7 +166,7 @@ def test_a_path_finds_a_run_anywhere(tmp_path):
 def test_an_ambiguous_prefix_lists_the_runs(tmp_path):
     add_run(tmp_path, "E-v0/ppo/20260101-000000-s1")
     add_run(tmp_path, "E-v0/ppo/20260101-000000-s2")
-    with pytest.raises(UsageError, match=r"(?s)'20260101' fits 2 runs.*-s1.*-s2"):
+    with pytest.raises(UsageError, match=r"(?s)'20260101' matches 2 runs.*-s1.*-s2"):
         find_run("20260101", tmp_path)
 
 

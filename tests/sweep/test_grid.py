@@ -30,7 +30,7 @@ def test_seeds_are_read(words, expected):
         ("1-5", "write them as 0..9"),
         ("-1", "not a seed"),
         ("", "none given"),
-        ("0..99999999", "the most are"),
+        ("0..99999999", "at most 100,000 are allowed"),
         ("x", "'x' is not a seed"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Where two runs part is found: a planted reward, a setting, a weight in a checkpoint; and equal runs are the same."""
+"""Where two runs first differ: a planted reward, a setting, a weight in a checkpoint; and equal runs are the same."""
 
 import json
 import shutil
@@ -136,7 +136,7 @@ def test_a_weight_in_a_checkpoint_is_found_by_its_tensor_and_index():
     place = found.checkpoint.place
     assert (found.checkpoint.step, place.tensor, place.index) == (step, "actor.layers.0.weight", (1, 2))
     assert place.values[1] - place.values[0] == pytest.approx(1e-3, rel=1e-3)
-    assert "in their files alone" in found.notes[-1]
+    assert "only their files differ" in found.notes[-1]
     assert "actor.layers.0.weight at [1, 2]" in repr(found)
 
 
@@ -199,7 +199,7 @@ def test_where_nothing_can_be_replayed_the_files_are_compared(capsys):
     assert found.row.update == 2
     assert found.place is None
     assert "made in Python" in found.notes[-1]
-    assert "they part between updates 1 and 2" in found.verdict
+    assert "they first differ between updates 1 and 2" in found.verdict
     assert main(["diff", "a", "nowhere"]) == 2
     assert main(["diff", "a"]) == 2
     assert "<table>" in found._repr_html_()

@@ -293,7 +293,7 @@ def test_files_of_a_stranger_are_read_with_care(capsys):
     assert surefoot.diff(run, run).same
     manifest = json.loads(run.directory.manifest.read_text())
     run.directory.manifest.write_text(json.dumps({**manifest, "extended": [{"step": None}]}))
-    with pytest.raises(CheckpointError, match="not as we write it"):
+    with pytest.raises(CheckpointError, match="is malformed"):
         surefoot.replay(run, 2)
     assert main(["replay", "run", "--update", "2"]) == 4
     assert "manifest.json" in capsys.readouterr().err

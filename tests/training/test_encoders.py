@@ -246,7 +246,7 @@ def test_a_setting_that_it_makes_inert_is_refused():
 
 
 def test_a_policy_that_is_built_without_its_class_says_so():
-    with pytest.raises(UsageError, match=r"encoder=mine\.py:Tiny, but the class None was handed over"):
+    with pytest.raises(UsageError, match=r"encoder=mine\.py:Tiny, but the class None was passed"):
         make_policy(encoder="mine.py:Tiny")
 
 

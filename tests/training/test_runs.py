@@ -319,7 +319,7 @@ def test_a_damaged_checkpoint_is_an_error_not_a_crash():
     surefoot.load(run)  # the one before it serves
     for file in run.path.glob("checkpoints/*/policy.safetensors"):
         file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(CheckpointError, match="no checkpoint of this run is whole"):
+    with pytest.raises(CheckpointError, match="this run has no intact checkpoint"):
         surefoot.load(run)
 
 

@@ -1,4 +1,4 @@
-// Questions to the server, and what it tells by itself.
+// Requests to the server, and the events that it sends.
 
 export function query(path, parameters) {
   const url = new URL(path, location.origin);

@@ -49,7 +49,7 @@ export class Chart {
     this.refresh();
   }
 
-  // Called whenever a chosen run has new rows; a question that is under way is followed by one more.
+  // Called whenever a chosen run has new rows; a request in progress is followed by one more.
   async refresh() {
     this.stale = true;
     if (!this.seen) return;

@@ -1,4 +1,4 @@
-// The run in focus, beside the curves: how it stands, what it plays like, and its files.
+// The run in focus, beside the curves: its state, how it plays, and its files.
 
 import { ask, query } from "./api.js";
 import { $, ago, el, fill, number, steps } from "./dom.js";
@@ -44,7 +44,7 @@ function facts(run) {
   fill(parts.facts,
     el("h2", {}, run.name ?? `${run.env ?? "?"} · ${run.algo ?? "?"}`),
     el("p", { class: "quiet path" }, run.id),
-    el("p", {}, dot(run.state), STATES[run.state], quiet ? `, silent since ${ago(run.heartbeat)}` : ""),
+    el("p", {}, dot(run.state), STATES[run.state], quiet ? `, last write ${ago(run.heartbeat)}` : ""),
     run.total_steps ? el("progress", { value: Math.min(1, run.step / run.total_steps), max: 1, "aria-label": "progress" }) : null,
     el("dl", {},
       row("progress", done), row("return", number(run.episode_return)), row("evaluation", number(run.eval_return)),

@@ -32,11 +32,11 @@ export function drawList() {
   $("clear").hidden = state.selected.size === 0;
   const list = $("list"), top = list.scrollTop;
   if (!state.runs.size) {
-    fill(list, empty("No runs yet", ["Train one, and it appears here by itself: ", code("surefoot train CartPole-v1")]));
+    fill(list, empty("No runs yet", ["Train one, and it will appear here: ", code("surefoot train CartPole-v1")]));
     return;
   }
   if (!runs.length) {
-    fill(list, empty("No run fits", ["Nothing matches “", state.filter, "”."]));
+    fill(list, empty("No matching runs", ["Nothing matches “", state.filter, "”."]));
     return;
   }
   const latest = state.runs.get(state.latest);

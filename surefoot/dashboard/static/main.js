@@ -12,7 +12,7 @@ const SHORTCUTS = [
   ["1 – 4", "curves, instruments, compare, settings"], ["x", "steps, updates, wall time"], ["g", "group seeds"], ["s", "smoothing"],
   ["w", "watch the newest policy"], ["r", "reset all zooms"], ["d", "dark or light"], ["?", "this list"], ["esc", "close, or leave the search"],
 ];
-const SMOOTH = [[0, "no smoothing"], [0.01, "a little smooth"], [0.03, "smooth"], [0.1, "very smooth"]];
+const SMOOTH = [[0, "no smoothing"], [0.01, "slightly smooth"], [0.03, "smooth"], [0.1, "very smooth"]];
 
 function controls() {
   fill($("tabs"), Object.entries(TABS).map(([key, name]) => el("button", {
@@ -69,7 +69,7 @@ function follow() {
   }, Math.max(0, last + 2000 - Date.now()));
 }
 
-// Where nothing is chosen, the latest run with its seeds is.
+// If nothing is chosen, choose the latest run with its seeds.
 function start() {
   const run = state.runs.get(state.latest);
   if (!run) return;
@@ -109,7 +109,7 @@ function help() {
   if (dialog.open) { dialog.close(); return; }
   fill(dialog, el("h2", {}, "Shortcuts"),
     el("dl", {}, SHORTCUTS.map(([keys, what]) => [el("dt", {}, keys.split("  ").map((key) => el("kbd", {}, key))), el("dd", {}, what)])),
-    el("p", { class: "quiet" }, "Drag in a chart to zoom in, double-click to zoom out. A word with - in front of it leaves runs out of the list."),
+    el("p", { class: "quiet" }, "Drag in a chart to zoom in, double-click to zoom out. A word with - in front of it excludes runs from the list."),
     el("button", { onclick: () => dialog.close() }, "Close"));
   dialog.showModal();
 }

@@ -5,7 +5,7 @@ export const TABS = { curves: "Curves", instruments: "Instruments", compare: "Co
 export const DEFAULTS = { tab: "curves", x: "step", smooth: 0, group: "seeds", middle: "iqm", metrics: [] };
 
 export const state = {
-  runs: new Map(), // id -> what the server says of it, newest first
+  runs: new Map(), // id -> what the server says about it, newest first
   latest: null,
   selected: new Set(),
   focus: null,

@@ -28,8 +28,8 @@ export async function drawView() {
   const runs = chosen(), view = $("view"), mine = ++turn;
   if (!runs.length) {
     show(view, `none ${state.runs.size}`, () => [state.runs.size
-      ? empty("Choose runs on the left", "Tick one or more. Runs that differ in their seed alone are drawn as one curve with a band.", ["Press ", el("kbd", {}, "?"), " for the shortcuts."])
-      : empty("No runs here yet", ["Start one, and it appears by itself: ", code("surefoot train CartPole-v1")], "The page looks once a second; there is nothing to reload.")]);
+      ? empty("Choose runs on the left", "Tick one or more. Runs that differ only in their seed are drawn as one curve with a band.", ["Press ", el("kbd", {}, "?"), " for the shortcuts."])
+      : empty("No runs here yet", ["Start one, and it will appear here: ", code("surefoot train CartPole-v1")], "The page checks once a second; you need not reload it.")]);
     return;
   }
   try {
@@ -91,7 +91,7 @@ function instruments(view) {
     charts = found.map((metric) => new Chart(metric, { small: true }));
     return [
       el("div", { id: "legend", class: "legend" }),
-      el("p", { class: "quiet lead" }, "How large every update was, and what it did. Where a healthy range is known, it is shaded."),
+      el("p", { class: "quiet lead" }, "How large each update was, and what it did. Healthy ranges are shaded where they are known."),
       charts.length ? el("div", { class: "charts tiles" }, charts.map((chart) => chart.node)) : empty("No instruments", "The chosen runs log none of them yet."),
     ];
   });
@@ -106,7 +106,7 @@ function legend() {
   for (const id of chosen()) seeds.set(keyOf(state.runs.get(id)), (seeds.get(keyOf(state.runs.get(id))) ?? 0) + 1);
   fill(node, named.map(({ key, label }) => el("span", { class: "entry" }, swatch(key), label)),
     el("span", { class: "quiet" }, [...seeds.values()].some((count) => count > 1)
-      ? `line: ${state.middle === "iqm" ? "interquartile mean" : "mean"} over seeds · band: all seeds, from five seeds on the middle half` : ""));
+      ? `line: ${state.middle === "iqm" ? "interquartile mean" : "mean"} over seeds · band: all seeds, or the middle half from five seeds on` : ""));
 }
 
 async function compare(view, runs, mine) {
@@ -171,8 +171,8 @@ function pairTable({ groups, pairs }) {
 
 function verdict(pair) {
   if (pair.settled) return pair.improvement[0] > 0.5 ? "the first is better" : "the second is better";
-  if (pair.improvement[1] === null) return "one seed each tells nothing";
-  return pair.seeds_needed ? `not settled; about ${pair.seeds_needed} seeds each would tell` : "no visible difference";
+  if (pair.improvement[1] === null) return "one seed each cannot tell";
+  return pair.seeds_needed ? `not settled; about ${pair.seeds_needed} seeds each would settle it` : "no visible difference";
 }
 
 async function settings(view, runs, mine) {

@@ -244,7 +244,7 @@ def _not_written_down(config: TrainConfig) -> list[str]:
     """Parts passed in Python that a resume could not find again."""
     named = {"algorithm": config.run.algo, "engine": config.run.engine}
     return [
-        f"the {what} {name} was handed over in Python and is not written down, so this run cannot be resumed; to be "
+        f"the {what} {name} was passed in Python and is not recorded, so this run cannot be resumed; to be "
         "found again, it must be in a file of its own"
         for what, name in named.items()
         if is_from_python(name)

@@ -120,7 +120,7 @@ def restore(trainer: Trainer, folder: Path, content: Content | None = None) -> R
             restore_globals(state["globals"])
         restored = Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"])
     except Misfit as misfit:
-        raise CheckpointError(f"{folder / 'state.json'} is not as we write it: {misfit}") from None
+        raise CheckpointError(f"{folder / 'state.json'} is malformed: {misfit}") from None
     except WRONG_CONTENT as error:
         raise CheckpointError(f"{folder} holds a state that this version cannot read: {error!r}") from None
     return restored

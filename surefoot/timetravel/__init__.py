@@ -1,1 +1,1 @@
-"""Going back into a run: one of its updates rebuilt, or the place where two runs part. Writes nothing to a run."""
+"""Goes back into a run: rebuilds one of its updates, or finds where two runs first differ. Writes nothing to a run."""

@@ -11,7 +11,7 @@ from importlib import import_module
 from surefoot import __version__
 from surefoot.cli.limits import ADVICE, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.cli.streams import standing_streams
-from surefoot.engine.group import may_speak
+from surefoot.engine.group import dismiss_launcher, may_speak
 from surefoot.envs.forks import Original
 from surefoot.errors import CodeError, PeerError, SurefootError, UsageError, did_you_mean
 from surefoot.text import print
@@ -105,6 +105,8 @@ def _left(error: SurefootError) -> int:
     if isinstance(error, PeerError):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        if error.cut_off:
+            dismiss_launcher()
         os._exit(error.exit_code)
     return error.exit_code
 

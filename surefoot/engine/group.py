@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TIMEOUT_VARIABLE = "SUREFOOT_RANK_TIMEOUT"  # seconds until a process that does not answer counts as lost
 LAUNCHER, GRACE = "pt_elastic", 5  # how torchrun names its process; seconds in which it may end by itself
+AS_ASKED = "as asked"  # why a device is used that the user has named
 UNNAMED = "none"  # what torchrun calls a launch without --rdzv-id
 
 
@@ -144,6 +145,7 @@ def _met(timeout: float) -> tuple[Store, int, int]:
             f"no answer from {where}, where the processes of this run are to meet: the first one is not there, or a "
             "firewall is in the way",
             speaks=os.environ.get("LOCAL_RANK", "0") == "0",
+            cut_off=True,
         ) from error
     return PrefixStore(_prefix(), store), rank, size
 
@@ -153,10 +155,15 @@ def _prefix() -> str:
     return f"surefoot/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
 
+def is_one_of_several() -> bool:
+    """Whether this process was started as one of several that form a run."""
+    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
 @contextmanager
 def joined() -> Iterator[Group]:
     """The group that this process belongs to, if torchrun started it; otherwise `ALONE`."""
-    if not _is_one_of_several():
+    if not is_one_of_several():
         yield ALONE
         return
     group = Processes(_timeout())
@@ -203,13 +210,9 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _is_one_of_several() -> bool:
-    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
-
-
 def may_speak(error: BaseException) -> bool:
     """Whether this process should print its error: what several find is said by the first of them alone."""
-    if not _is_one_of_several():
+    if not is_one_of_several():
         return True
     if isinstance(error, PeerError):
         return error.speaks
@@ -253,8 +256,10 @@ def check_share(num_envs: int, processes: int) -> None:
     """Every process needs the same number of envs."""
     if num_envs % processes:
         near = max(processes, round(num_envs / processes) * processes)
+        fewer = next(number for number in range(min(num_envs, processes), 0, -1) if num_envs % number == 0)
         raise UsageError(
-            f"num_envs={num_envs} cannot be shared equally by {processes} processes; try --num-envs {near}"
+            f"num_envs={num_envs} cannot be shared equally by {processes} processes; try --num-envs {near}, "
+            f"or {fewer} process{'es' * (fewer > 1)}"
         )
 
 
@@ -265,10 +270,31 @@ def own_envs(group: Group, num_envs: int) -> slice:
     return slice(each * group.index, each * (group.index + 1))
 
 
-def local_device(device: torch.device) -> torch.device:
-    """The GPU of this process, if it is to use one: each process of a machine has its own."""
+def check_equal(group: Group, num_envs: int) -> None:
+    """Refuse processes with different numbers of envs, where each brings its own."""
+    numbers = group.gather(num_envs)
+    if len(set(numbers)) > 1:
+        raise UsageError(f"every process needs the same number of envs, but they have {', '.join(map(str, numbers))}")
+
+
+def local_device(device: torch.device, reason: str) -> tuple[torch.device, str]:
+    """(the device of this process, the reason): each process of a machine has a GPU of its own."""
     import torch
 
     if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
-        return device
-    return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        return device, reason
+    found, processes = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if found >= processes:
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"])), reason
+    few = f"{processes} processes on this machine, but {found} GPU{'s' * (found != 1)}"
+    if reason == AS_ASKED:
+        raise UsageError(f"device=cuda: {few}, and each needs its own; start {found} processes, or use --device cpu")
+    return torch.device("cpu"), few
+
+
+def quieten_torch() -> None:
+    """Keep warnings of PyTorch's C++ code about sockets and host names off the screen. To be called before its import.
+
+    Its errors are still printed, and TORCH_CPP_LOG_LEVEL=INFO shows everything.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

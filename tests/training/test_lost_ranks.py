@@ -41,7 +41,7 @@ def clean(said):
 
 def test_one_that_hangs_is_named_after_the_timeout():
     Path("hangs.py").write_text(HANGS, encoding="utf-8")
-    said = clean(finished(train("hangs", env="hangs.py:make", timeout=20), 1))
+    said = clean(finished(train("hangs", env="hangs.py:make", timeout=20), 1, 400))
     assert re.search(r"no answer from process 1 of 2 \(pid \d+ on \S+\) for 20 s", said)
 
 
@@ -50,7 +50,7 @@ def test_the_first_one_may_be_the_one_that_is_stopped():
     until_trained(process)
     first = min(workers("stopped"))
     os.kill(first, signal.SIGSTOP)
-    said = clean(finished(process, 1))
+    said = clean(finished(process, 1, 400))
     assert f"no answer from process 0 of 2 (pid {first} on " in said
 
 
@@ -59,11 +59,11 @@ def test_one_that_is_killed_is_named_with_its_signal():
     until_trained(process)
     last = max(workers("killed"))
     os.kill(last, signal.SIGKILL)
-    said = clean(finished(process, 1))
+    said = clean(finished(process, 1, 400))
     assert f"process 1 of 2 (pid {last}) was ended by SIGKILL" in said
     assert f"without a word from process 1 of 2 (pid {last} on " in said
 
 
 def test_wrong_input_is_refused_once_and_without_noise():
-    said = clean(finished(train("refused", env="missing.py:make"), 2))
+    said = clean(finished(train("refused", env="missing.py:make"), 2, 400))
     assert said.count("missing.py") == 1, said

@@ -36,8 +36,8 @@ def train(name, *words, env="CartPole-v1", ranks=2, steps=4_000):
                  "--run-dir", name, *words)  # fmt: skip
 
 
-def finished(process, code=0):
-    said, _ = process.communicate(timeout=150)
+def finished(process, code=0, timeout=150):
+    said, _ = process.communicate(timeout=timeout)
     assert process.returncode == code, said
     return said
 

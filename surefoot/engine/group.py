@@ -137,7 +137,7 @@ def _met(timeout: float) -> tuple[Store, int, int]:
     try:
         store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     except ValueError as error:  # a variable is missing or is not a number
-        raise UsageError(f"RANK and WORLD_SIZE are set, so this is one process of several, but {error}") from None
+        raise UsageError(f"{error}; start the processes with torchrun, or unset RANK and WORLD_SIZE") from None
     except RuntimeError as error:
         if "EADDRINUSE" in str(error):
             raise UsageError(f"port {where} is in use by another program; set MASTER_PORT to a free one") from None
@@ -217,6 +217,8 @@ def may_speak(error: BaseException) -> bool:
     if isinstance(error, PeerError):
         return error.speaks
     if isinstance(error, SurefootError) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        import torch.distributed  # noqa: F401  (it may take longer than the store may)
+
         is_new = within(SLOW, lambda: _is_new(str(error)))
         return is_first() if is_new is None else is_new
     return is_first() or not isinstance(error, (UsageError, KeyboardInterrupt))

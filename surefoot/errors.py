@@ -49,6 +49,11 @@ class GoneError(SurefootError):
 class PeerError(SurefootError):
     """Another process of the same run was lost."""
 
+    def __init__(self, message: str, *, speaks: bool = True, cut_off: bool = False) -> None:
+        """`speaks`: whether this process should print it. `cut_off`: whether not even the launcher's store answers."""
+        super().__init__(message)
+        self.speaks, self.cut_off = speaks, cut_off
+
 
 class CheckpointError(SurefootError):
     """A checkpoint is missing, damaged or of another kind."""

@@ -11,7 +11,7 @@ from importlib import import_module
 from surefoot import __version__
 from surefoot.cli.limits import ADVICE, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.cli.streams import standing_streams
-from surefoot.engine.group import may_speak
+from surefoot.engine.group import dismiss_launcher, is_one_of_several, may_speak, quieten_torch
 from surefoot.envs.forks import Original
 from surefoot.errors import CodeError, PeerError, SurefootError, UsageError, did_you_mean
 from surefoot.text import print
@@ -105,6 +105,8 @@ def _left(error: SurefootError) -> int:
     if isinstance(error, PeerError):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        if error.cut_off:
+            dismiss_launcher()
         os._exit(error.exit_code)
     return error.exit_code
 
@@ -131,6 +133,12 @@ def _dispatch(words: list[str]) -> int:
     command, *rest = words
     if command not in COMMANDS:
         raise UsageError(f"unknown command '{command}'{did_you_mean(command, COMMANDS)} (`surefoot --help` lists them)")
+    if is_one_of_several():
+        quieten_torch()
+        if command == "sweep":
+            raise UsageError(
+                "torchrun would start the same sweep several times; drop torchrun: a sweep has its own pool"
+            )
     make_do_with_few_threads()
     if command in WITH_TORCH and not {"-h", "--help", "--dry-run"} & set(rest):
         require_room_for_torch()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser
+from surefoot.engine.group import quieten_torch
 from surefoot.errors import SurefootError, UsageError
 from surefoot.settings import coerce
 
@@ -39,10 +41,12 @@ def without(words: Sequence[str]) -> list[str]:
 
 def launch(number: int, command: str, words: Sequence[str]) -> int:
     """Run `surefoot COMMAND …` in this many processes; returns the exit code of the first that failed."""
+    quieten_torch()
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # everything worth saying is said below
     sys.stdout.flush()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun would set it with a warning
     given = ["--standalone", "--nproc-per-node", str(number), "-m", "surefoot", command, *without(words)]

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.cli.ranks import add_ranks, launch, number_of
-from surefoot.engine.group import is_first
+from surefoot.engine.group import check_share, is_first
+from surefoot.runs import find_run
+from surefoot.runs.files import read_toml
 from surefoot.text import print
 
 
@@ -26,13 +28,14 @@ def run(words: Sequence[str]) -> int:
     add_ranks(parser)
     add_json(parser)
     arguments = parser.parse_args(words)
-    ranks = number_of(arguments.ranks)
+    ranks, found = number_of(arguments.ranks), find_run(arguments.run)
     if ranks > 1:
+        num_envs = read_toml(found.config).get("num_envs")
+        if isinstance(num_envs, int) and num_envs > 0:  # otherwise the file is damaged, which is said later
+            check_share(num_envs, ranks)
         return launch(ranks, "resume", words)
-    from surefoot.runs import find_run
     from surefoot.training.life.launch import resume_directory
 
-    found = find_run(arguments.run)
     result = resume_directory(
         found,
         total_steps=arguments.total_steps,

@@ -117,6 +117,8 @@ def explain_unknown(algo: str, flag: str, value: str | None, typed: Namespace) -
     name = flag.removeprefix("--").replace("-", "_")
     if name in ("env", "env_id", "task"):
         return f"unknown flag {flag}; the environment comes first, without a flag: surefoot train {value or 'ENV'}"
+    if name == "ranks":
+        return "unknown flag --ranks; only train and resume share the envs of a run among processes"
     elsewhere = explain(name, algo, all_options(algo), algorithms_with, value, _settings(algo, typed), as_flag=True)
     if elsewhere:
         return f"unknown flag {flag}; {elsewhere}"

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from surefoot.errors import PeerError, UsageError
+from surefoot.engine.board import SLOW, Board, key_of, within
+from surefoot.engine.interface import choose_interface
+from surefoot.errors import PeerError, SurefootError, UsageError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 T = TypeVar("T")
-LAST_WORDS = "surefoot/last words"  # under which a process that fails tells the others why
 TIMEOUT_VARIABLE = "SUREFOOT_RANK_TIMEOUT"  # seconds until a process that does not answer counts as lost
+LAUNCHER, GRACE = "pt_elastic", 5  # how torchrun names its process; seconds in which it may end by itself
+AS_ASKED = "as asked"  # why a device is used that the user has named
 UNNAMED = "none"  # what torchrun calls a launch without --rdzv-id
-PATIENCE = 2.0  # seconds to wait for them
 
 
 class Group(Protocol):
@@ -77,71 +81,89 @@ class Processes:
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds to wait for another process before it counts as lost."""
         import torch.distributed as distributed
-        from torch.distributed.rendezvous import rendezvous
 
-        self._distributed, limit = distributed, timedelta(seconds=timeout)
-        with self._failures_named():
-            store, self.index, self.size = next(rendezvous("env://", timeout=limit))
-            # torchrun keeps its store when it restarts the processes, with the addresses of those before.
-            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-            self._store = distributed.PrefixStore(f"surefoot/{attempt}", store)  # type: ignore[attr-defined]
-            backend = "cpu:gloo,cuda:nccl" if distributed.is_nccl_available() else "gloo"
+        self._distributed, self._timeout = distributed, timeout
+        store, self.index, self.size = _met(timeout)
+        self.board = Board(store, self.index, self.size)
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        choose_interface(os.environ["MASTER_ADDR"], several_machines=local < self.size)
+        backend = "cpu:gloo,cuda:nccl" if distributed.is_nccl_available() else "gloo"
+        with self._exchange():
             distributed.init_process_group(
-                backend, store=self._store, rank=self.index, world_size=self.size, timeout=limit
+                backend, store=store, rank=self.index, world_size=self.size, timeout=timedelta(seconds=timeout)
             )
 
     def sum_(self, numbers: Tensor) -> Tensor:
-        with self._failures_named():
+        with self._exchange():
             self._distributed.all_reduce(numbers)
         return numbers
 
     def max_(self, numbers: Tensor) -> Tensor:
-        with self._failures_named():
+        with self._exchange():
             self._distributed.all_reduce(numbers, op=self._distributed.ReduceOp.MAX)
         return numbers
 
     def agree(self, value: T) -> T:
         values = [value]
-        with self._failures_named():
+        with self._exchange():
             self._distributed.broadcast_object_list(values)
         return values[0]
 
     def gather(self, value: T) -> list[T]:
         found = [value] * self.size
-        with self._failures_named():
+        with self._exchange():
             self._distributed.all_gather_object(found, value)
         return found
 
     @contextmanager
-    def _failures_named(self) -> Iterator[None]:
+    def _exchange(self) -> Iterator[None]:
+        self.board.arrive()
+        begun = monotonic()
         try:
             yield
         except RuntimeError as error:  # what torch.distributed raises, whatever the backend
-            raise PeerError(f"another process of this run is lost{self._why()}") from error
-
-    def _why(self) -> str:
-        """What the lost process said last. One that was killed says nothing."""
-        end = monotonic() + PATIENCE
-        with suppress(RuntimeError, AttributeError):  # the store is lost as well, or was never found
-            while not self._store.check([LAST_WORDS]) and monotonic() < end:
-                sleep(0.05)  # not `wait`, which would print a warning
-            if self._store.check([LAST_WORDS]):
-                return f": {self._store.get(LAST_WORDS).decode()}"
-        return " without a word: it was killed, or the network fails; its own output and torchrun's tell more"
-
-    def confess(self, error: BaseException) -> None:
-        """Tell the others why this process ends."""
-        with suppress(RuntimeError):
-            self._store.set(LAST_WORDS, f"process {self.index} of {self.size}: {type(error).__name__}: {error}")
+            raise self.board.lost(monotonic() - begun, self._timeout) from error
 
     def leave(self) -> None:
         self._distributed.destroy_process_group()
 
 
+def _met(timeout: float) -> tuple[Store, int, int]:
+    """(the store of the launch, the rank of this process, the number of processes)."""
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+    from torch.distributed.rendezvous import rendezvous
+
+    where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    except ValueError as error:  # a variable is missing or is not a number
+        raise UsageError(f"{error}; start the processes with torchrun, or unset RANK and WORLD_SIZE") from None
+    except RuntimeError as error:
+        if "EADDRINUSE" in str(error):
+            raise UsageError(f"port {where} is in use by another program; set MASTER_PORT to a free one") from None
+        raise PeerError(
+            f"no answer from {where}, where the processes of this run are to meet: the first one is not there, or a "
+            "firewall is in the way",
+            speaks=os.environ.get("LOCAL_RANK", "0") == "0",
+            cut_off=True,
+        ) from error
+    return PrefixStore(_prefix(), store), rank, size
+
+
+def _prefix() -> str:
+    """torchrun keeps its store when it restarts the processes, with the addresses of those before."""
+    return f"surefoot/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+
+
+def is_one_of_several() -> bool:
+    """Whether this process was started as one of several that form a run."""
+    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
 @contextmanager
 def joined() -> Iterator[Group]:
     """The group that this process belongs to, if torchrun started it; otherwise `ALONE`."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+    if not is_one_of_several():
         yield ALONE
         return
     group = Processes(_timeout())
@@ -150,7 +172,7 @@ def joined() -> Iterator[Group]:
     except PeerError:
         raise
     except BaseException as error:
-        group.confess(error)
+        group.board.confess(error)
         raise
     finally:
         group.leave()
@@ -189,16 +211,57 @@ def is_first() -> bool:
 
 
 def may_speak(error: BaseException) -> bool:
-    """Whether this process should print its error: what all processes find is said by the first one alone."""
-    return is_first() or not isinstance(error, (UsageError, PeerError, KeyboardInterrupt))
+    """Whether this process should print its error: what several find is said by the first of them alone."""
+    if not is_one_of_several():
+        return True
+    if isinstance(error, PeerError):
+        return error.speaks
+    if isinstance(error, SurefootError) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        import torch.distributed  # noqa: F401  (it may take longer than the store may)
+
+        is_new = within(SLOW, lambda: _is_new(str(error)))
+        return is_first() if is_new is None else is_new
+    return is_first() or not isinstance(error, (UsageError, KeyboardInterrupt))
+
+
+def _is_new(text: str) -> bool:
+    """Whether no other process has said this. The store is torchrun's, so it is there before and after the group."""
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=SLOW), wait_for_workers=False)
+    said: int = PrefixStore(_prefix(), store).add(key_of(text), 1)
+    return said == 1
+
+
+def dismiss_launcher() -> None:
+    """End torchrun in a few seconds if it does not end by itself, after its last restart.
+
+    Its connection to a lost machine has no timeout of its own. Until the system gives up, after a quarter of an hour,
+    it sees neither that this process has ended nor a signal.
+    """
+    if launched_as() is not None and not restarts_left() and os.path.exists("/proc"):
+        script = f'sleep {GRACE}; [ "$(cat /proc/$0/comm)" = {LAUNCHER} ] && kill -9 $0'
+        silent = subprocess.DEVNULL
+        subprocess.Popen(
+            ["sh", "-c", script, str(os.getppid())], stdin=silent, stdout=silent, stderr=silent, start_new_session=True
+        )
+
+
+def restarts_left() -> bool:
+    """Whether torchrun will start the processes again if they fail."""
+    allowed, used = (os.environ.get(f"TORCHELASTIC_{name}", "0") for name in ("MAX_RESTARTS", "RESTART_COUNT"))
+    return allowed != used
 
 
 def check_share(num_envs: int, processes: int) -> None:
     """Every process needs the same number of envs."""
     if num_envs % processes:
         near = max(processes, round(num_envs / processes) * processes)
+        fewer = next(number for number in range(min(num_envs, processes), 0, -1) if num_envs % number == 0)
         raise UsageError(
-            f"num_envs={num_envs} cannot be shared equally by {processes} processes; try --num-envs {near}"
+            f"num_envs={num_envs} cannot be shared equally by {processes} processes; try --num-envs {near}, "
+            f"or {fewer} process{'es' * (fewer > 1)}"
         )
 
 
@@ -209,10 +272,31 @@ def own_envs(group: Group, num_envs: int) -> slice:
     return slice(each * group.index, each * (group.index + 1))
 
 
-def local_device(device: torch.device) -> torch.device:
-    """The GPU of this process, if it is to use one: each process of a machine has its own."""
+def check_equal(group: Group, num_envs: int) -> None:
+    """Refuse processes with different numbers of envs, where each brings its own."""
+    numbers = group.gather(num_envs)
+    if len(set(numbers)) > 1:
+        raise UsageError(f"every process needs the same number of envs, but they have {', '.join(map(str, numbers))}")
+
+
+def local_device(device: torch.device, reason: str) -> tuple[torch.device, str]:
+    """(the device of this process, the reason): each process of a machine has a GPU of its own."""
     import torch
 
     if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
-        return device
-    return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        return device, reason
+    found, processes = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if found >= processes:
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"])), reason
+    few = f"{processes} processes on this machine, but {found} GPU{'s' * (found != 1)}"
+    if reason == AS_ASKED:
+        raise UsageError(f"device=cuda: {few}, and each needs its own; start {found} processes, or use --device cpu")
+    return torch.device("cpu"), few
+
+
+def quieten_torch() -> None:
+    """Keep warnings of PyTorch's C++ code about sockets and host names off the screen. To be called before its import.
+
+    Its errors are still printed, and TORCH_CPP_LOG_LEVEL=INFO shows everything.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -116,8 +116,7 @@ class Trainer:
             encoder=encoder,
         )
         size = sum(p.numel() for p in policy.parameters())
-        device, self.device_reason = choose_device(wanted, size, home)
-        self.device = local_device(device)
+        self.device, self.device_reason = local_device(*choose_device(wanted, size, home))
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
         engine, reason = choose_engine(config.engine, self.policy, algorithm, envs, config.engines_before)
         self.learner = engine.learner(

@@ -12,9 +12,10 @@ import pytest
 from surefoot.cli.main import main
 from surefoot.cli.ranks import without
 from surefoot.engine.group import ALONE
+from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory
 from surefoot.training.config.resolve import resolve
-from surefoot.training.life.processes import begun_before, label_of
+from surefoot.training.life.processes import begun_before, label_of, require_alike
 
 SETTINGS = "--preset none --seed 1 --num-envs 4 --rollout-length 64 --eval-episodes 0 --checkpoint-every 1000"
 
@@ -35,8 +36,8 @@ def train(name, *words, env="CartPole-v1", ranks=2, steps=4_000):
                  "--run-dir", name, *words)  # fmt: skip
 
 
-def finished(process, code=0):
-    said, _ = process.communicate(timeout=150)
+def finished(process, code=0, timeout=150):
+    said, _ = process.communicate(timeout=timeout)
     assert process.returncode == code, said
     return said
 
@@ -129,12 +130,41 @@ class TestLife:
         (["--ranks", "3"], "num_envs=4 cannot be shared equally by 3 processes; try --num-envs 3"),
         (["--ranks", "8"], "num_envs=4 cannot be shared equally by 8 processes; try --num-envs 8"),
         (["--ranks", "0"], "--ranks 0 must be at least 1"),
+        (["--ranks", "-1"], "--ranks -1 must be at least 1"),
         (["--ranks", "two"], "ranks='two' is not a whole number"),
     ],
 )
 def test_a_number_that_cannot_be_is_refused_at_once(words, says, capsys):
     assert main(["train", "CartPole-v1", *SETTINGS.split(), *words]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_resumed_run_keeps_its_number_of_envs(capsys):
+    folder = Path(__file__).parents[1] / "fixtures" / "runs-0.1.0" / "ppo-cartpole"
+    assert main(["resume", str(folder), "--ranks", "3"]) == 2
+    assert "num_envs=4 cannot be shared equally by 3 processes; try --num-envs 3, or 2 processes" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_sweep_is_not_shared(monkeypatch, capsys):
+    assert main(["sweep", "--env", "CartPole-v1", "--ranks", "2"]) == 2
+    assert "only train and resume share the envs of a run among processes" in capsys.readouterr().err
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["sweep", "--env", "CartPole-v1"]) == 2
+    assert "drop torchrun: a sweep has its own pool" in capsys.readouterr().err
+
+
+def test_a_process_of_another_version_is_refused():
+    class Group:
+        size, index = 2, 0
+
+        def gather(self, value):
+            return [value, {**value, "the version of surefoot": "0.0.1"}]
+
+    with pytest.raises(UsageError, match=r"but the version of surefoot is \S+ in process 0 and 0.0.1 in process 1"):
+        require_alike(Group(), {"seed": 1})
 
 
 def test_a_process_of_torchrun_starts_no_others(monkeypatch, capsys):

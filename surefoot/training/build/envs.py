@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import gymnasium as gym
 
-from surefoot.engine.group import ALONE, own_envs
+from surefoot.engine.group import ALONE, check_equal, own_envs
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.backends import backend_of, no_workers
 from surefoot.envs.checks import blamed, reset_result, supported_spaces
@@ -45,6 +45,7 @@ def build_envs(
     `group`: the processes that share the envs, each of which builds its own.
     """
     if ready is not None:
+        check_equal(group, ready.num_envs)
         check_together(config, ready.num_envs * group.size)
         check_ready(config, algorithm)
         return ready_envs(ready, derive_seed(seed, "envs of", group.index) if group.index else seed)
@@ -88,6 +89,7 @@ def _together(config: TrainConfig, seed: int, own: slice, group: Group) -> Envs 
         envs = backend.make_many(config.env, own.stop - own.start, seed, native=uses_kernels(config.engine), **first)
     if envs is not None and not backend.one_row_each:  # the number of rows is known only now
         try:
+            check_equal(group, envs.num_envs)
             check_together(config, envs.num_envs * group.size)
         except BaseException:
             envs.close()

@@ -74,7 +74,7 @@ def train_config(
     """
     require_trust(config, trust, "a file (--config, --like or --init-from)")
     with joined() as group:
-        require_alike(group, config)
+        require_alike(group, config.flat())
         label = label_of(config)
         if (begun := begun_before(group, label, run_dir)) is not None:
             show = {"progress": progress, "to_stderr": to_stderr, "own_process": own_process}
@@ -217,6 +217,7 @@ def resume_directory(
     given = {"max_time": max_time, "total_steps": coerce("total_steps", total_steps, int | None)}
     given = {name: value for name, value in given.items() if value is not None}
     with joined() as group:
+        require_alike(group, given)
         show = {"progress": progress, "to_stderr": to_stderr, "own_process": own_process}
         return _resume(group, directory, given, strict=strict, trust=trust, callbacks=callbacks, **show)
 

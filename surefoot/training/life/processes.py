@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
 
 
-def require_alike(group: Group, config: TrainConfig) -> None:
+def require_alike(group: Group, settings: Mapping[str, object]) -> None:
     """Refuse processes of another version or with other settings: they would wait for each other for ever."""
-    told = {"the version of surefoot": __version__, **_settings(config)}
+    told = {"the version of surefoot": __version__, **_as_text(settings)}
     first, *others = group.gather(told)
     for index, theirs in enumerate(others, 1):
         for name in first | theirs:
@@ -42,8 +42,8 @@ def require_alike(group: Group, config: TrainConfig) -> None:
                 )
 
 
-def _settings(config: TrainConfig) -> dict[str, str]:
-    return {name: json.dumps(value, default=str) for name, value in config.flat().items()}
+def _as_text(settings: Mapping[str, object]) -> dict[str, str]:
+    return {name: json.dumps(value, default=str) for name, value in settings.items()}
 
 
 def label_of(config: TrainConfig) -> str | None:
@@ -51,7 +51,7 @@ def label_of(config: TrainConfig) -> str | None:
     launch = launched_as()
     if launch is None:
         return None
-    settings = json.dumps(_settings(config), sort_keys=True)
+    settings = json.dumps(_as_text(config.flat()), sort_keys=True)
     return f"{launch} {blake2b(settings.encode(), digest_size=8).hexdigest()}"
 
 

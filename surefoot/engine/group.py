@@ -22,12 +22,11 @@ from surefoot.errors import PeerError, SurefootError, UsageError
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from torch.distributed import Store  # type: ignore[attr-defined]
+    from torch.distributed import ReduceOp, Store  # type: ignore[attr-defined]
 
 T = TypeVar("T")
 TIMEOUT_VARIABLE = "SUREFOOT_RANK_TIMEOUT"  # seconds until a process that does not answer counts as lost
 LAUNCHER, GRACE = "pt_elastic", 5  # how torchrun names its process; seconds in which it may end by itself
-AS_ASKED = "as asked"  # why a device is used that the user has named
 UNNAMED = "none"  # what torchrun calls a launch without --rdzv-id
 
 
@@ -76,7 +75,10 @@ ALONE = Alone()
 
 
 class Processes:
-    """The processes that torchrun started, through `torch.distributed`: gloo on CPUs, NCCL on GPUs."""
+    """The processes that torchrun started, through `torch.distributed`: gloo on CPUs, NCCL on GPUs.
+
+    If processes share a GPU, gloo does it all.
+    """
 
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds to wait for another process before it counts as lost."""
@@ -92,16 +94,21 @@ class Processes:
             distributed.init_process_group(
                 backend, store=store, rank=self.index, world_size=self.size, timeout=timedelta(seconds=timeout)
             )
+        # NCCL refuses two processes on one GPU. Then all exchange the numbers of their GPUs through the host.
+        number, each = _gpus_and_sharers()
+        self._by_host = any(self.gather(number > 0 and each > 1))
 
     def sum_(self, numbers: Tensor) -> Tensor:
-        with self._exchange():
-            self._distributed.all_reduce(numbers)
-        return numbers
+        return self._reduce(numbers, self._distributed.ReduceOp.SUM)
 
     def max_(self, numbers: Tensor) -> Tensor:
+        return self._reduce(numbers, self._distributed.ReduceOp.MAX)
+
+    def _reduce(self, numbers: Tensor, how: ReduceOp.RedOpType) -> Tensor:
+        here = numbers.cpu() if self._by_host else numbers
         with self._exchange():
-            self._distributed.all_reduce(numbers, op=self._distributed.ReduceOp.MAX)
-        return numbers
+            self._distributed.all_reduce(here, op=how)
+        return numbers if here is numbers else numbers.copy_(here)
 
     def agree(self, value: T) -> T:
         values = [value]
@@ -280,18 +287,20 @@ def check_equal(group: Group, num_envs: int) -> None:
 
 
 def local_device(device: torch.device, reason: str) -> tuple[torch.device, str]:
-    """(the device of this process, the reason): each process of a machine has a GPU of its own."""
-    import torch
-
+    """(the device of this process, the reason): the processes of a machine share its GPUs."""
     if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
         return device, reason
-    found, processes = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if found >= processes:
-        return torch.device("cuda", int(os.environ["LOCAL_RANK"])), reason
-    few = f"{processes} processes on this machine, but {found} GPU{'s' * (found != 1)}"
-    if reason == AS_ASKED:
-        raise UsageError(f"device=cuda: {few}, and each needs its own; start {found} processes, or use --device cpu")
-    return torch.device("cpu"), few
+    number, each = _gpus_and_sharers()
+    shared = f"{reason}, {each} processes on each" if each > 1 else reason
+    return type(device)("cuda", int(os.environ["LOCAL_RANK"]) % number), shared
+
+
+def _gpus_and_sharers() -> tuple[int, int]:
+    """(GPUs of this machine, the most processes that share one)."""
+    import torch
+
+    number, local = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return number, -(-local // max(number, 1))
 
 
 def quieten_torch() -> None:

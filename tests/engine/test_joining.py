@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
-from surefoot.engine.group import AS_ASKED, check_equal, joined, local_device, may_speak
+from surefoot.engine.group import check_equal, joined, local_device, may_speak
 from surefoot.errors import PeerError, UsageError
 
 
@@ -58,16 +58,15 @@ def test_without_a_store_the_first_process_speaks(second_of_two):
     assert may_speak(UsageError("wrong"))
 
 
-def test_more_processes_than_gpus(monkeypatch):
+def test_more_processes_than_gpus_share_them(monkeypatch):
     cuda = torch.device("cuda")
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(UsageError, match="2 processes on this machine, but 1 GPU, and each needs its own"):
-        local_device(cuda, AS_ASKED)
-    assert local_device(cuda, "large") == (torch.device("cpu"), "2 processes on this machine, but 1 GPU")
+    assert local_device(cuda, "as asked") == (torch.device("cuda", 0), "as asked, 2 processes on each")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert local_device(cuda, AS_ASKED) == (torch.device("cuda", 1), AS_ASKED)
+    assert local_device(cuda, "as asked") == (torch.device("cuda", 1), "as asked")
+    assert local_device(torch.device("cpu"), "small") == (torch.device("cpu"), "small")
 
 
 def test_processes_that_bring_different_numbers_of_envs():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from surefoot.engine.contract import CollectorOptions, LearnerOptions
-from surefoot.engine.group import AS_ASKED
 from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
@@ -57,11 +56,11 @@ def choose_device(wanted: str, size: int, home: torch.device | None = None) -> t
     if home is not None and (wanted == "auto" or wanted == home.type):
         return home, "where the envs' tensors are"
     if wanted == "cpu":
-        return torch.device("cpu"), AS_ASKED
+        return torch.device("cpu"), "as asked"
     if wanted == "cuda":
         if not torch.cuda.is_available():
             raise UsageError("device=cuda, but PyTorch sees no CUDA device here; use --device cpu")
-        return torch.device("cuda"), AS_ASKED
+        return torch.device("cuda"), "as asked"
     if not torch.cuda.is_available():
         return torch.device("cpu"), "no CUDA device here"
     if size < LARGE_POLICY:

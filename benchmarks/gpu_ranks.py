@@ -101,7 +101,7 @@ def with_nccl() -> dict[str, Any]:
     import torch
     import torch.distributed as distributed
 
-    store = distributed.HashStore()
+    store = distributed.HashStore()  # type: ignore[attr-defined]
     distributed.init_process_group("nccl", store=store, rank=0, world_size=1)
     found = {}
     for algo in ALGORITHMS:

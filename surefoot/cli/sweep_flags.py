@@ -11,6 +11,7 @@ from pathlib import Path
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser, add_settings, add_trust
 from surefoot.cli.own_flags import flags_of
+from surefoot.cli.pools import add_places
 from surefoot.cli.train import explain_unknown
 from surefoot.settings import Option
 from surefoot.sweep.grid import SEEDS, Grid, parse_seeds, parse_vary, read_grids, with_flags
@@ -102,8 +103,8 @@ def is_typed(arguments: Namespace, parser: Parser) -> bool:
 def add_pool(parser: argparse.ArgumentParser) -> None:
     """How the runs are carried out."""
     pool = parser.add_argument_group("how they run")
-    pool.add_argument("--jobs", metavar="N", help="runs at the same time [the cores of this machine]")
-    pool.add_argument("--no-pin", action="store_true", help="let the system move runs between cores")
+    pool.add_argument("--jobs", metavar="N", help="runs at the same time [as many as there are cores]")
+    add_places(pool)
     pool.add_argument("--dry-run", action="store_true", help="print the command of every run, then stop")
     pool.add_argument("--quiet", action="store_true", help="show no progress")
     add_trust(pool)

@@ -19,7 +19,7 @@ from surefoot.sweep.progress import Tracked
 from surefoot.text import print
 
 LOCAL = "local"
-PLACES = {LOCAL: "this machine", "ray": "a Ray cluster"}
+PLACES = {LOCAL: "this machine", "ray": "a Ray cluster", "slurm": "a Slurm cluster"}
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,20 @@ class OwnFlag:
     metavar: str | None  # none: a switch
     help: str
     places: tuple[str, ...]
+    several: bool = False  # takes one or more words
 
 
 OWN_FLAGS = {
     "--no-pin": OwnFlag(None, "let the system move runs between cores", (LOCAL,)),
-    "--cpus-per-run": OwnFlag("N", "CPUs that a run reserves [its threads or workers]", ("ray",)),
-    "--gpus-per-run": OwnFlag("X", "GPUs that a run reserves; a fraction shares one [0]", ("ray",)),
+    "--cpus-per-run": OwnFlag("N", "CPUs that a run reserves [its threads or workers]", ("ray", "slurm")),
+    "--gpus-per-run": OwnFlag("X", "GPUs that a run reserves; with Ray, a fraction shares one [0]", ("ray", "slurm")),
     "--address": OwnFlag("ADDRESS", "Ray cluster: auto, HOST:PORT or ray://HOST:PORT [as Ray decides]", ("ray",)),
+    "--slurm": OwnFlag(
+        "KEY=VALUE",
+        "options of sbatch for the job of each run, such as partition=gpu time=4:00:00 mem=8G",
+        ("slurm",),
+        several=True,
+    ),
 }
 
 
@@ -73,6 +80,8 @@ def add_places(group: _ArgumentGroup) -> None:
         help = own.help if own.places == (LOCAL,) else f"{own.help} (--on {', '.join(own.places)})"
         if own.metavar is None:
             group.add_argument(flag, action="store_true", help=help)
+        elif own.several:
+            group.add_argument(flag, metavar=own.metavar, nargs="+", action="extend", help=help)
         else:
             group.add_argument(flag, metavar=own.metavar, help=help)
 
@@ -87,6 +96,8 @@ def choose_pool(arguments: Namespace) -> PoolChoice:
     jobs = None if arguments.jobs is None else _at_least_one("jobs", coerce("jobs", arguments.jobs, int))
     if place == "ray":
         raise UsageError("--on ray is not available yet")
+    if place == "slurm":
+        return PoolChoice(jobs, PLACES[place], _slurm(arguments, jobs))
     here = jobs or usable_cores()
     return PoolChoice(here, "", lambda needs, folder: _local(min(here, needs.runs), needs, arguments))
 
@@ -97,6 +108,26 @@ def _local(slots: int, needs: Needs, arguments: Namespace) -> Pool:
     if sys.stderr.isatty() and not arguments.quiet:
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
     return LocalPool(slots, cores_each=0 if arguments.no_pin else needs.cores or 0, one_thread=needs.one_thread)
+
+
+def _slurm(arguments: Namespace, jobs: int | None) -> Callable[[Needs, Path], Pool]:
+    from surefoot.cli.slurm_job import SlurmRun
+    from surefoot.sweep.slurm_pool import Resources, SlurmPool, parse_options, require_slurm
+
+    options = parse_options(arguments.slurm or ())
+    cpus = None if arguments.cpus_per_run is None else coerce("cpus_per_run", arguments.cpus_per_run, int)
+    gpus = coerce("gpus_per_run", arguments.gpus_per_run or 0, int)
+    if gpus < 0:
+        raise UsageError(f"gpus_per_run={gpus} is too small; it must be at least 0")
+    if cpus is not None:
+        _at_least_one("cpus_per_run", cpus)
+    require_slurm()
+
+    def make(needs: Needs, folder: Path) -> Pool:
+        resources = Resources(cpus or needs.cores or 1, gpus, needs.one_thread, options)
+        return SlurmPool(jobs or needs.runs, folder, SlurmRun, resources)
+
+    return make
 
 
 def _value(arguments: Namespace, flag: str) -> object:

@@ -86,6 +86,16 @@ def add_places(group: _ArgumentGroup) -> None:
             group.add_argument(flag, metavar=own.metavar, help=help)
 
 
+def words_of(arguments: Namespace) -> list[str]:
+    """The flags that name the same place again."""
+    words = [] if arguments.on == LOCAL else ["--on", arguments.on]
+    for flag, own in OWN_FLAGS.items():
+        value = _value(arguments, flag)
+        if value and own.places != (LOCAL,):
+            words += [flag, *(value if isinstance(value, list) else () if value is True else [str(value)])]
+    return words
+
+
 def choose_pool(arguments: Namespace) -> PoolChoice:
     """Checks everything that can be checked before the sweep touches its folder."""
     place: str = arguments.on
@@ -102,6 +112,14 @@ def choose_pool(arguments: Namespace) -> PoolChoice:
     return PoolChoice(here, "", lambda needs, folder: _local(min(here, needs.runs), needs, arguments))
 
 
+def refuse_running_elsewhere(arguments: Namespace, folder: Path) -> None:
+    """Slurm's jobs outlive their sweep, so the next one must not start their runs elsewhere."""
+    if arguments.on != "slurm":
+        from surefoot.sweep.slurm_submit import refuse_queued
+
+        refuse_queued(folder)
+
+
 def _local(slots: int, needs: Needs, arguments: Namespace) -> Pool:
     from surefoot.sweep.local import LocalPool
 
@@ -112,7 +130,8 @@ def _local(slots: int, needs: Needs, arguments: Namespace) -> Pool:
 
 def _slurm(arguments: Namespace, jobs: int | None) -> Callable[[Needs, Path], Pool]:
     from surefoot.cli.slurm_job import SlurmRun
-    from surefoot.sweep.slurm_pool import Resources, SlurmPool, parse_options, require_slurm
+    from surefoot.sweep.slurm_pool import SlurmPool
+    from surefoot.sweep.slurm_submit import Resources, parse_options, require_slurm
 
     options = parse_options(arguments.slurm or ())
     cpus = None if arguments.cpus_per_run is None else coerce("cpus_per_run", arguments.cpus_per_run, int)

@@ -6,14 +6,14 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 from time import perf_counter
 
 from surefoot import __version__
 from surefoot.cli.flags import Parser, add_json, trusting
-from surefoot.cli.pools import Needs, PoolChoice, choose_pool
+from surefoot.cli.pools import Needs, PoolChoice, choose_pool, refuse_running_elsewhere, words_of
 from surefoot.cli.sweep_flags import add_grid, add_pool, algorithms_of, grid_parser, is_typed, typed_grids
 from surefoot.errors import UsageError
 from surefoot.runs.directory import shell_path
@@ -53,11 +53,14 @@ class Sweep:
     folder: SweepFolder
     new: bool  # the grids are to be added to the folder's plan
     command: Sequence[str] = ()  # continues it after an interruption; none: `surefoot sweep FOLDER`
+    place: Sequence[str] = ()  # the flags that say where it runs
 
     @property
     def again(self) -> str:
         """What to type to continue, ready to be pasted."""
-        return join(["surefoot", *self.command]) if self.command else f"surefoot sweep {shell_path(self.folder.path)}"
+        if self.command:
+            return join(["surefoot", *self.command])
+        return " ".join(["surefoot sweep", shell_path(self.folder.path), *map(quote, self.place)])
 
 
 def run(words: Sequence[str]) -> int:
@@ -123,7 +126,7 @@ def _asked(arguments: Namespace, parser: Parser, trust: Trust) -> Sweep:
 def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
     """Carry it out; none for `--dry-run`. Raises Interrupted after a signal, when every run has been saved."""
     out = sys.stderr if arguments.json else sys.stdout
-    choice = choose_pool(arguments)
+    choice, asked = choose_pool(arguments), replace(asked, place=words_of(arguments))
     for note in asked.plan.notes:
         print(fit(f"note: {note}", out), file=out)
     if arguments.dry_run:
@@ -131,6 +134,7 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
         return None
     held = asked.folder.hold()
     try:
+        refuse_running_elsewhere(arguments, asked.folder.path)
         runs = track(asked.folder, asked.plan)
         waiting = [run for run in runs if run.stage == "waiting"]
         check_envs(run.run for run in waiting)

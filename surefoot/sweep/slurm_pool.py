@@ -1,4 +1,4 @@
-"""A pool of Slurm jobs, one for each run, submitted through submitit.
+"""A pool of Slurm jobs, one for each run.
 
 The jobs are Slurm's: they outlive a sweep that is killed. Each has a name that no other run's job has, by which a later
 sweep finds it in the queue and waits for it instead of submitting another one.
@@ -6,27 +6,21 @@ sweep finds it in the queue and waits for it instead of submitting another one.
 
 from __future__ import annotations
 
-import io
-import os
-import re
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.sweep import slurm_queue
-from surefoot.sweep.local import ONE_THREAD
 from surefoot.sweep.pool import Ended, Work
 from surefoot.sweep.progress import saved_step
 from surefoot.sweep.slurm_queue import INTERRUPTED, LOST, Job
+from surefoot.sweep.slurm_submit import PLACE, Resources, label, mark_of, submit
 from surefoot.text import one_line
 
-PLACE = ".slurm"  # in the folder of the sweep: submitit's scripts, pickles and logs
 LOOK = 5.0  # seconds between two questions to Slurm
 SILENCE = 900.0  # seconds without an answer after which the sweep gives up; its jobs go on
 RETRIES = 3  # jobs that a run may lose in a row without a new checkpoint
@@ -36,26 +30,7 @@ WHY = {
     "DEADLINE": "it could not end before its deadline",
     "OUT_OF_MEMORY": "it used more memory than it had asked for; ask for more: --slurm mem=16G",
 }
-OURS = {  # options of sbatch that a sweep sets itself
-    **dict.fromkeys(("job-name", "array"), "a sweep finds its jobs by their names"),
-    **dict.fromkeys(("output", "error", "open-mode"), "what a run prints is in its directory"),
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), "each run of a sweep is one process on one node"),
-    "signal": "a run must be told in time to save",
-    "cpus-per-task": "use --cpus-per-run",
-    "gpus-per-node": "use --gpus-per-run",
-    "wrap": "a job trains a run",
-}
 GONE = Job("", "", "GONE", 1)  # Slurm has forgotten the job
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What every job asks Slurm for."""
-
-    cpus: int = 1
-    gpus: int = 0
-    one_thread: bool = True
-    options: Mapping[str, str | bool] = field(default_factory=dict)  # long options of sbatch
 
 
 @dataclass
@@ -82,7 +57,7 @@ class SlurmPool:
         look: float = LOOK,
     ) -> None:
         self.slots = slots
-        self._place = folder.absolute() / PLACE
+        self._folder, self._place = folder, folder.absolute() / PLACE
         if "%" in str(self._place):
             raise UsageError(f"Slurm cannot write to {folder.absolute()}: % has a meaning there; choose another --out")
         self._job, self._resources, self._interval = job, resources, look
@@ -92,10 +67,11 @@ class SlurmPool:
         self._next, self._answered = monotonic() + look, monotonic()
         self._accepted: float | None = None  # when Slurm last accepted a job
         self._place.mkdir(parents=True, exist_ok=True)
-        self._found = {job.name: job for job in slurm_queue.jobs() if not job.over}
+        mark = mark_of(folder)
+        self._found = {job.name: job for job in slurm_queue.jobs() if mark in job.name and not job.over}
 
     def submit(self, work: Work) -> None:
-        found = self._found.get(label(work))
+        found = self._found.pop(label(self._folder, work.name), None)
         if found is not None:
             self._watch(work, found.id)
         elif not self._try(work) and self._accepted is None:
@@ -104,7 +80,7 @@ class SlurmPool:
     def _try(self, work: Work, lost: int = 0) -> bool:
         """Submit a job. If Slurm refuses (too many jobs, or it is busy), it is tried again later."""
         try:
-            id = _submit(self._place, work, self._job(work, self._place), self._resources)
+            id = submit(self._place, label(self._folder, work.name), self._job(work, self._place), self._resources)
         except SurefootError as error:
             self._refusal = str(error)
             self._waiting.append((work, lost))
@@ -167,9 +143,9 @@ class SlurmPool:
     def _log(self, one: Submitted) -> str:
         log = self._place / f"{one.id}_0_log.err"
         with suppress(OSError):
-            said = log.read_text(encoding="utf-8", errors="replace").split("\n")
-            last = [line for line in said if line.strip()][-1:]
-            return f"{log} ends with: {one_line(last[0], 200)}" if last else f"its log is {log}"
+            said = [line for line in log.read_text(encoding="utf-8", errors="replace").split("\n") if line.strip()]
+            last = [line for line in said if not line.startswith(("srun: ", "slurmstepd: "))] or said
+            return f"{log} ends with: {one_line(last[-1], 200)}" if last else f"its log is {log}"
         return "it wrote no log: is the folder of the sweep on a file system that the nodes share?"
 
     def _try_again(self, queued: Mapping[str, Job]) -> list[Ended]:
@@ -177,7 +153,7 @@ class SlurmPool:
         waiting, self._waiting = self._waiting, []
         ended: list[Ended] = []
         for index, (work, lost) in enumerate(waiting):
-            found = queued.get(label(work))
+            found = queued.get(label(self._folder, work.name))
             if found is not None:
                 self._watch(work, found.id, lost)
                 if self._stopping:
@@ -193,7 +169,7 @@ class SlurmPool:
 
     def stop(self, *, at_once: bool = False) -> None:
         self._stopping, self._next = True, 0.0
-        ids = [one.id for one in self._under_way.values()]
+        ids = [one.id for one in (*self._under_way.values(), *self._found.values())]
         if at_once:
             slurm_queue.cancel(ids)
         else:
@@ -218,75 +194,6 @@ class SlurmPool:
         links = [file for file in self._place.glob(".submission_file_*.sh") if not file.exists()]
         for file in (*self._place.glob("*.stop"), *links):
             file.unlink(missing_ok=True)
-
-
-def label(work: Work) -> str:
-    """The name of a run's job: readable, and unique to its directory."""
-    digest = blake2b(os.fsencode(work.output.parent.resolve()), digest_size=6).hexdigest()
-    readable = re.sub(r"[^\w.=+-]+", "_", work.name, flags=re.ASCII)
-    return f"{readable[:60]}.{digest}"
-
-
-def parse_options(words: Iterable[str]) -> dict[str, str | bool]:
-    """`partition=gpu`, `exclusive`: long options of sbatch, with or without a value."""
-    options: dict[str, str | bool] = {}
-    for word in words:
-        key, equals, value = word.removeprefix("--").partition("=")
-        key = key.replace("_", "-")
-        if not re.fullmatch(r"[a-z][a-z0-9-]+", key) or (equals and not value) or not value.isprintable():
-            raise UsageError(f"--slurm {word!r} is not an option of sbatch; write it as KEY=VALUE, such as mem=8G")
-        if key in OURS:
-            raise UsageError(f"--slurm {key} is not available: {OURS[key]}")
-        options[key] = value if equals else True
-    return options
-
-
-def require_slurm() -> None:
-    """Refuse a machine without Slurm or submitit, before anything is done."""
-    try:
-        import submitit  # noqa: F401
-    except ImportError:
-        raise UsageError('--on slurm needs submitit: pip install "surefoot[slurm]"') from None
-    missing = [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]
-    if missing:
-        raise UsageError(f"--on slurm needs Slurm's {', '.join(missing)}; run it on a login node of the cluster")
-
-
-def _submit(place: Path, work: Work, job: Callable[[], object], resources: Resources) -> str:
-    """Submit it; returns the id of the job."""
-    import submitit
-
-    executor = submitit.SlurmExecutor(folder=place)
-    asked: dict[str, str | int | bool] = {"requeue": True, "cpus-per-task": resources.cpus, **resources.options}
-    if resources.gpus:
-        asked["gpus-per-node"] = resources.gpus
-    executor.update_parameters(
-        job_name=label(work),
-        time=None,  # the partition's own limit, unless the options have one
-        wckey=None,
-        setup=[f"export {name}=1" for name in ONE_THREAD] if resources.one_thread else None,
-        srun_args=[f"--cpus-per-task={resources.cpus}"],  # since 22.05 srun does not take it from sbatch
-        additional_parameters=asked,
-    )
-    try:
-        with _outside_of_jobs(), redirect_stderr(io.StringIO()):  # it prints what it also raises
-            return str(executor.submit(job).job_id)
-    except (OSError, RuntimeError) as error:
-        raise SurefootError(one_line(str(error).removeprefix("sbatch: error: "), 300)) from None
-
-
-@contextmanager
-def _outside_of_jobs() -> Iterator[None]:
-    """A sweep may run in a job itself, whose variables would become options of the jobs that it submits."""
-    if "SLURM_JOB_ID" not in os.environ:
-        yield
-        return
-    from submitit.helpers import clean_env
-
-    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
-    with clean_env():
-        os.environ.update(kept)
-        yield
 
 
 def _step(work: Work) -> int:

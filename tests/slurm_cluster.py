@@ -73,7 +73,11 @@ def one_node(folder, cpus=3):
         start(daemons, folder, "slurmctld", "-D", "-f", str(config))
         start(daemons, folder, "slurmd", "-D", "-f", str(config))
         until(lambda: "idle" in said(["sinfo", "--noheader", "--format=%T"], variables), folder)
-        yield variables
+        try:
+            yield variables
+        finally:  # jobs outlive the daemons
+            said(["scancel", f"--user={getpass.getuser()}"], variables)
+            until(lambda: not said(["squeue", "--noheader"], variables), folder)
 
 
 def start(daemons, folder, name, *arguments):

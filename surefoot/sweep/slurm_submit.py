@@ -18,6 +18,7 @@ from surefoot.sweep.local import ONE_THREAD
 from surefoot.text import one_line
 
 PLACE = ".slurm"  # in the folder of the sweep: submitit's scripts, pickles and logs
+LONGEST = 58  # readable characters of a job's name
 OURS = {  # options of sbatch that a sweep sets itself
     **dict.fromkeys(("job-name", "array"), "a sweep finds its jobs by their names"),
     **dict.fromkeys(("output", "error", "open-mode"), "what a run prints is in its directory"),
@@ -42,7 +43,9 @@ class Resources:
 def label(folder: Path, name: str) -> str:
     """The name of a run's job: readable, and unique to the run."""
     readable = re.sub(r"[^\w.=+-]+", "_", name, flags=re.ASCII)
-    return f"{readable[:60]}{mark_of(folder)}{_digest(name.encode())}"
+    if len(readable) > LONGEST:
+        readable = f"{readable[: LONGEST // 2]}..{readable[-LONGEST // 2 :]}"
+    return f"{readable}{mark_of(folder)}{_digest(name.encode())}"
 
 
 def mark_of(folder: Path) -> str:

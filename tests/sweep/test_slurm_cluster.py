@@ -1,6 +1,7 @@
 """Sweeps on a real Slurm cluster of one node, on loopback."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -113,3 +114,20 @@ def test_a_run_that_fails_is_not_repeated():
     assert "killed by SIGKILL" in other
     for output in Path("out").glob("*/*/*/output.txt"):
         assert output.read_text(encoding="utf-8").count("engine ") == 1
+
+
+def test_the_example_of_a_job_queues_itself_again_and_continues_its_run():
+    script = Path(__file__).parents[2] / "examples" / "slurm" / "train.sbatch"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    words = ["CartPole-v1", *RUNS[2:], "--total-steps=20k", "--checkpoint-every=1000", "--seed=0", "--run-dir=run"]
+    asked = ["--nodes=1", "--cpus-per-task=2", "--output=job.txt", "--parsable"]
+    job = said(["sbatch", *asked, str(script), *words], {"PATH": path, "OMP_NUM_THREADS": "1"}).strip()
+    try:
+        until(lambda: latest(Path("run")) is not None, seconds=300)
+        tell("scancel", "--batch", "--signal=USR1", job)
+        until(lambda: not queued(), seconds=300)
+    finally:
+        print(Path("job.txt").read_text(encoding="utf-8"))
+    assert said(["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"], {}).strip() == "COMPLETED"
+    assert RunDirectory(Path("run")).read_status()["state"] == "done"
+    assert "resuming" in Path("job.txt").read_text(encoding="utf-8")

@@ -92,7 +92,7 @@ def equal(one: Path, other: Path) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=40_000, help="of each run [40,000: 40 seconds of sleep]")
+    parser.add_argument("--steps", type=int, default=80_000, help="of each run [80,000: 80 seconds of sleep]")
     parser.add_argument(
         "--minutes", type=int, default=2, help="time limit of a job; the signal comes 90 s before it [2]"
     )

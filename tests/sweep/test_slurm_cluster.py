@@ -122,12 +122,10 @@ def test_the_example_of_a_job_queues_itself_again_and_continues_its_run():
     words = ["CartPole-v1", *RUNS[2:], "--total-steps=20k", "--checkpoint-every=1000", "--seed=0", "--run-dir=run"]
     asked = ["--nodes=1", "--cpus-per-task=2", "--output=job.txt", "--parsable"]
     job = said(["sbatch", *asked, str(script), *words], {"PATH": path, "OMP_NUM_THREADS": "1"}).strip()
-    try:
-        until(lambda: latest(Path("run")) is not None, seconds=300)
-        tell("scancel", "--batch", "--signal=USR1", job)
-        until(lambda: not queued(), seconds=300)
-    finally:
-        print(Path("job.txt").read_text(encoding="utf-8"))
+    until(lambda: latest(Path("run")) is not None or not queued(), seconds=300)
+    tell("scancel", "--batch", "--signal=USR1", job)
+    until(lambda: not queued(), seconds=300)
+    print(Path("job.txt").read_text(encoding="utf-8"))
     assert said(["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"], {}).strip() == "COMPLETED"
     assert RunDirectory(Path("run")).read_status()["state"] == "done"
     assert "resuming" in Path("job.txt").read_text(encoding="utf-8")

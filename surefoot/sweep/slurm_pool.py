@@ -169,7 +169,7 @@ class SlurmPool:
 
     def stop(self, *, at_once: bool = False) -> None:
         self._stopping, self._next = True, 0.0
-        ids = [one.id for one in (*self._under_way.values(), *self._found.values())]
+        ids = [*(one.id for one in self._under_way.values()), *(job.id for job in self._found.values())]
         if at_once:
             slurm_queue.cancel(ids)
         else:

@@ -51,7 +51,8 @@ def test_the_processes_meet_under_the_name_of_the_job(job):
     assert job.wait(60) == 0
     assert words == (
         "--cpus-per-task=4 python -m torch.distributed.run --nnodes 2 --nproc-per-node 4 "
-        "--rdzv-backend c10d --rdzv-endpoint node1:30123 --rdzv-id 70123 --max-restarts 3 -m surefoot train CartPole-v1 --name two words"
+        "--rdzv-backend c10d --rdzv-endpoint node1:30123 --rdzv-id 70123 "
+        "--max-restarts 3 -m surefoot train CartPole-v1 --name two words"
     )
 
 

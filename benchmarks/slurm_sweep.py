@@ -93,9 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=80_000, help="of each run [80,000: 80 seconds of sleep]")
-    parser.add_argument(
-        "--minutes", type=int, default=2, help="time limit of a job; the signal comes 90 s before it [2]"
-    )
+    parser.add_argument("--minutes", type=int, default=3, help="limit of a job; its signal comes 90 s earlier [3]")
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "slurm_sweep.json", metavar="FILE.json")
     arguments = parser.parse_args()
     out, missing = arguments.out.absolute(), why_not()

@@ -21,6 +21,7 @@ from surefoot.errors import SurefootError
 from surefoot.runs import RunDirectory
 from surefoot.sweep.pool import Work
 from surefoot.sweep.progress import saved_step
+from surefoot.sweep.slurm_pool import NO_TIME
 from surefoot.sweep.slurm_queue import INTERRUPTED
 from surefoot.text import print
 from surefoot.training.life.signals import WARNING
@@ -87,10 +88,7 @@ def _state(directory: RunDirectory) -> str | None:
 def _queue_again(job: str, *, advanced: bool) -> int:
     """Returns an exit code of its own if that would be of no use; 0: the job is queued, or left to the sweep."""
     if not advanced:
-        print(
-            "surefoot: the time limit of the job leaves no time for an update; raise it: --slurm time=HH:MM:SS",
-            file=sys.stderr,
-        )
+        print(f"surefoot: Slurm job {job}: {NO_TIME}", file=sys.stderr)
         return 1
     with suppress(OSError):
         # Where jobs must not be queued again, the sweep submits another one.

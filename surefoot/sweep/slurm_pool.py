@@ -20,6 +20,7 @@ from surefoot.sweep.progress import saved_step
 from surefoot.sweep.slurm_queue import INTERRUPTED, LOST, Job
 from surefoot.sweep.slurm_submit import PLACE, Resources, label, mark_of, submit
 from surefoot.text import one_line
+from surefoot.training.life.signals import WARNING
 
 LOOK = 5.0  # seconds between two questions to Slurm
 SILENCE = 900.0  # seconds without an answer after which the sweep gives up; its jobs go on
@@ -30,6 +31,7 @@ WHY = {
     "DEADLINE": "it could not end before its deadline",
     "OUT_OF_MEMORY": "it used more memory than it had asked for; ask for more: --slurm mem=16G",
 }
+NO_TIME = "its time limit leaves no time for an update; raise it: --slurm time=HH:MM:SS"
 GONE = Job("", "", "GONE", 1)  # Slurm has forgotten the job
 
 
@@ -128,6 +130,8 @@ class SlurmPool:
                 return self._failed(one, f"it was lost {lost} times without a new checkpoint, last by {job.state}")
             self._try(one.work, lost)
             return None
+        if -code in WARNING:  # Slurm's warning came before the job had a handler for it
+            return self._failed(one, NO_TIME)
         if _size(one.work.output) == one.size:
             return self._failed(one, f"its run did not start; {self._log(one)}")
         return Ended(name, code)

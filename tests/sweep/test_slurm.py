@@ -101,6 +101,7 @@ def test_a_job_asks_for_what_its_run_needs_and_continues_it_when_slurm_queues_it
     [
         ("FAILED", 2 << 8, "failed", 2, ""),  # the run's own end
         ("FAILED", 139 << 8, "running", -11, ""),  # srun: killed by SIGSEGV
+        ("FAILED", 140 << 8, "unknown", 1, "its time limit leaves no time"),  # SIGUSR2 while it was starting
         ("CANCELLED", 0, "interrupted", 1, "Slurm job 1: it was cancelled"),
         ("OUT_OF_MEMORY", 0, "running", 1, "ask for more: --slurm mem=16G"),
         ("TIMEOUT", 0, "done", 0, ""),  # it ended in time

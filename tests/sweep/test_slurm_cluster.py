@@ -119,7 +119,7 @@ def test_a_run_that_fails_is_not_repeated():
 def test_the_example_of_a_job_queues_itself_again_and_continues_its_run():
     script = Path(__file__).parents[2] / "examples" / "slurm" / "train.sbatch"
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    words = ["CartPole-v1", *RUNS[2:], "--total-steps=20k", "--checkpoint-every=1000", "--seed=0", "--run-dir=run"]
+    words = ["CartPole-v1", *RUNS[2:], "--total-steps=5000", "--checkpoint-every=500", "--seed=0", "--run-dir=run"]
     asked = ["--nodes=1", "--cpus-per-task=2", "--output=job.txt", "--parsable"]
     job = said(["sbatch", *asked, str(script), *words], {"PATH": path, "OMP_NUM_THREADS": "1"}).strip()
     until(lambda: latest(Path("run")) is not None or not queued(), seconds=300)

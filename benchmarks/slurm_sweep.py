@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -43,9 +44,14 @@ def flags(arguments: argparse.Namespace) -> list[str]:
     return ["--env=slow.py:Slow", *settings, f"--total-steps={arguments.steps}", f"--seeds=0..{arguments.runs - 1}"]
 
 
-def sweep(*words: str) -> subprocess.Popen[str]:
+@contextmanager
+def sweep(*words: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "surefoot", "sweep", *words, "--json", "--trust"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def jobs(state: str = "RUNNING") -> list[str]:
@@ -61,23 +67,20 @@ def bad_day(arguments: argparse.Namespace) -> list[str]:
     """What happened, until all runs were done."""
     happened = [f"a time limit of {arguments.minutes} minutes for each job"]
     words = [*flags(arguments), "--out=slurm", "--on=slurm", "--slurm", f"time={arguments.minutes}"]
-    first = sweep(*words)
-    until(lambda: saved() >= 2 and len(jobs()) >= 2, seconds=600)
-    again = jobs()[0]
-    subprocess.run(["scontrol", "requeue", again], check=True)
-    happened.append(f"job {again} cancelled and queued again")
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    with sweep(*words):
+        until(lambda: saved() >= 2 and len(jobs()) >= 2, seconds=600)
+        again = jobs()[0]
+        subprocess.run(["scontrol", "requeue", again], check=True)
+        happened.append(f"job {again} cancelled and queued again")
     happened.append(f"the sweep killed, with {len(jobs('PENDING,RUNNING'))} of its jobs in the queue")
-    second = sweep(*words)
-    until(lambda: saved() >= 3, seconds=600)
-    node = said(["sinfo", "--noheader", "--format=%N"], {}).strip()
-    lost = jobs()
-    subprocess.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=benchmark"], check=True)
-    happened.append(f"the node lost, with jobs {', '.join(lost)}")
-    until(lambda: not jobs(), seconds=600)
-    subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=True)
-    found, _ = second.communicate()
+    with sweep(*words) as second:
+        until(lambda: saved() >= 3 and jobs(), seconds=600)
+        node = said(["sinfo", "--noheader", "--format=%N"], {}).strip()
+        lost = jobs()
+        subprocess.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=benchmark"], check=True)
+        happened.append(f"the node lost, with jobs {', '.join(lost)}; it came back")
+        subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=False)
+        found, _ = second.communicate()
     happened.append(f"the second sweep ended with exit code {second.returncode}")
     assert json.loads(found.splitlines()[-1])["done"] == arguments.runs, found
     return happened
@@ -107,8 +110,8 @@ def main() -> None:
         started = perf_counter()
         result["happened"] = bad_day(arguments)
         result["seconds"] = round(perf_counter() - started, 1)
-        local = sweep(*flags(arguments), "--out=local", f"--jobs={arguments.runs}", "--no-pin")
-        local.communicate()
+        with sweep(*flags(arguments), "--out=local", f"--jobs={arguments.runs}", "--no-pin") as local:
+            local.communicate()
         table = machine.head("run", "times started", "equal to the local run")
         result["runs"] = []
         for run in sorted(path.parent for path in Path("slurm").glob("*/*/*/manifest.json")):

@@ -10,14 +10,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 from types import FrameType
 from typing import NoReturn
 
 from surefoot.cli.in_process import exit_code_of, print_to
-from surefoot.errors import SurefootError
+from surefoot.errors import BusyError, SurefootError
 from surefoot.runs import RunDirectory
 from surefoot.sweep.pool import Work
 from surefoot.sweep.progress import saved_step
@@ -25,6 +27,8 @@ from surefoot.sweep.slurm_pool import NO_TIME
 from surefoot.sweep.slurm_queue import INTERRUPTED
 from surefoot.text import print
 from surefoot.training.life.signals import WARNING
+
+ORPHAN = 600.0  # seconds that a job waits for a process that still holds its run
 
 
 class TimeIsUp:
@@ -69,7 +73,7 @@ class SlurmRun:
         state, before = _state(directory), saved_step(directory)
         if state == "done":
             sys.exit(0)
-        code = exit_code_of(self.work.words if state is None else self.work.again)
+        code = _when_free(self.work.words if state is None else self.work.again)
         if time.warned and code in INTERRUPTED:
             code = _queue_again(job, advanced=saved_step(directory) > before) or code
         sys.stdout.flush()
@@ -83,6 +87,14 @@ def _state(directory: RunDirectory) -> str | None:
     with suppress(SurefootError, OSError):
         return str(directory.read_status().get("state"))
     return "unknown"
+
+
+def _when_free(words: Sequence[str]) -> int:
+    """Its exit code. The run's process on a node that Slurm has given up may live a little longer and hold the run."""
+    end = monotonic() + ORPHAN
+    while (code := exit_code_of(words)) == BusyError.exit_code and monotonic() < end:
+        sleep(ORPHAN / 60)
+    return code
 
 
 def _queue_again(job: str, *, advanced: bool) -> int:

@@ -317,6 +317,16 @@ def test_a_time_limit_without_time_for_an_update_is_an_error(in_a_job, capsys):
     assert not Path("controlled").exists()
 
 
+def test_a_job_waits_for_a_process_that_a_lost_node_has_left_behind(in_a_job, monkeypatch):
+    _, codes = in_a_job
+    monkeypatch.setattr(slurm_job, "ORPHAN", 0.6)
+    codes += [3, 3, 0]
+    assert job_of(a_work()) == 0
+    monkeypatch.setattr(slurm_job, "ORPHAN", 0.0)
+    codes.append(3)
+    assert job_of(a_work()) == 3
+
+
 def test_a_job_that_starts_while_the_sweep_stops_leaves_at_once(in_a_job):
     pool, work = a_pool(), a_work()
     pool.submit(work)

@@ -68,6 +68,7 @@ class PoolChoice:
 
     jobs: int | None  # runs at a time; none: as many as there is room for
     place: str  # as the greeting names it; empty: this machine
+    words: tuple[str, ...]  # the flags that choose it again
     make: Callable[[Needs, Path], Pool]
 
 
@@ -86,16 +87,6 @@ def add_places(group: _ArgumentGroup) -> None:
             group.add_argument(flag, metavar=own.metavar, help=help)
 
 
-def words_of(arguments: Namespace) -> list[str]:
-    """The flags that name the same place again."""
-    words = [] if arguments.on == LOCAL else ["--on", arguments.on]
-    for flag, own in OWN_FLAGS.items():
-        value = _value(arguments, flag)
-        if value and own.places != (LOCAL,):
-            words += [flag, *(value if isinstance(value, list) else () if value is True else [str(value)])]
-    return words
-
-
 def choose_pool(arguments: Namespace) -> PoolChoice:
     """Checks everything that can be checked before the sweep touches its folder."""
     place: str = arguments.on
@@ -107,9 +98,9 @@ def choose_pool(arguments: Namespace) -> PoolChoice:
     if place == "ray":
         raise UsageError("--on ray is not available yet")
     if place == "slurm":
-        return PoolChoice(jobs, PLACES[place], _slurm(arguments, jobs))
+        return _on_slurm(jobs, arguments)
     here = jobs or usable_cores()
-    return PoolChoice(here, "", lambda needs, folder: _local(min(here, needs.runs), needs, arguments))
+    return PoolChoice(here, "", (), lambda needs, folder: _local(min(here, needs.runs), needs, arguments))
 
 
 def refuse_running_elsewhere(arguments: Namespace, folder: Path) -> None:
@@ -128,7 +119,7 @@ def _local(slots: int, needs: Needs, arguments: Namespace) -> Pool:
     return LocalPool(slots, cores_each=0 if arguments.no_pin else needs.cores or 0, one_thread=needs.one_thread)
 
 
-def _slurm(arguments: Namespace, jobs: int | None) -> Callable[[Needs, Path], Pool]:
+def _on_slurm(jobs: int | None, arguments: Namespace) -> PoolChoice:
     from surefoot.cli.slurm_job import SlurmRun
     from surefoot.sweep.slurm_pool import SlurmPool
     from surefoot.sweep.slurm_submit import Resources, parse_options, require_slurm
@@ -140,13 +131,24 @@ def _slurm(arguments: Namespace, jobs: int | None) -> Callable[[Needs, Path], Po
         raise UsageError(f"gpus_per_run={gpus} is too small; it must be at least 0")
     if cpus is not None:
         _at_least_one("cpus_per_run", cpus)
-    require_slurm()
+    if not arguments.dry_run:
+        require_slurm()
 
     def make(needs: Needs, folder: Path) -> Pool:
         resources = Resources(cpus or needs.cores or 1, gpus, needs.one_thread, options)
         return SlurmPool(jobs or needs.runs, folder, SlurmRun, resources)
 
-    return make
+    return PoolChoice(jobs, PLACES["slurm"], _typed(arguments), make)
+
+
+def _typed(arguments: Namespace) -> tuple[str, ...]:
+    """`--on` and the flags of its place, as they were typed."""
+    words = [f"--on={arguments.on}"]
+    for flag, own in OWN_FLAGS.items():
+        value = _value(arguments, flag)
+        values = value if isinstance(value, list) else [value] if value else []
+        words += [flag if own.metavar is None else f"{flag}={one}" for one in values]
+    return tuple(words)
 
 
 def _value(arguments: Namespace, flag: str) -> object:

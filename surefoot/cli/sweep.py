@@ -13,7 +13,7 @@ from time import perf_counter
 
 from surefoot import __version__
 from surefoot.cli.flags import Parser, add_json, trusting
-from surefoot.cli.pools import Needs, PoolChoice, choose_pool, refuse_running_elsewhere, words_of
+from surefoot.cli.pools import Needs, PoolChoice, choose_pool, refuse_running_elsewhere
 from surefoot.cli.sweep_flags import add_grid, add_pool, algorithms_of, grid_parser, is_typed, typed_grids
 from surefoot.errors import UsageError
 from surefoot.runs.directory import shell_path
@@ -53,7 +53,7 @@ class Sweep:
     folder: SweepFolder
     new: bool  # the grids are to be added to the folder's plan
     command: Sequence[str] = ()  # continues it after an interruption; none: `surefoot sweep FOLDER`
-    place: Sequence[str] = ()  # the flags that say where it runs
+    place: Sequence[str] = ()  # the flags that choose where it runs
 
     @property
     def again(self) -> str:
@@ -126,7 +126,8 @@ def _asked(arguments: Namespace, parser: Parser, trust: Trust) -> Sweep:
 def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
     """Carry it out; none for `--dry-run`. Raises Interrupted after a signal, when every run has been saved."""
     out = sys.stderr if arguments.json else sys.stdout
-    choice, asked = choose_pool(arguments), replace(asked, place=words_of(arguments))
+    choice = choose_pool(arguments)
+    asked = replace(asked, place=choice.words)
     for note in asked.plan.notes:
         print(fit(f"note: {note}", out), file=out)
     if arguments.dry_run:

@@ -368,4 +368,4 @@ def test_the_command_that_continues_says_where(monkeypatch, capsys):
     queue((1, "FAILED", 256, "x"))
     words = ["--on", "slurm", "--slurm", "mem=8G", "--cpus-per-run", "2"]
     assert main(["sweep", "--env", "CartPole-v1", "--seeds=0", "--out=out", *words]) == 1
-    assert "to continue: surefoot sweep out --on slurm --cpus-per-run 2 --slurm mem=8G" in capsys.readouterr().out
+    assert "to continue: surefoot sweep out --on=slurm --cpus-per-run=2 --slurm=mem=8G" in capsys.readouterr().out

@@ -96,7 +96,7 @@ def test_jobs_outlive_their_sweep_and_the_next_one_waits_for_them(capfd):
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=600)
     assert process.returncode == 143
-    assert "surefoot sweep out --on slurm" in said
+    assert "surefoot sweep out --on=slurm" in said
     assert not queued()
     for path in run_dirs():
         status = RunDirectory(path).read_status()

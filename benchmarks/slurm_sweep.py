@@ -96,9 +96,10 @@ def main() -> None:
     out, missing = arguments.out.absolute(), why_not()
     if missing:
         parser.error(missing)
-    result: dict[str, Any] = {"machine": machine.describe(), "slurm": said(["sbatch", "--version"], {}).strip()}
+    result: dict[str, Any] = {"command": " ".join(sys.argv), "machine": machine.describe()}
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder, one_node(Path(folder) / "cluster") as variables:
         os.environ.update(variables)
+        result["slurm"] = said(["sbatch", "--version"], {}).strip()
         os.chdir(folder)
         Path("slow.py").write_text(ENV, encoding="utf-8")
         started = perf_counter()

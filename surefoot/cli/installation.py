@@ -25,6 +25,7 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
     "atari": "ale_py",
     "envpool": "envpool",
     "pettingzoo": "pettingzoo",
+    "slurm": "submitit",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "mlflow": "mlflow",

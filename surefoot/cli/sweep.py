@@ -6,23 +6,21 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 from time import perf_counter
 
 from surefoot import __version__
 from surefoot.cli.flags import Parser, add_json, trusting
+from surefoot.cli.pools import Needs, PoolChoice, choose_pool, refuse_running_elsewhere
 from surefoot.cli.sweep_flags import add_grid, add_pool, algorithms_of, grid_parser, is_typed, typed_grids
-from surefoot.envs.workers.auto import usable_cores
 from surefoot.errors import UsageError
 from surefoot.runs.directory import shell_path
-from surefoot.settings import coerce
 from surefoot.sweep.carry_out import carry_out, track
 from surefoot.sweep.display import counts, make_watcher, several
 from surefoot.sweep.folder import SweepFolder, usual_folder
 from surefoot.sweep.grid import Grid, read_grids
-from surefoot.sweep.local import LocalPool
 from surefoot.sweep.plan import Plan, check_envs, expand
 from surefoot.sweep.progress import Tracked
 from surefoot.text import print
@@ -55,11 +53,14 @@ class Sweep:
     folder: SweepFolder
     new: bool  # the grids are to be added to the folder's plan
     command: Sequence[str] = ()  # continues it after an interruption; none: `surefoot sweep FOLDER`
+    place: Sequence[str] = ()  # the flags that choose where it runs
 
     @property
     def again(self) -> str:
         """What to type to continue, ready to be pasted."""
-        return join(["surefoot", *self.command]) if self.command else f"surefoot sweep {shell_path(self.folder.path)}"
+        if self.command:
+            return join(["surefoot", *self.command])
+        return " ".join(["surefoot sweep", shell_path(self.folder.path), *map(quote, self.place)])
 
 
 def run(words: Sequence[str]) -> int:
@@ -125,16 +126,16 @@ def _asked(arguments: Namespace, parser: Parser, trust: Trust) -> Sweep:
 def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
     """Carry it out; returns None for `--dry-run`. Raises Interrupted after a signal, when every run has been saved."""
     out = sys.stderr if arguments.json else sys.stdout
+    choice = choose_pool(arguments)
+    asked = replace(asked, place=choice.words)
     for note in asked.plan.notes:
         print(fit(f"note: {note}", out), file=out)
     if arguments.dry_run:
         _show(asked, arguments.json)
         return None
-    jobs = coerce("jobs", arguments.jobs or usable_cores(), int)
-    if jobs < 1:
-        raise UsageError(f"jobs={jobs} is too small; it must be at least 1")
     held = asked.folder.hold()
     try:
+        refuse_running_elsewhere(arguments, asked.folder.path)
         runs = track(asked.folder, asked.plan)
         waiting = [run for run in runs if run.stage == "waiting"]
         check_envs(run.run for run in waiting)
@@ -142,11 +143,11 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
         if asked.new:
             asked.folder.remember(asked.grids)
         if not arguments.quiet:
-            print(fit(_greeting(asked, runs, len(waiting), jobs), out), file=out, flush=True)
+            print(fit(_greeting(asked, runs, len(waiting), choice), out), file=out, flush=True)
             if written not in (None, __version__):
                 print(f"note: the sweep began with surefoot {written}; this is {__version__}", file=out)
         if waiting:
-            _carry_out(asked, runs, min(jobs, len(waiting)), arguments)
+            _carry_out(asked, runs, choice, arguments)
     finally:
         held.release()
     if not arguments.quiet:
@@ -156,17 +157,9 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
     return runs
 
 
-def _carry_out(asked: Sweep, runs: list[Tracked], jobs: int, arguments: Namespace) -> None:
+def _carry_out(asked: Sweep, runs: list[Tracked], choice: PoolChoice, arguments: Namespace) -> None:
     started = perf_counter()
-    threads = [run.run.point.config.run.threads for run in runs]
-    each = [_cores_of(run) for run in runs]
-    if sys.stderr.isatty() and not arguments.quiet:
-        print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
-    pool = LocalPool(
-        jobs,
-        cores_each=0 if arguments.no_pin or None in each else max(number or 0 for number in each),
-        one_thread="auto" not in threads,
-    )
+    pool = choice.make(Needs.of(runs), asked.folder.path)
     watcher = make_watcher(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
     try:
         number = carry_out(runs, pool, watcher, ["--trust"] if arguments.trust else [])
@@ -179,20 +172,14 @@ def _carry_out(asked: Sweep, runs: list[Tracked], jobs: int, arguments: Namespac
         )
 
 
-def _cores_of(run: Tracked) -> int | None:
-    """As many as it has threads or workers; None: the run decides that itself, so it is not pinned."""
-    config = run.run.point.config
-    threads, workers = config.run.threads, config.env.workers
-    return None if "auto" in (threads, workers) else max(int(threads), int(workers))
-
-
-def _greeting(asked: Sweep, runs: Sequence[Tracked], waiting: int, jobs: int) -> str:
+def _greeting(asked: Sweep, runs: Sequence[Tracked], waiting: int, choice: PoolChoice) -> str:
     cut_off = sum(run.stage == "waiting" and run.before == "cut off" for run in runs)
     done = sum(run.before == "done" for run in runs)
     parts = [f"{several(len(runs))} in {asked.folder.path}"]
     parts += [f"{done} done already"] if done else []
     parts += [f"{cut_off} to be continued"] if cut_off else []
-    parts += [f"{min(jobs, waiting)} at a time"] if waiting else []
+    parts += [f"{min(choice.jobs, waiting)} at a time"] if waiting and choice.jobs else []
+    parts += [f"on {choice.place}"] if waiting and choice.place else []
     return ", ".join(parts)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser, add_settings, add_trust
 from surefoot.cli.own_flags import flags_of
+from surefoot.cli.pools import add_places
 from surefoot.cli.train import explain_unknown
 from surefoot.settings import Option
 from surefoot.sweep.grid import SEEDS, Grid, parse_seeds, parse_vary, read_grids, with_flags
@@ -103,7 +104,7 @@ def add_pool(parser: argparse.ArgumentParser) -> None:
     """How the runs are carried out."""
     pool = parser.add_argument_group("how they run")
     pool.add_argument("--jobs", metavar="N", help="runs at the same time [one per core]")
-    pool.add_argument("--no-pin", action="store_true", help="let the system move runs between cores")
+    add_places(pool)
     pool.add_argument("--dry-run", action="store_true", help="print the command of every run, then stop")
     pool.add_argument("--quiet", action="store_true", help="show no progress")
     add_trust(pool)

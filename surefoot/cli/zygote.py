@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
 
+from surefoot.cli.in_process import exit_code_of, print_to
 from surefoot.cli.limits import require_room_for_torch
-from surefoot.cli.main import main
 from surefoot.errors import SurefootError
 from surefoot.text import print
 
@@ -148,14 +148,10 @@ class Zygote:
             os._exit(128 + signal.SIGTERM)
         for pipe in (self._requests, self._answers, self._woken, self._wakes):
             os.close(pipe)
-        output = os.open(request.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.close(output)
+        print_to(request.output)
         if request.cores and hasattr(os, "sched_setaffinity"):
             with suppress(OSError):  # a core that went away
                 os.sched_setaffinity(0, request.cores)
-        sys.argv = ["surefoot", *request.words]
 
     def _tell_all(self, number: int) -> None:
         for pid in self._children:
@@ -205,13 +201,7 @@ def _finish(request: Request) -> NoReturn:
 
     That would take longer than a short run.
     """
-    try:
-        code = main(request.words)
-    except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else int(left.code is not None)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        code = 1
+    code = exit_code_of(request.words)
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

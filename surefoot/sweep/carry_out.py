@@ -89,8 +89,9 @@ class Stopper:
 def work_on(run: Tracked, flags: Sequence[str]) -> Work:
     """The command that starts or continues a run. `flags`: added to it."""
     path = str(run.directory.path.absolute())
-    words = ["resume", path] if run.before == "cut off" else [*run.run.words, f"--run-dir={path}"]
-    return Work(run.name, (*words, *flags), run.directory.path.absolute() / OUTPUT)
+    again = ("resume", path, *flags)
+    words = again if run.before == "cut off" else (*run.run.words, f"--run-dir={path}", *flags)
+    return Work(run.name, words, run.directory.path.absolute() / OUTPUT, again)
 
 
 def carry_out(runs: Sequence[Tracked], pool: Pool, watcher: Watcher, flags: Sequence[str] = ()) -> int:

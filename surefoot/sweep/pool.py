@@ -1,4 +1,4 @@
-"""The interface of a pool, which carries out the runs of a sweep. `local.py` is one; Slurm or Ray could be others."""
+"""The interface of a pool, which carries out the runs of a sweep: on this machine (`local.py`) or on others."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Work:
     name: str  # unique in the pool
     words: tuple[str, ...]
     output: Path  # what the command prints is appended to this file
+    again: tuple[str, ...] = ()  # the words that continue it after it was cut off
 
 
 @dataclass(frozen=True)

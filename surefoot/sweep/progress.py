@@ -98,6 +98,13 @@ class Tracked:
         }
 
 
+def saved_step(directory: RunDirectory) -> int:
+    """The step of the newest checkpoint; 0 if there is none."""
+    with suppress(SurefootError, OSError):
+        return Run(directory).checkpoints.latest or 0
+    return 0
+
+
 def last_words(directory: RunDirectory, code: int) -> str:
     """Why a run failed, in a line: the last message of ours in its output, or else what killed it."""
     if code < 0:

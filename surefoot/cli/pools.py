@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace, _ArgumentGroup
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from surefoot.envs.workers.auto import usable_cores
@@ -101,14 +102,15 @@ def _local(slots: int, needs: Needs, arguments: Namespace) -> Pool:
 
 
 def _on_ray(jobs: int | None, arguments: Namespace) -> PoolChoice:
-    from surefoot.sweep.ray_cluster import RayCluster, require_ray
+    from surefoot.sweep.ray_cluster import RayCluster, check_address, require_ray
     from surefoot.sweep.ray_pool import RayPool
 
     require_ray()
+    check_address(arguments.address)
     given = arguments.cpus_per_run
     cpus = None if given is None else _at_least_one("cpus_per_run", coerce("cpus_per_run", given, int))
     gpus = coerce("gpus_per_run", arguments.gpus_per_run or "0", float)
-    if gpus < 0 or (gpus > 1 and gpus % 1):
+    if not (0 <= gpus <= 1 or (isfinite(gpus) and gpus > 1 and gpus.is_integer())):
         raise UsageError(f"gpus_per_run={gpus:g} must be a whole number, or a fraction of one GPU")
 
     def make(needs: Needs, folder: Path) -> Pool:

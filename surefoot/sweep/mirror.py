@@ -97,9 +97,11 @@ def write_changes(directory: RunDirectory, changes: Changes) -> None:
     for change in changes.pointers:
         _write(root, change, durable=True)
     for name in changes.gone:
-        place = _inside(root, name)
-        with suppress(FileNotFoundError):
-            shutil.rmtree(place) if place.is_dir() else place.unlink()
+        with suppress(OSError):  # already gone, or a checkpoint
+            _inside(root, name).unlink()
+    for folder in directory.checkpoints.iterdir():
+        if is_step(folder.name) and f"{CHECKPOINTS}/{folder.name}" not in changes.marks:
+            shutil.rmtree(folder, ignore_errors=True)
     for change in changes.status:
         _write(root, change, durable=True)
 
@@ -197,6 +199,10 @@ def _write(root: Path, change: Change, *, durable: bool) -> None:
 
 
 def _write_checkpoint(target: Path, files: Mapping[str, bytes]) -> None:
+    if target.exists():
+        with suppress(OSError):
+            if (target / MANIFEST).read_bytes() == files[MANIFEST]:
+                return
     beside = target.with_name(f".tmp-{target.name}-{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir()

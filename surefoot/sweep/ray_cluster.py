@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 from surefoot.errors import SurefootError, UsageError
 from surefoot.sweep.ray_runner import Runner
 from surefoot.text import one_line
+
+REACHED = 10.0  # seconds in which a cluster must answer
 
 
 class Lost(Exception):
@@ -24,6 +27,21 @@ class Unreachable(Exception):
 def require_ray() -> None:
     if find_spec("ray") is None:
         raise UsageError('--on ray needs Ray, which is not installed: pip install "surefoot[ray]"')
+
+
+def check_address(address: str | None) -> None:
+    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
+    wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
+    place = wanted.removeprefix("ray://")
+    if wanted in ("auto", "local") or "://" in place:
+        return
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"'{wanted}' is no address of a Ray cluster; write auto, HOST:PORT or ray://HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACHED).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"there is no Ray cluster at {wanted}: {error}; `ray start --head` starts one") from None
 
 
 class RayCluster:
@@ -48,9 +66,8 @@ class RayCluster:
                 logging_level=logging.ERROR,
             )
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            where = f"at {address}" if address else f"at RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}"
             why = one_line(str(error), 300)
-            raise UsageError(f"no Ray cluster {where}: {why} (`ray start --head` starts one)") from None
+            raise UsageError(f"cannot connect to a Ray cluster: {why} (`ray start --head` starts one)") from None
         finally:
             signal.signal(signal.SIGTERM, before)  # Ray's own handler would end the sweep before its runs are saved
 

@@ -85,6 +85,7 @@ class RayPool:
         self._busy: dict[str, Job] = {}
         self._idle: list[tuple[object, float]] = []  # runners, and since when they are idle
         self._ended: list[Ended] = []
+        self._begun: set[str] = set()  # runs that this sweep has started from nothing
         self._lost: set[str] = set()  # runs whose last process may still be there
         self._room, self._counted = cluster.room(cpus, gpus), monotonic()
         if not self._room and jobs is None:
@@ -122,7 +123,7 @@ class RayPool:
         runner = self._idle.pop()[0] if self._idle else self._cluster.start_runner(*self._size)
         order = Order(
             name=work.name,
-            words=work.words,
+            words=self._trusting(work),
             directory=str(directory.path),
             content=content,
             probe=str(self._probe),
@@ -133,6 +134,14 @@ class RayPool:
         if self._shared and work.name in self._lost:
             job.trouble = monotonic()
         self._busy[work.name] = job
+
+    def _trusting(self, work: Work) -> tuple[str, ...]:
+        """A node cannot know that a run which began on another one, under that one's key, is this user's."""
+        if work.words[0] != "resume":
+            self._begun.add(work.name)
+        elif work.name in self._begun and "--trust" not in work.words:
+            return (*work.words, "--trust")
+        return work.words
 
     def poll(self, seconds: float) -> list[Ended]:
         for job in list(self._busy.values()):
@@ -230,7 +239,7 @@ class RayPool:
     def _in_trouble(self, job: Job) -> bool:
         """Whether it has lasted too long; if not, ask again in a second."""
         now = monotonic()
-        job.trouble, job.due = job.trouble or now, now + 1.0
+        job.trouble, job.due = now if job.trouble is None else job.trouble, now + 1.0
         return now > job.trouble + PATIENCE
 
     def _lose(self, job: Job, why: str) -> None:

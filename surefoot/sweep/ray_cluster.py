@@ -25,7 +25,8 @@ class Unreachable(Exception):
 
 
 def require_ray() -> None:
-    if find_spec("ray") is None:
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # a folder of that name is no package
         raise UsageError('--on ray needs Ray, which is not installed: pip install "surefoot[ray]"')
 
 

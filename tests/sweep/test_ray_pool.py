@@ -401,15 +401,16 @@ def test_copies_of_killed_processes_are_removed_unless_their_run_is_still_saving
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(words, says, monkeypatch, capsys):
-    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: True)
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: SimpleNamespace(origin="ray/__init__.py"))
     monkeypatch.setattr(ray_cluster, "RayCluster", None)  # a test must not start one
     assert main(["sweep", "--env", "CartPole-v1", "--on", "ray", *words.split()]) == 2
     assert says in capsys.readouterr().err
     assert not Path("runs").exists()
 
 
-def test_without_ray_the_command_that_installs_it_is_shown(monkeypatch, capsys):
-    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
+@pytest.mark.parametrize("found", [None, SimpleNamespace(origin=None)], ids=["nothing", "a folder"])
+def test_without_ray_the_command_that_installs_it_is_shown(found, monkeypatch, capsys):
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: found)
     assert main(["sweep", "--env", "CartPole-v1", "--on", "ray"]) == 2
     assert 'not installed: pip install "surefoot[ray]"' in capsys.readouterr().err
     assert not Path("runs").exists()

@@ -63,6 +63,7 @@ class PoolChoice:
 
     jobs: int | None  # runs at a time; none: as many as there is room for
     place: str  # as the greeting names it; empty: this machine
+    words: tuple[str, ...]  # the flags that choose it again
     make: Callable[[Needs, Path], Pool]
 
 
@@ -90,7 +91,7 @@ def choose_pool(arguments: Namespace) -> PoolChoice:
     if place == "ray":
         return _on_ray(jobs, arguments)
     here = jobs or usable_cores()
-    return PoolChoice(here, "", lambda needs, folder: _local(min(here, needs.runs), needs, arguments))
+    return PoolChoice(here, "", (), lambda needs, folder: _local(min(here, needs.runs), needs, arguments))
 
 
 def _local(slots: int, needs: Needs, arguments: Namespace) -> Pool:
@@ -105,8 +106,9 @@ def _on_ray(jobs: int | None, arguments: Namespace) -> PoolChoice:
     from surefoot.sweep.ray_cluster import RayCluster, check_address, require_ray
     from surefoot.sweep.ray_pool import RayPool
 
-    require_ray()
-    check_address(arguments.address)
+    if not arguments.dry_run:
+        require_ray()
+        check_address(arguments.address)
     given = arguments.cpus_per_run
     cpus = None if given is None else _at_least_one("cpus_per_run", coerce("cpus_per_run", given, int))
     gpus = coerce("gpus_per_run", arguments.gpus_per_run or "0", float)
@@ -126,7 +128,14 @@ def _on_ray(jobs: int | None, arguments: Namespace) -> PoolChoice:
             shared=arguments.shared,
         )
 
-    return PoolChoice(jobs, PLACES["ray"], make)
+    return PoolChoice(jobs, PLACES["ray"], _typed(arguments), make)
+
+
+def _typed(arguments: Namespace) -> tuple[str, ...]:
+    """`--on` and the flags of its place, as they were typed."""
+    given = ((flag, own, _value(arguments, flag)) for flag, own in OWN_FLAGS.items())
+    words = [flag if own.metavar is None else f"{flag}={value}" for flag, own, value in given if value]
+    return (f"--on={arguments.on}", *words)
 
 
 def _value(arguments: Namespace, flag: str) -> object:

@@ -6,9 +6,9 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 from time import perf_counter
 
 from surefoot import __version__
@@ -53,11 +53,14 @@ class Sweep:
     folder: SweepFolder
     new: bool  # the grids are to be added to the folder's plan
     command: Sequence[str] = ()  # continues it after an interruption; none: `surefoot sweep FOLDER`
+    place: Sequence[str] = ()  # the flags that choose where it runs
 
     @property
     def again(self) -> str:
         """What to type to continue, ready to be pasted."""
-        return join(["surefoot", *self.command]) if self.command else f"surefoot sweep {shell_path(self.folder.path)}"
+        if self.command:
+            return join(["surefoot", *self.command])
+        return " ".join(["surefoot sweep", shell_path(self.folder.path), *map(quote, self.place)])
 
 
 def run(words: Sequence[str]) -> int:
@@ -124,6 +127,7 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
     """Carry it out; none for `--dry-run`. Raises Interrupted after a signal, when every run has been saved."""
     out = sys.stderr if arguments.json else sys.stdout
     choice = choose_pool(arguments)
+    asked = replace(asked, place=choice.words)
     for note in asked.plan.notes:
         print(fit(f"note: {note}", out), file=out)
     if arguments.dry_run:

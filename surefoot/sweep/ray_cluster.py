@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -49,15 +50,17 @@ class RayCluster:
     """Starts runners and calls them. Runners and answers to come are opaque to the caller."""
 
     def __init__(self, address: str | None) -> None:
-        # Ray reads these when it is imported. Neither statistics nor a dashboard is needed for a sweep.
+        # Ray reads these when it is imported: no statistics are sent, and runners hide GPUs themselves.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray
 
         self._ray = ray
+        self._runners = ray.remote(Runner)
         self._ours = not ray.is_initialized()
         if not self._ours:
             return
+        main = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(
@@ -70,7 +73,8 @@ class RayCluster:
             why = one_line(str(error), 300)
             raise UsageError(f"cannot connect to a Ray cluster: {why} (`ray start --head` starts one)") from None
         finally:
-            signal.signal(signal.SIGTERM, before)  # Ray's own handler would end the sweep before its runs are saved
+            if main:  # Ray's own handler would end the sweep before its runs are saved
+                signal.signal(signal.SIGTERM, before)
 
     def room(self, cpus: float, gpus: float) -> int:
         """How many runs of this size fit on the nodes that are there now."""
@@ -83,7 +87,7 @@ class RayCluster:
         return total
 
     def start_runner(self, cpus: float, gpus: float) -> object:
-        return self._ray.remote(Runner).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0).remote()
+        return self._runners.options(num_cpus=cpus, num_gpus=gpus, max_restarts=0).remote()
 
     def call(self, runner: object, method: str, *arguments: object) -> object:
         """Returns at once; `result` has the answer once it is among `ready`."""
@@ -103,7 +107,7 @@ class RayCluster:
         except errors.RayTaskError as error:
             if isinstance(error.cause, SurefootError):
                 raise error.cause from None
-            raise SurefootError(f"a node of the Ray cluster failed: {_reason(error)}") from error
+            raise Lost(_reason(error)) from None  # a full disk there, say
         except errors.ActorUnavailableError as error:
             raise Unreachable(_reason(error)) from None
         except errors.RayActorError as error:

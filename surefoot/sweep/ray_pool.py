@@ -129,6 +129,7 @@ class RayPool:
             probe=str(self._probe),
             working_directory=os.getcwd(),
             one_thread=self._one_thread,
+            gpus=self._size[1] > 0,
         )
         job = Job(work, directory, runner, order, marks={} if content is None else content.marks)
         if self._shared and work.name in self._lost:

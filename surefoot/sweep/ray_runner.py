@@ -19,6 +19,7 @@ from surefoot.sweep.local import LocalPool
 from surefoot.sweep.mirror import Changes, Marks, find_changes, write_changes
 from surefoot.sweep.pool import Pool, Work
 
+GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 HOMES = "surefoot-ray-"  # prefix of the temporary folders with copies
 
 
@@ -33,6 +34,7 @@ class Order:
     probe: str  # a file that every node sees if the folder is shared
     working_directory: str
     one_thread: bool
+    gpus: bool  # whether it has reserved any
     version: str = __version__
 
 
@@ -74,6 +76,8 @@ class Runner:
         if self._pool is None:
             with suppress(OSError):  # where the nodes do not have it, runs must not depend on it
                 os.chdir(order.working_directory)
+            if not order.gpus:  # those of a node belong to whoever has reserved them
+                os.environ.update(dict.fromkeys(GPUS, ""))
             self._pool = LocalPool(1, cores_each=0, one_thread=order.one_thread)
         words = tuple(moved(word, order.directory, str(directory.path)) for word in order.words)
         self._pool.submit(Work(order.name, words, directory.path / OUTPUT))

@@ -123,6 +123,8 @@ def pretended(monkeypatch, tmp_path):
     home.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(home))
     monkeypatch.setattr(ray_runner, "LocalPool", PretendedRun)
+    for name in ray_runner.GPUS:  # a runner changes them
+        monkeypatch.setenv(name, os.environ.get(name, ""))
     return home
 
 
@@ -336,6 +338,17 @@ def test_an_idle_runner_gives_its_place_back(monkeypatch, pretended):
     pool.close()
 
 
+@pytest.mark.parametrize(("gpus", "seen"), [(0, ""), (0.5, "3")])
+def test_a_run_sees_only_the_gpus_that_it_has_reserved(gpus, seen, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # as Ray sets it for a runner
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
+    pool = make_pool(PretendedCluster(), gpus=gpus)
+    submit_one(pool)
+    pool.poll(0.0)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+    pool.close()
+
+
 def test_another_version_on_a_node_is_refused(monkeypatch):
     monkeypatch.setattr(ray_runner, "__version__", "0.0.7")
     pool = make_pool(PretendedCluster())
@@ -414,3 +427,15 @@ def test_without_ray_the_command_that_installs_it_is_shown(found, monkeypatch, c
     assert main(["sweep", "--env", "CartPole-v1", "--on", "ray"]) == 2
     assert 'not installed: pip install "surefoot[ray]"' in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_the_command_that_continues_a_sweep_goes_to_the_same_place(monkeypatch, capsys):
+    monkeypatch.setattr(ray_cluster, "require_ray", lambda: None)
+    monkeypatch.setattr(ray_cluster, "check_address", lambda address: None)
+    monkeypatch.setattr(ray_cluster, "RayCluster", lambda address: PretendedCluster())
+    monkeypatch.setattr(PretendedRun, "code", 1)
+    words = ["--env", "CartPole-v1", "--seeds=0", "--total-steps=2000", "--out=my out"]
+    assert main(["sweep", *words, "--on=ray", "--address=ray://a:1", "--cpus-per-run=2", "--shared"]) == 1
+    said = capsys.readouterr().out
+    assert "to continue: surefoot sweep 'my out' --on=ray --cpus-per-run=2 --address=ray://a:1 --shared" in said
+    assert "1 run in my out, on a Ray cluster" in said

@@ -19,12 +19,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import machine
 
+from surefoot.errors import SurefootError
 from surefoot.runs import Run, RunDirectory
+from surefoot.sweep.ray_runner import HOMES
 
 ENV = """
 import time
@@ -47,7 +50,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if INSIDE not in os.environ:
         sys.exit(subprocess.run(in_a_namespace([sys.executable, *sys.argv])).returncode)
-    with tempfile.TemporaryDirectory(prefix="surefoot-ray-sweep-") as folder:
+    with tempfile.TemporaryDirectory(prefix="surefoot-on-ray-") as folder:
         os.environ["TMPDIR"] = folder  # Ray, and copies on the nodes
         os.chdir(folder)
         Path("slow.py").write_text(ENV, encoding="utf-8")
@@ -94,8 +97,7 @@ def lose_a_node(cluster: Any, victim: Any, runs: int, steps: int) -> dict[str, A
     clock = time.perf_counter()
     with open("ray.txt", "w", encoding="utf-8") as said:
         process = sweep(runs, steps, "ray", cluster.address, stdout=said)
-        few = max(1, runs // 6)
-        wait_for(lambda: counted("ray")["done"] >= few and all_saved("ray", 3), process)
+        wait_for(lambda: counted("ray")["done"] >= runs // 10 and has_a_saved_run(victim, "ray"), process)
         cluster.remove_node(victim, allow_graceful=False)
         killed_at = counted("ray")
         wait_for(lambda: "lost its node" in Path("ray.txt").read_text(encoding="utf-8"), process)
@@ -166,6 +168,41 @@ def all_saved(folder: str, number: int) -> bool:
     """Whether this many runs are under way, and a checkpoint of each has been copied back."""
     running = [path for path in directories(folder) if RunDirectory(path).read_status().get("state") == "running"]
     return len(running) == number and all((path / "checkpoints" / "LATEST").exists() for path in running)
+
+
+def has_a_saved_run(node: Any, folder: str) -> bool:
+    """Whether the node carries out a run of which a checkpoint has been copied back."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    for home in {link for pid in below(raylet) for link in opened(pid) if link.name.startswith(HOMES)}:
+        with suppress(OSError, SurefootError):  # not there yet, or between two runs
+            seed = read(home / "run").config["seed"]
+            copy = next(path for path in directories(folder) if path.name.endswith(f"-s{seed}"))
+            running = RunDirectory(copy).read_status().get("state") == "running"
+            return running and (copy / "checkpoints" / "LATEST").exists()
+    return False
+
+
+def below(ancestor: int) -> list[int]:
+    """The process and all that it has started, directly or not."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            parent = status.read_text(encoding="utf-8", errors="replace").partition("PPid:")[2].split()[0]
+            children.setdefault(int(parent), []).append(int(status.parent.name))
+    found = [ancestor]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def opened(pid: int) -> list[Path]:
+    """The folders that a process holds, as a runner does its home."""
+    found = []
+    with suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.append(Path(os.readlink(link)))
+    return found
 
 
 def differing(folder: str, other: str) -> list[str]:

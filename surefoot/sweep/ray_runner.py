@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,16 @@ from pathlib import Path
 from surefoot import __version__
 from surefoot.errors import SurefootError
 from surefoot.runs import RunDirectory
-from surefoot.runs.hold import Hold
+from surefoot.runs.hold import LOCK, Hold
 from surefoot.sweep.folder import OUTPUT
 from surefoot.sweep.local import LocalPool
 from surefoot.sweep.mirror import Changes, Marks, find_changes, write_changes
 from surefoot.sweep.pool import Pool, Work
 
 GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-HOMES = "surefoot-ray-"  # prefix of the temporary folders with copies
+HOMES = "surefoot-ray-home-"  # prefix of the temporary folders with copies
+COPY = "run"  # the copy in such a folder
+YOUNG = 60.0  # seconds in which a folder may belong to a process that is about to lock it
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Home:
 
     def receive(self, content: Changes) -> RunDirectory:
         """Replace the copy by another one."""
-        directory = RunDirectory(self.path / "run")
+        directory = RunDirectory(self.path / COPY)
         shutil.rmtree(directory.path, ignore_errors=True)
         write_changes(directory, content)
         return directory
@@ -128,9 +131,11 @@ class Home:
 def _remove_abandoned(home: Path) -> None:
     """Unless its runner lives, or its run is still saving."""
     with suppress(SurefootError, OSError):
+        if time.time() - home.stat().st_mtime < YOUNG:
+            return
         hold = Hold(home)
         try:
-            if not RunDirectory(home / "run").is_locked():
+            if {*os.listdir(home)} <= {COPY, LOCK} and not RunDirectory(home / COPY).is_locked():
                 shutil.rmtree(home)
         finally:
             hold.release()

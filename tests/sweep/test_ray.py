@@ -29,7 +29,7 @@ def test_a_sweep_survives_a_lost_node_ctrl_c_and_a_kill_with_the_bytes_of_a_loca
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    words = [sys.executable, str(SCRIPT), "--runs=6", "--steps=4000", "--out=found.json"]
+    words = [sys.executable, str(SCRIPT), "--runs=6", "--out=found.json"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(Path("found.json").read_text(encoding="utf-8"))

@@ -391,10 +391,17 @@ def test_copies_of_killed_processes_are_removed_unless_their_run_is_still_saving
     left, saving = pretended / f"{ray_runner.HOMES}left", pretended / f"{ray_runner.HOMES}saving"
     for home in (left, saving):
         (home / "run").mkdir(parents=True)
+    other = pretended / f"{ray_runner.HOMES}other"
+    (other / "thesis").mkdir(parents=True)
     run = RunDirectory(saving / "run")
     run.lock()
+    for place in (left, saving, other):
+        os.utime(place, (0, 0))
+    new = pretended / f"{ray_runner.HOMES}new"  # another process has just made it, and will lock it next
+    new.mkdir()
     home = ray_runner.Home()
-    assert sorted(os.listdir(pretended)) == sorted([saving.name, home.path.name])
+    assert sorted(os.listdir(pretended)) == sorted([new.name, other.name, saving.name, home.path.name])
+    os.utime(home.path, (0, 0))
     again = ray_runner.Home()
     assert home.path.exists()
     again.remove()

@@ -176,9 +176,9 @@ def has_a_saved_run(node: Any, folder: str) -> bool:
     for home in {link for pid in below(raylet) for link in opened(pid) if link.name.startswith(HOMES)}:
         with suppress(OSError, SurefootError):  # not there yet, or between two runs
             seed = read(home / "run").config["seed"]
-            copy = next(path for path in directories(folder) if path.name.endswith(f"-s{seed}"))
-            running = RunDirectory(copy).read_status().get("state") == "running"
-            return running and (copy / "checkpoints" / "LATEST").exists()
+            copies = [path for path in directories(folder) if path.name.endswith(f"-s{seed}")]
+            running = [path for path in copies if RunDirectory(path).read_status().get("state") == "running"]
+            return any((path / "checkpoints" / "LATEST").exists() for path in running)
     return False
 
 

@@ -133,9 +133,12 @@ def _on_ray(jobs: int | None, arguments: Namespace) -> PoolChoice:
 
 def _typed(arguments: Namespace) -> tuple[str, ...]:
     """`--on` and the flags of its place, as they were typed."""
-    given = ((flag, own, _value(arguments, flag)) for flag, own in OWN_FLAGS.items())
-    words = [flag if own.metavar is None else f"{flag}={value}" for flag, own, value in given if value]
-    return (f"--on={arguments.on}", *words)
+    words = [f"--on={arguments.on}"]
+    for flag, own in OWN_FLAGS.items():
+        value = _value(arguments, flag)
+        values = value if isinstance(value, list) else [value] if value else []
+        words += [flag if own.metavar is None else f"{flag}={one}" for one in values]
+    return tuple(words)
 
 
 def _value(arguments: Namespace, flag: str) -> object:

@@ -1,4 +1,4 @@
-"""The interface of a pool, which carries out the runs of a sweep. `local.py` and `ray_pool.py` have one each."""
+"""The interface of a pool, which carries out the runs of a sweep: on this machine (`local.py`) or on others."""
 
 from __future__ import annotations
 

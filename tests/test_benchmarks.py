@@ -13,8 +13,17 @@ from surefoot.settings import options
 from surefoot.training.config.resolve import resolve
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
-NEW = ["cold_start", "instruments", "roofline", "same_learning", "scaling", "slurm_sweep", "suite_under_load"]
-NEW += ["versus_peers"]
+NEW = [
+    "cold_start",
+    "instruments",
+    "ray_sweep",
+    "roofline",
+    "same_learning",
+    "scaling",
+    "slurm_sweep",
+    "suite_under_load",
+    "versus_peers",
+]
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "mlflow": "mlflow",
+    "ray": "ray",
     "plots": "matplotlib",
     "ui": "starlette",
 }

@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace, _ArgumentGroup
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from surefoot.envs.workers.auto import usable_cores
@@ -37,6 +38,7 @@ OWN_FLAGS = {
     "--cpus-per-run": OwnFlag("N", "CPUs that a run reserves [its threads or workers]", ("ray", "slurm")),
     "--gpus-per-run": OwnFlag("X", "GPUs that a run reserves; with Ray, a fraction shares one [0]", ("ray", "slurm")),
     "--address": OwnFlag("ADDRESS", "Ray cluster: auto, HOST:PORT or ray://HOST:PORT [as Ray decides]", ("ray",)),
+    "--shared": OwnFlag(None, "all nodes see the folder of the runs: they write into it directly", ("ray",)),
     "--slurm": OwnFlag(
         "KEY=VALUE",
         "options of sbatch for the job of each run, such as partition=gpu time=4:00:00 mem=8G",
@@ -96,7 +98,7 @@ def choose_pool(arguments: Namespace) -> PoolChoice:
             raise UsageError(f"{flag} has no effect on {PLACES[place]}; use it with --on {where}, or leave it out")
     jobs = None if arguments.jobs is None else _at_least_one("jobs", coerce("jobs", arguments.jobs, int))
     if place == "ray":
-        raise UsageError("--on ray is not available yet")
+        return _on_ray(jobs, arguments)
     if place == "slurm":
         return _on_slurm(jobs, arguments)
     here = jobs or usable_cores()
@@ -117,6 +119,35 @@ def _local(slots: int, needs: Needs, arguments: Namespace) -> Pool:
     if sys.stderr.isatty() and not arguments.quiet:
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
     return LocalPool(slots, cores_each=0 if arguments.no_pin else needs.cores or 0, one_thread=needs.one_thread)
+
+
+def _on_ray(jobs: int | None, arguments: Namespace) -> PoolChoice:
+    from surefoot.sweep.ray_cluster import RayCluster, check_address, require_ray
+    from surefoot.sweep.ray_pool import RayPool
+
+    if not arguments.dry_run:
+        require_ray()
+        check_address(arguments.address)
+    given = arguments.cpus_per_run
+    cpus = None if given is None else _at_least_one("cpus_per_run", coerce("cpus_per_run", given, int))
+    gpus = coerce("gpus_per_run", arguments.gpus_per_run or "0", float)
+    if not (0 <= gpus <= 1 or (isfinite(gpus) and gpus > 1 and gpus.is_integer())):
+        raise UsageError(f"gpus_per_run={gpus:g} must be a whole number, or a fraction of one GPU")
+
+    def make(needs: Needs, folder: Path) -> Pool:
+        if sys.stderr.isatty() and not arguments.quiet:
+            print("connecting to Ray ...", end="\r", file=sys.stderr, flush=True)
+        return RayPool(
+            RayCluster(arguments.address),
+            folder,
+            jobs=jobs,
+            cpus=cpus or needs.cores or 1,
+            gpus=gpus,
+            one_thread=needs.one_thread,
+            shared=arguments.shared,
+        )
+
+    return PoolChoice(jobs, PLACES["ray"], _typed(arguments), make)
 
 
 def _on_slurm(jobs: int | None, arguments: Namespace) -> PoolChoice:

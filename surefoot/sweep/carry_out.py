@@ -17,6 +17,7 @@ from surefoot.sweep.progress import Tracked
 from surefoot.training.life.signals import ONLY_INSTEAD_OF_DEATH, STOPPING
 
 GLANCE = 0.25  # seconds between two looks at the runs
+LOSSES = 5  # how often a run is started again after its node was lost
 
 
 class Watcher(Protocol):
@@ -27,6 +28,8 @@ class Watcher(Protocol):
     def update(self) -> None: ...
 
     def ended(self, run: Tracked) -> None: ...
+
+    def lost(self, run: Tracked, why: str) -> None: ...
 
     def stopping(self) -> None: ...
 
@@ -110,7 +113,12 @@ def carry_out(runs: Sequence[Tracked], pool: Pool, watcher: Watcher, flags: Sequ
                     running[run.name] = run
                 for ended in pool.poll(GLANCE):
                     run = running.pop(ended.name)
-                    run.end(ended.code, stopped=bool(stopper.received))
+                    if ended.lost and run.losses < LOSSES and not stopper.received:
+                        run.lose()
+                        waiting.insert(0, run)
+                        watcher.lost(run, ended.lost)
+                        continue
+                    run.end(ended.code, stopped=bool(stopper.received), lost=ended.lost)
                     watcher.ended(run)
                 if stopper.pass_on(pool):
                     watcher.stopping()

@@ -42,6 +42,9 @@ class Silent:
     def ended(self, run: Tracked) -> None:
         pass
 
+    def lost(self, run: Tracked, why: str) -> None:
+        pass
+
     def stopping(self) -> None:
         pass
 
@@ -64,6 +67,9 @@ class Lines(Silent):
         over = sum(one.stage not in ("waiting", "running") for one in self.runs)
         left = "" if run.stage == "unfinished" else _left(self.runs, self.slots)
         self._say(f"[{over}/{len(self.runs)}] {outcome(run)}{left}")
+
+    def lost(self, run: Tracked, why: str) -> None:
+        self._say(f"{run.name} lost its node and goes on elsewhere ({why})")
 
     def stopping(self) -> None:
         self._say("stopping: every run finishes its update and saves")
@@ -98,6 +104,10 @@ class Live(Silent):
     def ended(self, run: Tracked) -> None:
         if run.stage == "failed":
             self._console.print(one_line(outcome(run), 1000), style="red", markup=False)
+
+    def lost(self, run: Tracked, why: str) -> None:
+        said = f"{run.name} lost its node and goes on elsewhere ({why})"
+        self._console.print(one_line(said, 1000), style="yellow", markup=False)
 
     def stopping(self) -> None:
         self._note = "stopping: every run finishes its update and saves"
@@ -147,7 +157,7 @@ def several(number: int) -> str:
 def _left(runs: Sequence[Tracked], slots: int) -> str:
     if not any(run.stage in ("waiting", "running") for run in runs):
         return ""
-    left = seconds_left(runs, slots)
+    left = seconds_left(runs, max(slots, sum(run.stage == "running" for run in runs)))  # nodes may have been added
     return "" if left is None else f", {clock(left)} left"
 
 

@@ -19,16 +19,21 @@ class Work:
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that ended; `code` is its exit code, or minus the number of the signal that killed it."""
+    """A command that ended; `code` is its exit code, or minus the number of the signal that killed it.
+
+    `lost`: why it is gone, if not by its own fault (its node died, say); it may go on elsewhere.
+    """
 
     name: str
     code: int
+    lost: str = ""
 
 
 class Pool(Protocol):
     """Runs up to `slots` commands at a time. A run saves itself when asked to stop; a failed one affects no other."""
 
-    slots: int
+    @property
+    def slots(self) -> int: ...
 
     def submit(self, work: Work) -> None:
         """Start a command; at most `slots` may run at a time."""

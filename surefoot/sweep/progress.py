@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -33,6 +34,7 @@ class Tracked:
     episode_return: float | None = None
     started: float = 0.0
     seconds: float = 0.0  # time spent in this sweep
+    losses: int = 0  # how often its node was lost
     _offset: int = 0
 
     @property
@@ -57,8 +59,13 @@ class Tracked:
             if rows and self.first_step is None and self.before == "cut off":
                 self.first_step = self.step
 
-    def end(self, code: int, *, stopped: bool) -> None:
-        """After its process ended. `stopped`: the sweep had asked it to."""
+    def lose(self) -> None:
+        """Its node was lost: it waits to be continued from what is in its directory."""
+        self.losses += 1
+        self.stage, self.before = "waiting", "cut off" if os.path.lexists(self.directory.manifest) else "missing"
+
+    def end(self, code: int, *, stopped: bool, lost: str = "") -> None:
+        """After its process ended. `stopped`: the sweep had asked it to. `lost`: why its node was given up."""
         self.look()
         state = "unknown"
         with suppress(SurefootError, OSError):
@@ -72,6 +79,8 @@ class Tracked:
             self.stage = "unfinished"
         else:
             self.stage, self.error = "failed", last_words(self.directory, code)
+        if self.stage == "failed" and lost:
+            self.error = f"its node was lost {self.losses + 1} times, last because: {lost}"
 
     @property
     def eval_return(self) -> float | None:

@@ -23,7 +23,7 @@ from surefoot.errors import BusyError, SurefootError
 from surefoot.runs import RunDirectory
 from surefoot.sweep.pool import Work
 from surefoot.sweep.progress import saved_step
-from surefoot.sweep.slurm_pool import NO_TIME
+from surefoot.sweep.slurm_pool import NO_TIME, RETRIES
 from surefoot.sweep.slurm_queue import INTERRUPTED
 from surefoot.text import print
 from surefoot.training.life.signals import WARNING
@@ -75,9 +75,22 @@ class SlurmRun:
             sys.exit(0)
         code = _when_free(self.work.words if state is None else self.work.again)
         if time.warned and code in INTERRUPTED:
-            code = _queue_again(job, advanced=saved_step(directory) > before) or code
+            tries = self._tries(job, advanced=saved_step(directory) > before)
+            code = _queue_again(job) if tries <= RETRIES else _no_time(job)
         sys.stdout.flush()
         sys.exit(code)
+
+    def _tries(self, job: str, *, advanced: bool) -> int:
+        """How often in a row the job ran out of time without a new checkpoint: in an evaluation, it may once."""
+        file = self.stop / f"{job}_tries"
+        tries = 0
+        if not advanced:
+            with suppress(OSError, ValueError):
+                tries = int(file.read_text(encoding="ascii"))
+            tries += 1
+        with suppress(OSError):
+            file.write_text(str(tries), encoding="ascii")
+        return tries
 
 
 def _state(directory: RunDirectory) -> str | None:
@@ -97,12 +110,14 @@ def _when_free(words: Sequence[str]) -> int:
     return code
 
 
-def _queue_again(job: str, *, advanced: bool) -> int:
-    """Returns an exit code of its own if that would be of no use; 0: the job is queued, or left to the sweep."""
-    if not advanced:
-        print(f"surefoot: Slurm job {job}: {NO_TIME}", file=sys.stderr)
-        return 1
+def _queue_again(job: str) -> int:
+    """Returns the code with which the job leaves."""
     with suppress(OSError):
         # Where jobs must not be queued again, the sweep submits another one.
         subprocess.run(["scontrol", "requeue", job], check=False)
-    return 0
+    return 128 + signal.SIGTERM
+
+
+def _no_time(job: str) -> int:
+    print(f"surefoot: Slurm job {job}: {NO_TIME}", file=sys.stderr)
+    return 1

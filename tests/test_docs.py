@@ -149,7 +149,7 @@ def test_the_algorithms_table_of_the_readme_is_the_registry():
 
 def test_ci_installs_whatever_tests_are_skipped_without():
     script = (ROOT / ".ci" / "run").read_text()
-    brought_by = {"ale_py": "atari", "cv2": "atari", "pymunk": "pettingzoo", "matplotlib": "dev"}
+    brought_by = {"ale_py": "atari", "cv2": "atari", "pymunk": "pettingzoo", "matplotlib": "dev", "submitit": "dev"}
     tests = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     needed = {name for text in tests for name in re.findall(r'importorskip\("(\w+)"\)', text)}
     assert {"envpool", "pettingzoo"} <= needed

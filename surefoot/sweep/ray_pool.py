@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from surefoot.errors import BusyError, SurefootError, UsageError
 from surefoot.runs import RunDirectory
-from surefoot.sweep.mirror import Marks, find_changes, write_changes
+from surefoot.sweep.live_copy import Marks, find_changes, write_changes
 from surefoot.sweep.pool import Ended, Work
 from surefoot.sweep.ray_cluster import Lost, Unreachable
 from surefoot.sweep.ray_runner import Order, Report

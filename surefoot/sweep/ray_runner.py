@@ -16,8 +16,8 @@ from surefoot.errors import SurefootError
 from surefoot.runs import RunDirectory
 from surefoot.runs.hold import LOCK, Hold
 from surefoot.sweep.folder import OUTPUT
+from surefoot.sweep.live_copy import Changes, Marks, find_changes, write_changes
 from surefoot.sweep.local import LocalPool
-from surefoot.sweep.mirror import Changes, Marks, find_changes, write_changes
 from surefoot.sweep.pool import Pool, Work
 
 GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")

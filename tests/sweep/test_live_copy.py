@@ -10,8 +10,8 @@ from surefoot.errors import SurefootError
 from surefoot.runs import RunDirectory
 from surefoot.runs.checkpoints import write_checkpoint
 from surefoot.runs.files import write_atomic
-from surefoot.sweep import mirror
-from surefoot.sweep.mirror import Change, Changes, find_changes, write_changes
+from surefoot.sweep import live_copy
+from surefoot.sweep.live_copy import Change, Changes, find_changes, write_changes
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def test_a_log_that_has_grown_sends_only_its_new_rows_and_one_that_was_cut_is_se
 def test_a_copy_is_known_as_a_run_first_and_as_done_last(run, monkeypatch):
     write_checkpoint(run.checkpoints, 500, {"policy": b"x"}, {}, best=True)
     order = []
-    monkeypatch.setattr(mirror, "_write", lambda root, change, durable: order.append(change.name))
-    monkeypatch.setattr(mirror, "_write_checkpoint", lambda target, files: order.append(target.name))
+    monkeypatch.setattr(live_copy, "_write", lambda root, change, durable: order.append(change.name))
+    monkeypatch.setattr(live_copy, "_write_checkpoint", lambda target, files: order.append(target.name))
     follow(run, RunDirectory(Path("copy")), {})
     assert order[:2] == ["config.toml", "manifest.json"]
     assert order[-4:] == ["500", "checkpoints/LATEST", "checkpoints/BEST", "status.json"]

@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6000, metavar="N", help="steps of each, a millisecond each [6000]")
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "ray_sweep.json", metavar="FILE.json")
     arguments = parser.parse_args()
+    out: Path = arguments.out.absolute()
     if INSIDE not in os.environ:
         sys.exit(subprocess.run(in_a_namespace([sys.executable, *sys.argv])).returncode)
     with tempfile.TemporaryDirectory(prefix="surefoot-on-ray-") as folder:
@@ -57,8 +58,8 @@ def main() -> None:
         described = machine.describe()
         result = {"machine": described, "runs": arguments.runs, "steps": arguments.steps}
         result |= measure(arguments.runs, arguments.steps)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))
     sys.exit(0 if result["passed"] else 1)
 

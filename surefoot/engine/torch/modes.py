@@ -6,8 +6,7 @@ restored when our code is done, so they still apply to its own steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import torch
 
@@ -16,14 +15,27 @@ from surefoot.engine.torch.threads import held_threads, torch_threads
 KINDS = ("cpu", "cuda")  # device types for autocast
 
 
-@contextmanager
-def own_modes(*, gradients: bool) -> Iterator[None]:
-    """Gradients on or off, no inference mode, no autocast, and the threads of the innermost `torch_threads`."""
-    with ExitStack() as leaving:
+class own_modes:
+    """Gradients on or off, no inference mode, no autocast, and the threads of the innermost `torch_threads`.
+
+    A class, because six of these surround every update: a generator and an `ExitStack` would take half as long again.
+    """
+
+    def __init__(self, *, gradients: bool) -> None:
+        self._gradients = gradients
+        self._leaving: ExitStack | None = None
+
+    def __enter__(self) -> None:
         if torch.is_inference_mode_enabled() or any(map(torch.is_autocast_enabled, KINDS)) or _other_threads():
-            _settle(leaving)
-        with torch.set_grad_enabled(gradients):
-            yield
+            self._leaving = ExitStack()
+            _settle(self._leaving)
+        self._before = torch.is_grad_enabled()
+        torch.set_grad_enabled(self._gradients)
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_grad_enabled(self._before)
+        if self._leaving is not None:
+            self._leaving.close()
 
 
 def _other_threads() -> bool:

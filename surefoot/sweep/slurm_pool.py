@@ -68,9 +68,9 @@ class SlurmPool:
         self._stopping = False
         self._next, self._answered = monotonic() + look, monotonic()
         self._accepted: float | None = None  # when Slurm last accepted a job
-        self._place.mkdir(parents=True, exist_ok=True)
         mark = mark_of(folder)
         self._found = {job.name: job for job in slurm_queue.jobs() if mark in job.name and not job.over}
+        self._place.mkdir(parents=True, exist_ok=True)  # from now on, the folder has jobs of Slurm's
 
     def submit(self, work: Work) -> None:
         found = self._found.pop(label(self._folder, work.name), None)

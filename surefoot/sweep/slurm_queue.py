@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from surefoot.errors import SurefootError
+from surefoot.text import one_line
 from surefoot.training.life.signals import STOPPING
 
 # Every other state leads to one of these, or the job is queued again.
@@ -83,5 +84,6 @@ def _output(command: list[str], *, check: bool = True) -> str:
     except subprocess.TimeoutExpired:
         raise SurefootError(f"{command[0]} has not answered for {PATIENCE:.0f} s") from None
     if check and done.returncode:
-        raise SurefootError(f"{command[0]} failed: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]  # the reason comes last
+        raise SurefootError(f"{command[0]} failed: {one_line(said[0].removeprefix(f'{command[0]}: '), 200)}")
     return done.stdout

@@ -373,3 +373,12 @@ def test_the_command_that_continues_says_where(monkeypatch, capsys):
     words = ["--on", "slurm", "--slurm", "mem=8G", "--cpus-per-run", "2"]
     assert main(["sweep", "--env", "CartPole-v1", "--seeds=0", "--out=out", *words]) == 1
     assert "to continue: surefoot sweep out --on=slurm --cpus-per-run=2 --slurm=mem=8G" in capsys.readouterr().out
+
+
+def test_a_cluster_that_does_not_answer_leaves_the_folder_to_other_places():
+    """One line says why; a folder that has never had a job there is not kept from a local sweep."""
+    Path("bin/squeue").write_text("#!/bin/bash\necho 'squeue: error: no host\nsqueue: fatal: no config' >&2; exit 1\n")
+    with pytest.raises(SurefootError) as raised:
+        a_pool()
+    assert str(raised.value) == "squeue failed: fatal: no config"
+    assert not Path("out").exists()

@@ -377,7 +377,8 @@ def test_the_command_that_continues_says_where(monkeypatch, capsys):
 
 def test_a_cluster_that_does_not_answer_leaves_the_folder_to_other_places():
     """One line says why; a folder that has never had a job there is not kept from a local sweep."""
-    Path("bin/squeue").write_text("#!/bin/bash\necho 'squeue: error: no host\nsqueue: fatal: no config' >&2; exit 1\n")
+    said = "squeue: error: no host\nsqueue: fatal: no config"
+    Path("bin/squeue").write_text(f"#!/bin/bash\necho '{said}' >&2; exit 1\n", encoding="utf-8")
     with pytest.raises(SurefootError) as raised:
         a_pool()
     assert str(raised.value) == "squeue failed: fatal: no config"

@@ -11,7 +11,7 @@ from importlib import import_module
 from surefoot import __version__
 from surefoot.cli.limits import ADVICE, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.cli.streams import standing_streams
-from surefoot.engine.group import dismiss_launcher, is_one_of_several, may_speak, quieten_torch
+from surefoot.engine.torchrun import dismiss_launcher, is_one_of_several, may_speak, quieten_torch
 from surefoot.envs.forks import Original
 from surefoot.errors import CodeError, PeerError, SurefootError, UsageError, did_you_mean
 from surefoot.text import print

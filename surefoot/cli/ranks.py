@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser
-from surefoot.engine.group import quieten_torch
+from surefoot.engine.torchrun import quieten_torch
 from surefoot.errors import SurefootError, UsageError
 from surefoot.settings import coerce
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.cli.ranks import add_ranks, launch, number_of
-from surefoot.engine.group import check_share, is_first
+from surefoot.engine.group import check_share
+from surefoot.engine.torchrun import is_first
 from surefoot.runs import find_run
 from surefoot.runs.files import read_toml
 from surefoot.text import print

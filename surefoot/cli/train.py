@@ -13,7 +13,8 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
 from surefoot.cli.own_flags import flags_of
 from surefoot.cli.ranks import add_ranks, launch, number_of
-from surefoot.engine.group import check_share, is_first
+from surefoot.engine.group import check_share
+from surefoot.engine.torchrun import is_first
 from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
 from surefoot.runs import find_run

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
-from surefoot.engine.group import check_equal, joined, local_device, may_speak
+from surefoot.engine.group import check_equal, joined, local_device
+from surefoot.engine.torchrun import may_speak
 from surefoot.errors import PeerError, UsageError
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surefoot import __version__
-from surefoot.engine.group import launched_as, may_be_requeued, restarted
+from surefoot.engine.torchrun import launched_as, may_be_requeued, restarted
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import RunDirectory, list_runs
 from surefoot.runs.files import read_json

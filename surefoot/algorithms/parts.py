@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from surefoot.engine.config import CriticRateConfig
@@ -49,14 +50,20 @@ class Base(Generic[ConfigT]):
 
     def current_loss(self, remaining: float) -> LossFunction:
         """The loss passed to a learner: the declared terms, unless a subclass overrides `loss` after them."""
-        lineage = type(self).__mro__
-        loss, terms = (next(at for at, cls in enumerate(lineage) if name in vars(cls)) for name in ("loss", "terms"))
-        return self.loss if loss < terms else self.terms(remaining) or self.loss
+        return self.loss if _own_loss(type(self)) else self.terms(remaining) or self.loss
 
     @property
     def episodes_per_env(self) -> int | None:
         """Whole episodes per env and update, or None for rollouts of fixed length."""
         return None
+
+
+@cache  # every update asks
+def _own_loss(algorithm: type) -> bool:
+    """Whether `loss` is overridden after `terms`."""
+    lineage = algorithm.__mro__
+    loss, terms = (next(at for at, cls in enumerate(lineage) if name in vars(cls)) for name in ("loss", "terms"))
+    return loss < terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +126,9 @@ def flatten(
     operations: Operations = OPERATIONS,
 ) -> Batch:
     """`[T, N, ...]` → `[B, ...]`; invalid steps get weight 0 and a harmless advantage."""
-    weight: Tensor | None = rollout.valid.flatten().to(advantage.dtype)
-    if rollout.valid.is_cpu and bool(rollout.valid.all()):  # on a GPU this would wait for the device
-        weight = None
-    flat = advantage.flatten()
-    if weight is not None:
+    weight, flat = None, advantage.flatten()
+    if not (rollout.valid.is_cpu and bool(rollout.valid.all())):  # on a GPU, asking would wait for the device
+        weight = rollout.valid.flatten().to(advantage.dtype)
         flat = flat.where(weight > 0, 0.0)
     return Batch(
         obs=rollout.inputs[:-1].flatten(0, 1),

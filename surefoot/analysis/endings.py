@@ -34,13 +34,17 @@ def odd_env(now: Moment) -> tuple[int, int, str] | None:
         return None
     for env in range(now.facts.num_envs):
         own = envs.get(env, EnvTally())
-        others = now.memory.all_envs.without(own)
         silent = (now.step - own.step) / now.facts.num_envs
-        if silent > max(5 * now.memory.longest, 0.2 * each) and now.step - others.step < 0.1 * (now.step - own.step):
+        long = silent > max(5 * now.memory.longest, 0.2 * each)
+        alike = own.count >= 10 and own.spread <= 1e-9 * abs(own.mean)
+        if not (long or alike):  # as nearly always
+            continue
+        others = now.memory.all_envs.without(own)
+        if long and now.step - others.step < 0.1 * (now.step - own.step):
             most = f"the longest took {now.memory.longest:,}"
             return env, now.facts.num_envs, f"has not ended an episode for {silent:,.0f} of its steps; {most}"
         apart = abs(own.mean - others.mean) > 6.0 * others.spread / math.sqrt(max(1, own.count))
-        if own.count >= 10 and own.spread <= 1e-9 * abs(own.mean) and apart:
+        if alike and apart:
             usual = f"the others {others.mean:g} on average"
             return env, now.facts.num_envs, f"returns {own.mean:g} in each of its {own.count:,} episodes, {usual}"
     return None

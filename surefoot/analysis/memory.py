@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import NotRequired, TypedDict
 
 from surefoot.schema import Flag, Items, Number, Optional, Record, Shape, Table, Whole
@@ -32,15 +33,21 @@ class Series:
             return
         self.values.append(self._total / self._count)
         self._total, self._count = 0.0, 0
+        self._changed()
         if len(self.values) == MOST:
             self.values = [(a + b) / 2 for a, b in zip(self.values[::2], self.values[1::2], strict=True)]
             self.block *= 2
 
-    @property
+    def _changed(self) -> None:
+        """Forget what several rules ask of the same values."""
+        for name in ("highest", "median", "trend"):
+            vars(self).pop(name, None)
+
+    @cached_property
     def highest(self) -> float:
         return max(self.values, default=math.nan)
 
-    @property
+    @cached_property
     def median(self) -> float:
         return sorted(self.values)[len(self.values) // 2] if self.values else math.nan
 
@@ -50,6 +57,7 @@ class Series:
         first, last = _ends(self.values)
         return _mean(first), _mean(last)
 
+    @cached_property
     def trend(self) -> int | None:
         """1 (-1) if the last quarter lies above (below) the first tenth by more than chance, else 0; None: too few
         values to tell.
@@ -69,6 +77,7 @@ class Series:
     def load_state_dict(self, state: SeriesState) -> None:
         self.values, self.block = [float(value) for value in state["values"]], int(state["block"])
         self._total, self._count = float(state["total"]), int(state["count"])
+        self._changed()
 
 
 SERIES = Record(values=Items(Number()), block=Whole(), total=Number(), count=Whole())

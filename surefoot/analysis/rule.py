@@ -68,7 +68,7 @@ class Moment:
     @property
     def trend(self) -> int | None:
         """1 if returns are higher than at the start beyond what chance explains, -1 if lower, else 0."""
-        return self.memory.series["episode_return"].trend()
+        return self.memory.series["episode_return"].trend
 
     @property
     def unimproved(self) -> bool:

@@ -48,7 +48,7 @@ class Watch:
     """Applies the rules to a run's rows, one after the other, and remembers the advice given."""
 
     def __init__(self, facts: Facts, rules: tuple[Rule, ...] = RULES) -> None:
-        self.facts, self.rules = facts, rules
+        self.facts, self.rules, self._names = facts, rules, {rule.name for rule in rules}
         self.said: list[Warned] = []
         self.advice: dict[str, Advice] = {}  # what was said since this process began
         self._memory = Memory()
@@ -75,8 +75,7 @@ class Watch:
         return [message for rule in self.rules for message in self._ask(rule, now, before)]
 
     def _ask(self, rule: Rule, now: Moment, before: int) -> list[str]:
-        spoken = {warning["name"] for warning in self.said} & {other.name for other in self.rules}
-        if (rule.alone and spoken - {rule.name}) or not rule.when(now):
+        if (rule.alone and self._others_spoke(rule.name)) or not rule.when(now):
             self._held.pop(rule.name, None)
             self._memory.since.pop(rule.name, None)
             if rule.alone and now.trend == 1:
@@ -93,6 +92,9 @@ class Watch:
         message = rule.say(now)
         self.advice.setdefault(rule.name, Advice(rule.name, message, evidence, flag and flag[0], since))
         return self.once(rule.name, step, message)
+
+    def _others_spoke(self, name: str) -> bool:
+        return bool({warning["name"] for warning in self.said} & self._names - {name})
 
     def _withdraw(self, name: str) -> None:
         """The return has risen after all: the run was slow, not ill."""

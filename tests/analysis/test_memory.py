@@ -30,21 +30,21 @@ def test_a_trend_is_told_from_chance(count):
     for seed in range(20):
         noise = random.Random(seed)
         drawn = [noise.gauss(20.0, 3.0) for _ in range(count)]
-        by_chance += series(drawn).trend() != 0
-        assert series(value + 40.0 * at / count for at, value in enumerate(drawn)).trend() == 1
-        assert series(value - 40.0 * at / count for at, value in enumerate(drawn)).trend() == -1
+        by_chance += series(drawn).trend != 0
+        assert series(value + 40.0 * at / count for at, value in enumerate(drawn)).trend == 1
+        assert series(value - 40.0 * at / count for at, value in enumerate(drawn)).trend == -1
     assert by_chance <= 2
-    assert series([1.0] * 9).trend() is None
-    assert series([8.0] * 100).trend() == 0
+    assert series([1.0] * 9).trend is None
+    assert series([8.0] * 100).trend == 0
 
 
 def test_a_start_with_both_kinds_of_episodes_hides_no_progress():
-    assert series([-30.0, 90.0, -30.0, 80.0, *[94.0 + 0.1 * (at % 5) for at in range(40)]]).trend() == 1
+    assert series([-30.0, 90.0, -30.0, 80.0, *[94.0 + 0.1 * (at % 5) for at in range(40)]]).trend == 1
 
 
 def test_a_lucky_start_is_no_fall():
-    assert series([-373.0, -500.0, -500.0, -420.0, *[-500.0] * 40]).trend() == 0
-    assert series([-371.0, -373.0, -374.0, -372.0, *[-500.0] * 40]).trend() == -1
+    assert series([-373.0, -500.0, -500.0, -420.0, *[-500.0] * 40]).trend == 0
+    assert series([-371.0, -373.0, -374.0, -372.0, *[-500.0] * 40]).trend == -1
 
 
 def test_the_tally_of_all_but_one():

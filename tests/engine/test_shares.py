@@ -14,6 +14,7 @@ from surefoot.math.operations import OPERATIONS
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import resolve
 from surefoot.training.trainer import Trainer
+from tests import worker_envs
 from tests.building import make_policy, make_rollout
 from tests.together import together, trained
 
@@ -83,6 +84,15 @@ def test_any_number_of_processes(algo, env, engine, size):
 )
 def test_memory_normalisers_and_decisions(algo, settings, engine):
     check("CartPole-v1", algo, {"rollout_length": 16, "engine": engine, **settings}, 2, updates=2, exact=False)
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+@pytest.mark.parametrize("name", ["Masked", "Nested"])
+def test_masks_and_any_space(name, engine):
+    settings = {"rollout_length": 16, "num_epochs": 2, "engine": engine}
+    _, found = check(f"{worker_envs.__file__}:{name}", "ppo", settings, 2, updates=2, exact=False)
+    for trainer, _ in found:
+        assert bool(trainer.envs.layout.mask_size) == (name == "Masked")
 
 
 def test_episodes_are_those_of_all_with_the_envs_of_the_whole_run():

@@ -1,13 +1,15 @@
-"""What one run in several processes exchanges and gains, on this machine: gloo over loopback.
+"""What one run in several processes exchanges and gains, on this machine.
 
-    python benchmarks/ranks.py [--only reductions updates speed] [--envs "1 ms a step"] [--engines native]
+    python benchmarks/ranks.py [--only shared reductions updates speed] [--envs "1 ms a step"] [--engines native]
         [--ranks 1 2 3 4] [--rounds 5] [--seconds 8]
 
-- reductions: seconds per all-reduce by its bytes, and per gather of a small object;
+- shared: seconds per all-reduce by its bytes through shared memory, as processes of one machine do it;
+- reductions: the same with gloo over loopback, as on several machines, and seconds per gather of a small object;
 - updates: what an update costs by itself (env steps, acting, gradients) with different numbers of envs in one process,
-  and what several processes exchange in an update (bytes, reductions, seconds);
+  and what several processes exchange in an update with gloo (bytes, reductions, seconds);
 - speed: env steps per second of two processes compared with one, one thread each, with the same envs. The sides
-  alternate within each round, and ratios are taken round by round.
+  alternate within each round, and ratios are taken round by round. Two separate runs at the same time, with half of the
+  envs each, show how much of a second core this machine has to give.
 
 The envs are HalfCheetah-v5 and one whose step does a fixed amount of work in Python that takes 1 ms on a free core (not
 asleep, and not until a clock says so: if processes share a core, its steps take longer). Both are stepped in Python,
@@ -25,7 +27,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,13 +38,14 @@ import machine
 from ranks_worker import WARM_UP, additions_for
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("reductions", "updates", "speed")
+PARTS = ("shared", "reductions", "updates", "speed")
 SIZES = [64, 1024, 8192, 45_056, 262_144, 1_048_576, 4_194_304, 16_777_216]  # bytes; 45,056: a 64-64 actor and critic
 LENGTH = 128  # of a rollout
 ENVS = 16  # of one rank; with several ranks, of all
 MINIBATCHES = 32
 GUESSED = {"HalfCheetah-v5": 6_000, "1 ms a step": 950}  # steps per second, to choose the length of runs
-LENGTHS = {"HalfCheetah-v5": (128, 1024), "1 ms a step": (128,)}  # of rollouts whose speed is measured
+# (envs, length of a rollout) whose speed is measured
+SHAPES = {"HalfCheetah-v5": ((ENVS, LENGTH), (ENVS, 1024), (64, 256)), "1 ms a step": ((ENVS, LENGTH), (64, LENGTH))}
 
 
 def envs(wanted: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -66,9 +71,13 @@ def launched(ranks: int, task: dict[str, Any]) -> list[dict[str, Any]]:
         return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
 
 
-def reductions(arguments: argparse.Namespace) -> dict[str, Any]:
+def shared(arguments: argparse.Namespace) -> dict[str, Any]:
+    return reductions(arguments, gloo=False)
+
+
+def reductions(arguments: argparse.Namespace, *, gloo: bool = True) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    task = {"what": "reductions", "sizes": SIZES, "repeats": arguments.repeats}
+    task = {"what": "reductions", "sizes": SIZES, "repeats": arguments.repeats, "gloo": gloo}
     for ranks in arguments.ranks:
         if ranks == 1:
             continue  # nothing is exchanged
@@ -105,7 +114,7 @@ def updates(arguments: argparse.Namespace) -> dict[str, Any]:
 def _task(env: str, kwargs: dict[str, Any], num_envs: int, number: int) -> dict[str, Any]:
     settings = {"rollout_length": LENGTH, "num_envs": num_envs, "total_steps": LENGTH * num_envs * number, "seed": 0}
     settings |= {"num_minibatches": MINIBATCHES, "eval_episodes": 0, "workers": 0, "env_kwargs": kwargs}
-    return {"what": "updates", "env": env, "algo": "ppo", "settings": settings}
+    return {"what": "updates", "env": env, "algo": "ppo", "settings": settings, "gloo": True}
 
 
 def _alone(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -140,27 +149,42 @@ def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
 def speed(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, (env, kwargs) in envs(arguments.envs).items():
-        for length, engine in product(LENGTHS[name], arguments.engines):
-            rollout = ENVS * length
+        for (number_of_envs, length), engine in product(SHAPES[name], arguments.engines):
+            rollout = number_of_envs * length
             steps = max(2, round(GUESSED[name] * arguments.seconds / rollout)) * rollout
-            flags = f"--num-envs {ENVS} --rollout-length {length} --total-steps {steps} --engine {engine}"
+            flags = f"--rollout-length {length} --engine {engine}"
             rounds = []
             for number in range(arguments.rounds):
-                sides = (1, 2) if number % 2 == 0 else (2, 1)
-                rounds.append({str(ranks): _speed(env, kwargs, flags, ranks, number) for ranks in sides})
-                print(f"{name}: {flags}: {rounds[-1]['1']:,.0f} and {rounds[-1]['2']:,.0f} steps/s", flush=True)
-            found[f"{name}, rollouts of {length}, {engine}"] = {
-                "flags": flags,
-                "steps_per_second": {side: machine.spread([r[side] for r in rounds]) for side in ("1", "2")},
+                one = partial(_speed, env, kwargs, flags, number)
+                sides: dict[str, Callable[[], float]] = {
+                    "1": partial(one, number_of_envs, steps, 1),
+                    "2": partial(one, number_of_envs, steps, 2),
+                    "apart": partial(_apart, partial(one, number_of_envs // 2, steps // 2, 1)),
+                }
+                order = list(sides) if number % 2 == 0 else list(sides)[::-1]
+                rounds.append({side: sides[side]() for side in order})
+                said = ", ".join(f"{rounds[-1][side]:,.0f}" for side in sides)
+                print(f"{name}, {number_of_envs} envs, {flags}: {said} steps/s", flush=True)
+            found[f"{name}, {number_of_envs} × {length}, {engine}"] = {
+                "flags": f"--num-envs {number_of_envs} --total-steps {steps} {flags}",
+                "steps_per_second": {side: machine.spread([r[side] for r in rounds]) for side in rounds[0]},
                 "ratio": machine.spread([r["2"] / r["1"] for r in rounds]),
+                "ratio_apart": machine.spread([r["apart"] / r["1"] for r in rounds]),
                 "rounds": rounds,
             }
     return found
 
 
-def _speed(env: str, kwargs: dict[str, Any], flags: str, ranks: int, seed: int) -> float:
+def _apart(one: Callable[[], float]) -> float:
+    """Two separate runs at the same time: their steps per second together."""
+    with ThreadPoolExecutor(2) as pool:
+        return sum(future.result() for future in [pool.submit(one) for _ in range(2)])
+
+
+def _speed(env: str, kwargs: dict[str, Any], flags: str, seed: int, num_envs: int, steps: int, ranks: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-m", "surefoot", "train", env, "--env-kwargs", json.dumps(kwargs), *flags.split()]
+        words += ["--num-envs", str(num_envs), "--total-steps", str(steps)]
         words += ["--preset", "none", "--seed", str(seed), "--ranks", str(ranks), "--threads", "1", "--workers", "0"]
         words += ["--eval-episodes", "0", "--json", "--run-dir", f"{folder}/run"]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(machine.ROOT)}
@@ -174,19 +198,23 @@ def _speed(env: str, kwargs: dict[str, Any], flags: str, ranks: int, seed: int) 
 def table(result: dict[str, Any]) -> list[str]:
     lines: list[str] = []
     if "speed" in result:
-        lines += machine.head(f"{ENVS} envs", "one process, steps/s", "two processes", "ratio")
+        titles = ("one process, steps/s", "two processes", "ratio", "two separate runs, ratio")
+        lines += machine.head("envs × steps of a rollout", *titles)
         for name, found in result["speed"]["found"].items():
             one, two = (found["steps_per_second"][side]["median"] for side in ("1", "2"))
-            lines.append(machine.row(name, f"{one:,.0f}", f"{two:,.0f}", machine.ratio(found["ratio"])))
-    if "reductions" in result:
-        found = result["reductions"]["found"]
-        lines += ["", *machine.head("bytes reduced", *(f"{ranks} ranks, µs" for ranks in found))]
+            ratios = (machine.ratio(found[kind]) for kind in ("ratio", "ratio_apart"))
+            lines.append(machine.row(name, f"{one:,.0f}", f"{two:,.0f}", *ratios))
+    for part, how in (("shared", "in shared memory"), ("reductions", "by gloo")):
+        if part not in result:
+            continue
+        found = result[part]["found"]
+        lines += ["", *machine.head(f"bytes reduced {how}", *(f"{ranks} ranks, µs" for ranks in found))]
         for size in SIZES:
             cells = (f"{own['sums'][str(size)]['median'] * 1e6:,.0f}" for own in found.values())
             lines.append(machine.row(f"{size:,}", *cells))
-        lines.append(
-            machine.row("gather of a small object", *(f"{own['gather'] * 1e6:,.0f}" for own in found.values()))
-        )
+        gathers = (f"{own['gather'] * 1e6:,.0f}" for own in found.values())
+        if part == "reductions":  # both do it by gloo
+            lines.append(machine.row("gather of a small object", *gathers))
     if "updates" in result:
         titles = ("ranks", "bytes per update", "gradients", "other exchanges", "ms per update", "of it exchange")
         lines += ["", *machine.head("env", *titles)]
@@ -214,7 +242,7 @@ def main() -> None:
     result: dict[str, Any] = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
     for part in arguments.only:
         described = machine.describe()
-        found = {"reductions": reductions, "updates": updates, "speed": speed}[part](arguments)
+        found = {"shared": shared, "reductions": reductions, "updates": updates, "speed": speed}[part](arguments)
         kept = result.get(part, {}).get("found", {})
         result |= {"machine": described, part: {"machine": described, "found": kept | found}}
         result = json.loads(json.dumps(result))  # numbers as keys become text, as in the file

@@ -4,14 +4,15 @@
 
 The README's test command (`pytest`) runs a few times on two cores, first alone and then with endless loops on the same
 cores; the long tests (`pytest -m slow`) run with these loops as well. With `--together` the quick and the long tests
-are each other's load, which takes half the time. `--load COMMAND` runs another long proof beside all of them, such as
-`benchmarks/fuzz_runs.py`. Each run is a separate process. A failure is reported with the name of its test, and the
-script continues.
+are each other's load, which takes half the time. With `--load COMMAND` another long proof takes the place of the loops
+until it ends, such as `benchmarks/fuzz_runs.py --jobs 2`. Each run is a separate process. A failure is reported with
+the name of its test, and the script continues.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -45,23 +46,35 @@ def busy(loops: int) -> Iterator[None]:
 
 
 @contextmanager
-def beside(command: str | None) -> Iterator[None]:
-    """Another command at the same time, whose end is awaited."""
+def beside(command: str | None, loops: int) -> Iterator[None]:
+    """A command at the same time, and after its end this many endless loops."""
     if command is None:
-        yield
+        with busy(loops):
+            yield
         return
+    over = threading.Event()
+
+    def follow(started: subprocess.Popen[bytes]) -> None:
+        print(f"{command}: exit code {started.wait()}", flush=True)
+        with busy(0 if over.is_set() else loops):
+            over.wait()
+
     with subprocess.Popen(shlex.split(command), cwd=machine.ROOT) as started:
+        follower = threading.Thread(target=follow, args=(started,))
+        follower.start()
         try:
             yield
-            print(f"{command}: exit code {started.wait()}", flush=True)
+            started.wait()
         finally:
+            over.set()
             started.kill()
+            follower.join()
 
 
 class Log:
     """The summary, written after each run: what a cut-off session has measured is not lost."""
 
-    def __init__(self, command: str, out: Path) -> None:
+    def __init__(self, command: str, out: Path, *, add: bool) -> None:
         self.out, self.lock = out, threading.Lock()
         self.table = machine.head("tests", "beside", "passed", "failed", "skipped", "seconds")
         self.result: dict[str, Any] = {
@@ -70,6 +83,9 @@ class Log:
             "all_passed": True,
             "runs": [],
         }
+        if add and out.exists():
+            for found in json.loads(out.read_text(encoding="utf-8"))["runs"]:
+                self.add(found)
 
     def add(self, found: dict[str, Any]) -> None:
         with self.lock:
@@ -81,14 +97,14 @@ class Log:
             machine.write(self.result, self.table, self.out)
 
 
-def both_at_once(log: Log, arguments: argparse.Namespace, also: str, words: list[str], slow_words: list[str]) -> None:
+def both_at_once(log: Log, arguments: argparse.Namespace, words: list[str], slow_words: list[str]) -> None:
     """The quick and the long tests at the same time, two busy workers beside two. Once one kind is through with all its
     runs, the endless loops take its place."""
     through = threading.Barrier(2)
 
     def one_kind(kind: str, others: str, times: int, given: list[str]) -> None:
         for _ in range(times):
-            log.add(run(kind, f"{others}{also}, then {arguments.busy} busy loops", given))
+            log.add(run(kind, f"{others}, then {arguments.busy} busy loops", given))
         with busy(arguments.busy):
             through.wait()
 
@@ -140,7 +156,8 @@ def main() -> None:
     parser.add_argument(
         "--together", action="store_true", help="quick and long tests at once, each as the other's load"
     )
-    parser.add_argument("--load", metavar="COMMAND", help="another command beside the busy runs")
+    parser.add_argument("--load", metavar="COMMAND", help="runs beside the tests first; the loops follow after its end")
+    parser.add_argument("--add", action="store_true", help="to the runs that the summary already has")
     parser.add_argument(
         "--out", type=Path, default=machine.RESULTS / "suite_under_load.json", metavar="FILE.json", help="the summary"
     )
@@ -150,17 +167,16 @@ def main() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     words: list[str] = arguments.words
     slow_words = [*words, "-m", "slow"]
-    log = Log(" ".join(["pytest", *words]), arguments.out)
+    log = Log(" ".join(["pytest", *words]), arguments.out, add=arguments.add)
     for _ in range(arguments.quiet_runs):
         log.add(run("quick", "nothing", words))
-    also = "" if arguments.load is None else f" and {arguments.load}"
-    with beside(arguments.load):
-        if arguments.together:
-            both_at_once(log, arguments, also, words, slow_words)
-        else:
-            with busy(arguments.busy):
-                for kind, given in [("quick", words)] * arguments.runs + [("slow", slow_words)] * arguments.slow_runs:
-                    log.add(run(kind, f"{arguments.busy} busy loops{also}", given))
+    if arguments.together:
+        both_at_once(log, arguments, words, slow_words)
+    else:
+        first = "" if arguments.load is None else f"{arguments.load}, then "
+        with beside(arguments.load, arguments.busy):
+            for kind, given in [("quick", words)] * arguments.runs + [("slow", slow_words)] * arguments.slow_runs:
+                log.add(run(kind, f"{first}{arguments.busy} busy loops", given))
     raise SystemExit(0 if log.result["all_passed"] else 1)
 
 

@@ -212,6 +212,8 @@ class Rollout:
     @property
     def num_steps(self) -> int:
         """The number of transitions; invalid steps do not count."""
+        if self.valid.is_cpu:
+            return int(self.valid.numpy().sum())  # faster for short rollouts
         return int(self.valid.sum())
 
 
@@ -261,7 +263,7 @@ class Batch:
     num_envs: int = 1  # N, if samples are ordered as in a rollout: sample t·N + n is step t of env n
 
     def __len__(self) -> int:
-        return len(self.advantage)
+        return self.advantage.shape[0]
 
     def mean(self, x: Tensor) -> Tensor:
         """Mean over the valid samples: Σwx / Σw."""

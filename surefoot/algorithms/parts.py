@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from surefoot.engine.config import CriticRateConfig
@@ -50,20 +50,19 @@ class Base(Generic[ConfigT]):
 
     def current_loss(self, remaining: float) -> LossFunction:
         """The loss passed to a learner: the declared terms, unless a subclass overrides `loss` after them."""
-        return self.loss if _own_loss(type(self)) else self.terms(remaining) or self.loss
+        return self.loss if self._has_own_loss else self.terms(remaining) or self.loss
+
+    @cached_property  # every update asks
+    def _has_own_loss(self) -> bool:
+        """Whether `loss` is overridden after `terms`."""
+        lineage = type(self).__mro__
+        loss, terms = (next(at for at, cls in enumerate(lineage) if name in vars(cls)) for name in ("loss", "terms"))
+        return loss < terms
 
     @property
     def episodes_per_env(self) -> int | None:
         """Whole episodes per env and update, or None for rollouts of fixed length."""
         return None
-
-
-@cache  # every update asks
-def _own_loss(algorithm: type) -> bool:
-    """Whether `loss` is overridden after `terms`."""
-    lineage = algorithm.__mro__
-    loss, terms = (next(at for at, cls in enumerate(lineage) if name in vars(cls)) for name in ("loss", "terms"))
-    return loss < terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +126,7 @@ def flatten(
 ) -> Batch:
     """`[T, N, ...]` → `[B, ...]`; invalid steps get weight 0 and a harmless advantage."""
     weight, flat = None, advantage.flatten()
-    if not (rollout.valid.is_cpu and bool(rollout.valid.all())):  # on a GPU, asking would wait for the device
+    if not (rollout.valid.is_cpu and rollout.valid.numpy().all()):  # on a GPU, asking would wait for the device
         weight = rollout.valid.flatten().to(advantage.dtype)
         flat = flat.where(weight > 0, 0.0)
     return Batch(

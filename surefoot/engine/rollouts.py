@@ -62,7 +62,7 @@ def fill_values(rollout: Rollout, actor: Actor) -> Rollout:
     with torch.no_grad():
         if rollout.context is None:
             states = inputs.flatten(0, 1)
-            if len(rollout.final_index):
+            if rollout.final_index.shape[0]:
                 states = torch.cat([states, rollout.final_inputs])
             values = value(states, None)
         else:
@@ -73,7 +73,7 @@ def fill_values(rollout: Rollout, actor: Actor) -> Rollout:
                 values = torch.cat([values, value(rollout.final_inputs, Context(begun, after))])
     table = values[: (steps + 1) * num_envs].view(steps + 1, num_envs)
     next_value = table[1:]
-    if len(rollout.final_index):
+    if rollout.final_index.shape[0]:
         next_value = next_value.clone()
         next_value.view(-1)[rollout.final_index] = values[(steps + 1) * num_envs :]
     rollout.value, rollout.next_value = table[:-1], next_value

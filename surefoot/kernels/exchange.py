@@ -15,7 +15,11 @@ from surefoot.kernels.arrays import address
 from surefoot.kernels.structs import Exchange
 
 if TYPE_CHECKING:
+    from ctypes import _Pointer
+
     from surefoot.types import Array
+
+    CPointer: TypeAlias = _Pointer[c_float]
 
 Reduce: TypeAlias = "Callable[[Array], None]"  # changes the numbers in place
 GRADIENT = CFUNCTYPE(c_int, POINTER(c_float), c_int64, c_void_p)
@@ -30,12 +34,20 @@ class Callbacks:
     def __init__(self, gradient: Reduce | None, moments: Array | None = None, processes: int = 1) -> None:
         self.failure: BaseException | None = None
         self._moments = moments  # keeps it alive
-        self._gradient = GRADIENT(lambda at, count, _: self._call(gradient, np.ctypeslib.as_array(at, (count,))))
+        self._seen: tuple[int | None, int, Array] = (None, 0, np.empty(0, np.float32))
+        self._gradient = GRADIENT(lambda at, count, _: self._call(gradient, self._array(at, count)))
         self.struct = Exchange(
             gradient=None if gradient is None else cast(self._gradient, c_void_p),
             moments=address(moments, np.float64),
             processes=processes,
         )
+
+    def _array(self, at: CPointer, count: int) -> Array:
+        """The numbers there. They are the same ones at every call, and to make an array of them takes its time."""
+        place = cast(at, c_void_p).value
+        if self._seen[:2] != (place, count):
+            self._seen = place, count, np.ctypeslib.as_array(at, (count,))
+        return self._seen[2]
 
     def _call(self, function: Reduce | None, numbers: Array) -> int:
         """0, or 1 if it has raised: an exception must not pass through C++."""

@@ -134,7 +134,7 @@ class Network:
         )
 
     def values(self, theta: Numbers, x: Numbers, context: Before = None) -> Tensor:
-        out = torch.empty(len(x), dtype=torch.float32, device="cpu")
+        out = torch.empty(x.shape[0], dtype=torch.float32, device="cpu")
         self.library.values(self.handle, address(theta), byref(self.batch(x, context=context)), address(out))
         return out
 
@@ -183,7 +183,7 @@ class Network:
         for array in arrays:
             assert array is None or array.shape[0] == size, "arrays of one batch must have one length"
         start, memory = self._checked(context, size)
-        batch = Batch(size, *(address(array) for array in arrays))
+        batch = Batch(size, *[None if array is None else address(array) for array in arrays])
         batch.sequences = 0 if memory is None else len(memory)
         batch.start, batch.memory = address(start, np.bool_), address(memory)
         batch.arrays = (*arrays, start, memory)

@@ -50,8 +50,8 @@ class HostStorage:
         self.start[0] = True
 
     def continue_from(self, last: int) -> None:
-        obs = self.obs.numpy()
-        obs[0], self.start[0] = obs[last], self.start[last]
+        for rows in (self.obs.numpy(), self.start.numpy()):
+            rows[0] = rows[last]
 
     def to_env(self, t: int, own: slice) -> object:
         """The actions of these envs in the form that they expect."""
@@ -116,7 +116,7 @@ class HostStorage:
         ends = (self.terminated[:used].numpy(), self.truncated[:used].numpy())
         valid = self.valid[:used].numpy()
         scaled = scale_rewards(self.reward[:used], ends, valid, scale, sign, normalizer, operations)
-        return torch.from_numpy(scaled).to(self.device, torch.float32)
+        return torch.from_numpy(scaled.astype(np.float32)).to(self.device)
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
         """The rollout on the device, without values yet. `memory`: the memory before the first step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from surefoot.errors import NonFiniteError, SurefootError
 
 RATIO_TOLERANCE = 1e-3  # above rounding, also that of a GPU: a broken invariant (dropout, a drifting normaliser)
@@ -9,7 +11,7 @@ RATIO_TOLERANCE = 1e-3  # above rounding, also that of a GPU: a broken invariant
 
 def checked(metrics: dict[str, float], learning_rate: float) -> dict[str, float]:
     """Return the metrics, or raise if they show that the update must be rejected."""
-    broken = [name for name, x in metrics.items() if x != x or x in (float("inf"), float("-inf"))]
+    broken = [name for name, x in metrics.items() if not math.isfinite(x)]
     if not metrics.pop("parameters_finite"):
         broken.append("the parameters")
     if broken:

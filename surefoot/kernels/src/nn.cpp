@@ -4,6 +4,7 @@
 #include "handle.hpp"
 #include "inspect.hpp"
 #include "layout.hpp"
+#include "meeting.hpp"
 #include "rollout.hpp"
 
 using namespace surefoot;
@@ -219,6 +220,15 @@ EXPORT int sf_running_returns(const double* reward, const uint8_t* done, const u
         if (done[i]) running[n] = 0.0;
       }
   });
+}
+
+// `found`: a `Met`, or the number of a process that has gone.
+EXPORT int sf_meet(void* places, int64_t size, int64_t own, int64_t round, double spin, double limit, int64_t* found) {
+  return guarded([&] { *found = meet((Place*)places, size, own, round, spin, limit); });
+}
+
+EXPORT int sf_go(void* places, int64_t own) {
+  return guarded([&] { go((Place*)places, own); });
 }
 
 // The numbers that a `kept` buffer of sf_recur must hold; it must start at a multiple of 64 bytes.

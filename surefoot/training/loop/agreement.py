@@ -6,11 +6,12 @@ have heard of it, at the same point of the loop.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from surefoot.engine.episodes import Episode
+
 if TYPE_CHECKING:
-    from surefoot.engine.episodes import Episode
     from surefoot.training.trainer import Trainer
     from surefoot.types import Rollout
 
@@ -21,9 +22,9 @@ def of_all(trainer: Trainer, rollout: Rollout) -> tuple[int, list[Episode]]:
     if group.size == 1:
         return rollout.num_steps, tracker.take()
     first = group.index * trainer.envs.num_envs
-    own = [replace(episode, env=first + episode.env) for episode in tracker.take()]
-    parts = group.gather((rollout.num_steps, own))
-    return sum(steps for steps, _ in parts), [episode for _, episodes in parts for episode in episodes]
+    own = [asdict(replace(episode, env=first + episode.env)) for episode in tracker.take()]
+    parts = group.gather_plain((rollout.num_steps, own))
+    return sum(steps for steps, _ in parts), [Episode(**episode) for _, episodes in parts for episode in episodes]
 
 
 def agree(trainer: Trainer) -> None:
@@ -32,7 +33,7 @@ def agree(trainer: Trainer) -> None:
     if group.size == 1:
         return
     saving.agreed = None
-    told = group.gather((trainer.request, saving.asked, saving.due(trainer.step), saving.behind))
+    told = group.gather_plain((trainer.request, saving.asked, saving.due(trainer.step), saving.behind))
     _, _, saving.agreed, saving.behind = told[0]  # only the first one knows whether the disk took the last checkpoint
     for request, asked, *_ in told:
         if request is not None and trainer.stop_reason is None:

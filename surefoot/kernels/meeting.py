@@ -1,0 +1,45 @@
+"""Waiting for other processes of this machine, in memory that they share."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_double, c_int64, c_void_p
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from surefoot.kernels.arrays import address
+from surefoot.kernels.calls import Library, Signatures
+from surefoot.kernels.library import load
+
+if TYPE_CHECKING:
+    from surefoot.types import Array
+
+SIGNATURES: Signatures = {
+    "meet": [c_void_p, *[c_int64] * 3, c_double, c_double, c_void_p],
+    "go": [c_void_p, c_int64],
+}
+PLACE = 8  # int64 numbers for each process: `Place` in src/meeting.hpp
+ALL_HERE, NOT_YET = -1, -2
+
+
+class Meeting:
+    """Rounds to which every process comes; `places` `[processes, PLACE]` int64 is shared, and 0 at first."""
+
+    def __init__(self, places: Array, own: int, spin: float) -> None:
+        """`own`: the number of this process. `spin`: seconds to wait without leaving the core to others."""
+        self._places, self._size, self._own, self._spin = places, len(places), own, spin
+        self._library = Library(load("nn"), "sf_", SIGNATURES)
+        self._at = address(places, np.int64)
+
+    def meet(self, number: int, limit: float) -> int:
+        """Come to this round: `ALL_HERE`, `NOT_YET` after `limit` seconds, or which process has gone instead.
+
+        What a process wrote before it came can be read by those that it has met.
+        """
+        found = c_int64()
+        self._library.meet(self._at, self._size, self._own, number, self._spin, limit, byref(found))
+        return found.value
+
+    def go(self) -> None:
+        """This process comes to no other round."""
+        self._library.go(self._at, self._own)

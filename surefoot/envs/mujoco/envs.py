@@ -213,14 +213,11 @@ class MujocoEnvs:
         ids = np.array(envs, np.int32)
         self._episode[ids], self._steps[ids] = episodes, 0
         self._longest = int(self._steps.max())
-        sims, state = self.sims, ((self.sims.model.nq,), (self.sims.model.nv,))
+        sims = self.sims
         try:
             sims.reset(ids)
             for index, seed in zip(envs, self.seeds(envs, episodes), strict=True):
-                qpos, qvel = self.task.start(index, np_random(seed)[0])
-                if (found := (np.shape(qpos), np.shape(qvel))) != state:
-                    raise EnvError(f"start of {self.place(index)} returned qpos and qvel of {found}, not {state}")
-                sims.qpos[index], sims.qvel[index] = qpos, qvel
+                sims.qpos[index], sims.qvel[index] = self.task.first_state(index, np_random(seed)[0])
             sims.forward(ids)
         except SurefootError:
             raise

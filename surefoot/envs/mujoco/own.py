@@ -60,7 +60,7 @@ class _Connected:
 
     def begin(self, rng: np.random.Generator) -> None:
         self.sims.reset()
-        self.sims.qpos[0], self.sims.qvel[0] = self.task.start(0, rng)
+        self.sims.qpos[0], self.sims.qvel[0] = self.task.first_state(0, rng)
         self.sims.forward()
 
     def observe(self) -> Array:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.errors import UsageError
+from surefoot.errors import EnvError, UsageError
 
 if TYPE_CHECKING:
     import mujoco
@@ -71,6 +71,14 @@ class MujocoTask(ABC):
     def start(self, env: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """(qpos, qvel) at the start of an episode of env `env`. Draw from `rng`, which has the episode's seed."""
         return self.model.qpos0, np.zeros(self.model.nv)
+
+    def first_state(self, env: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """What `start` returns, checked: a wrong shape might be broadcast silently."""
+        qpos, qvel = self.start(env, rng)
+        found, wanted = (np.shape(qpos), np.shape(qvel)), ((self.model.nq,), (self.model.nv,))
+        if found != wanted:
+            raise EnvError(f"{type(self).__name__}.start returned qpos and qvel of {found}, not {wanted}")
+        return qpos, qvel
 
     def before_step(self) -> None:  # noqa: B027 - most tasks need nothing
         """Copy here what the reward compares with, such as positions before the step."""

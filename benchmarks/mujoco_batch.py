@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from machine import RESULTS, describe, ratio, spread, write
 
 import surefoot
-from benchmarks.machine import RESULTS, describe, ratio, spread, write
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import gymnasium as gym
-import mujoco
 import numpy as np
+from machine import describe
 
-from benchmarks.machine import describe
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
@@ -64,7 +64,7 @@ def add(found: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    return {"mujoco": mujoco.__version__, "gymnasium": gym.__version__, "numpy": np.__version__}
+    return {name: version(name) for name in ("mujoco", "gymnasium", "numpy")}
 
 
 def main() -> None:

@@ -104,7 +104,7 @@ def raises(*_):
         ({"observe": lambda self: self.qvel[:, : 3 if self.num_envs > 1 else 6]}, r"observes \(3, 3\) numbers"),
         (
             {"start": lambda self, env, rng: (np.zeros(2), np.zeros(6))},
-            r"Faulty.start returned qpos and qvel of \(\(2,\), \(6,\)\), not \(\(7,\), \(6,\)\)",
+            r"Faulty.start returned qpos and qvel of .*, not ",
         ),
         ({"info": raises}, r"info of Faulty \(env 0, seed \d+, episode 0, step 3\) raised RuntimeError: oh"),
     ],

@@ -83,7 +83,7 @@ def batch_library() -> CDLL:
         # Looking a symbol up in this module finds it in libmujoco, whose file name depends on the version.
         library = CDLL(str(import_module("mujoco._batch").__file__))
         for name, (result, arguments) in _SIGNATURES.items():
-            function = library[name]
+            function = getattr(library, name)  # the attribute is kept; library[name] would be another object
             function.restype, function.argtypes = result, arguments
     except (ImportError, OSError, AttributeError):
         version = package.__dict__.get("__version__", "of this version")
@@ -114,7 +114,7 @@ class _Owner:
 
     def __init__(self, library: CDLL, address: int) -> None:
         self.address = address
-        weakref.finalize(self, library["mjb_deleteBatch"], address).atexit = False
+        weakref.finalize(self, library.mjb_deleteBatch, address).atexit = False
 
 
 class Simulations:

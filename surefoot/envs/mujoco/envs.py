@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from surefoot.types import Actions, Array, GymSpace, Info
 
 GAIN = 1.1  # required speed-up for threads, which other programs could use
-ROUNDS, STEPS = 5, 10  # of a measurement
+ROUNDS, STEPS = 4, 5  # of a measurement
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MujocoEnvs:
         # The actions of the open episodes; with their seeds, they determine the states.
         self._actions = np.zeros((min(facts.time_limit or 1024, 1024), *self._shape), np.float32)
         self._longest = 0  # no open episode is longer
-        self._obs = np.zeros((num_envs, *self.layout.shape), self.layout.dtype)
+        self._obs = np.zeros((num_envs, *self.layout.shape), self.observation_space.dtype)
         self._begun = False
         self._connect(1)
 
@@ -195,7 +195,7 @@ class MujocoEnvs:
 
     def _look(self) -> Array:
         try:
-            obs = np.array(self.task.observe(), self.layout.dtype)
+            obs = np.array(self.task.observe(), self._obs.dtype)
         except USER_ERRORS as error:
             raise blame("observe", self.name, error) from error
         if obs.shape != self._obs.shape:

@@ -66,7 +66,7 @@ def training(env: str, num_envs: int, threads: int, steps: int) -> float:
             env, "ppo", preset="none", seed=0, total_steps=steps, eval_episodes=0, progress=False,
             run_dir=Path(folder) / "run", **SETTINGS, **minibatches,
         )  # fmt: skip
-        return float(run.result["seconds"]) / (run.result["step"] / num_envs)
+        return float(run.result["seconds"]) / (run.result["total_steps"] / num_envs)
 
 
 def measure(env: str, num_envs: int, threads: int, least: float, steps: int) -> dict[str, float]:

@@ -345,7 +345,7 @@ class TestErrors:
         with closing(make_v5(EnvConfig(env="Hopper-v5"), 2, 0, 4)) as envs:
             envs.reset()
             monkeypatch.setattr(envs.task, "reward", lambda action: np.array([0.0, np.nan]))
-            envs.task.healthy = np.ones(2, np.bool_)
+            envs.task.unhealthy = np.zeros(2, np.bool_)
             with pytest.raises(NonFiniteError, match=r"reward of Hopper-v5 \(env 5, seed \d+, episode 0, step 1\)"):
                 envs.step(np.zeros((2, 3), np.float32))
 

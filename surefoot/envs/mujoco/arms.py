@@ -97,14 +97,15 @@ class InvertedPendulum(V5Task):
 
     def reward(self, action: Array) -> Array:
         finite = np.logical_and.reduce(np.isfinite(self.both), axis=1)
-        self.upright = finite & (np.abs(self.both[:, 1]) <= 0.2)
-        return self.upright
+        upright: Array = finite & (np.abs(self.both[:, 1]) <= 0.2)
+        self.fallen: Array = ~upright
+        return upright
 
     def terminated(self) -> Array:
-        return ~self.upright
+        return self.fallen
 
     def info(self, env: int) -> Info:
-        return {"reward_survive": int(self.upright[env])}
+        return {"reward_survive": int(not self.fallen[env])}
 
 
 class InvertedDoublePendulum(V5Task):
@@ -131,11 +132,12 @@ class InvertedDoublePendulum(V5Task):
         for (x, _, y), (_, v1, v2) in zip(self.tip.tolist(), self.qvel[:, :3].tolist(), strict=True):
             distance.append(0.01 * x**2 + (y - 2) ** 2)
             velocity.append(1e-3 * v1**2 + 5e-3 * v2**2)
-        self.fallen = self.tip[:, 2] <= 1
+        self.fallen: Array = self.tip[:, 2] <= 1
         survive = self.healthy_reward * (~self.fallen).astype(np.int64)
         far, fast = np.array(distance), np.array(velocity)
         self.parts = {"reward_survive": survive, "distance_penalty": -far, "velocity_penalty": -fast}
-        return survive - far - fast
+        total: Array = survive - far - fast
+        return total
 
     def terminated(self) -> Array:
         return self.fallen

@@ -64,13 +64,14 @@ class MujocoEnvs:
     def __init__(self, task: MujocoTask, facts: Facts, num_envs: int, run_seed: int, first: int = 0) -> None:
         """`first`: the index of the first env in the whole run, for the seeds."""
         self.task, self.facts, self.num_envs, self.first = task, facts, num_envs, first
-        self.observation_space, self.action_space = facts.observation_space, facts.action_space
+        self.observation_space: GymSpace = facts.observation_space
+        self.action_space: GymSpace = facts.action_space
         self.name, self.time_limit, self.render_modes = facts.name, facts.time_limit, facts.render_modes
         self.layout = Layout(self.observation_space)
         self.threads, self._seeds = 1, EpisodeSeeds(run_seed, first)
         self._places = [Place(self, index) for index in range(num_envs)]
         self._rows = np.arange(num_envs)
-        self._shape = (num_envs, *self.action_space.shape)
+        self._shape = (num_envs, *facts.action_space.shape)
         self._episode, self._steps = np.full(num_envs, -1, np.int64), np.zeros(num_envs, np.int64)
         # The actions of the open episodes; with their seeds, they determine the states.
         self._actions = np.zeros((min(facts.time_limit or 1024, 1024), *self._shape), np.float32)
@@ -79,13 +80,9 @@ class MujocoEnvs:
         self._begun = False
         self._connect(1)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return (f"note: MuJoCo steps the envs of this run together, on {threads}",)
-
     def _connect(self, threads: int) -> None:
-        self.threads = threads
+        self.threads, on = threads, "1 thread" if threads == 1 else f"{threads} threads"
+        self.notes: tuple[str, ...] = (f"note: MuJoCo steps the envs of this run together, on {on}",)
         self.sims = Simulations(self.facts.model, self.num_envs, threads, contact_forces=self.task.contact_forces)
         self.task.connect(self.sims)
 

@@ -15,6 +15,7 @@ from surefoot.errors import UsageError
 
 if TYPE_CHECKING:
     import mujoco
+    from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
     from surefoot.envs.config import EnvConfig
     from surefoot.types import Array, GymEnv, Info
@@ -71,7 +72,8 @@ class _Connected:
                 f"{type(self.task).__name__}.observe returned {rows.dtype} {rows.shape} for one env; it must return "
                 "an array of floats with a row for each env, [N, size]"
             )
-        return rows[0].copy()
+        row: Array = rows[0].copy()
+        return row
 
 
 def action_space(model: mujoco.MjModel) -> spaces.Box:
@@ -88,7 +90,7 @@ class TaskEnv(gym.Env["Array", "Array"]):
         self.task, self.render_mode, self._one = task, render_mode, _Connected(task)
         self.observation_space, self.action_space = self._one.observation_space, self._one.action_space
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": max(1, round(1.0 / task.dt))}
-        self._drawing: tuple[mujoco.MjData, gym.envs.mujoco.mujoco_rendering.MujocoRenderer] | None = None
+        self._drawing: tuple[mujoco.MjData, MujocoRenderer] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Array, Info]:
         super().reset(seed=seed)
@@ -117,4 +119,4 @@ class TaskEnv(gym.Env["Array", "Array"]):
 
     def close(self) -> None:
         if self._drawing is not None:
-            self._drawing[1].close()
+            self._drawing[1].close()  # type: ignore[no-untyped-call]

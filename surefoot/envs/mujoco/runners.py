@@ -46,7 +46,8 @@ class Runner(V5Task):
         return self.seen
 
     def velocity(self) -> Array:
-        return (self.x - self.x_before) / self.step_seconds
+        velocity: Array = (self.x - self.x_before) / self.step_seconds
+        return velocity
 
 
 class HalfCheetah(Runner):
@@ -112,14 +113,15 @@ class Walker2d(Runner):
         return within(self.z, self.healthy_z_range) & within(self.angle, self.healthy_angle_range)
 
     def reward(self, action: Array) -> Array:
-        self.healthy = self.is_healthy()
-        velocity, survive = self.velocity(), self.healthy * self.healthy_reward
+        healthy = self.is_healthy()
+        self.unhealthy: Array = ~healthy
+        velocity, survive = self.velocity(), healthy * self.healthy_reward
         forward, cost = self.forward_reward_weight * velocity, self.ctrl_cost_weight * sum_of_squares(action)
         self.parts = {"x_velocity": velocity, "reward_forward": forward, "reward_ctrl": cost, "reward_survive": survive}
         return forward + survive - cost
 
     def terminated(self) -> Array | None:
-        return ~self.healthy if self.terminate_when_unhealthy else None
+        return self.unhealthy if self.terminate_when_unhealthy else None
 
     def info(self, env: int) -> Info:
         height = self.z[env] - self.model.qpos0[1]
@@ -137,8 +139,9 @@ class Hopper(Walker2d):
         self.rest = self.both[:, 2:]
 
     def is_healthy(self) -> Array:
-        inside = np.logical_and.reduce(within(self.rest, self.healthy_state_range), axis=1)
-        return inside & super().is_healthy()
+        inside: Array = np.logical_and.reduce(within(self.rest, self.healthy_state_range), axis=1)
+        inside &= super().is_healthy()
+        return inside
 
 
 class Ant(Runner):
@@ -176,17 +179,19 @@ class Ant(Runner):
     def reward(self, action: Array) -> Array:
         low, high = self.healthy_z_range
         z, finite = self.z, np.logical_and.reduce(np.isfinite(self.both), axis=1)
-        self.healthy = finite & (low <= z) & (z <= high)
-        self.xy_velocity = (self.xy - self.xy_before) / self.step_seconds
-        forward, survive = self.xy_velocity[:, 0] * self.forward_reward_weight, self.healthy * self.healthy_reward
+        healthy = finite & (low <= z) & (z <= high)
+        self.unhealthy: Array = ~healthy
+        self.xy_velocity: Array = (self.xy - self.xy_before) / self.step_seconds
+        forward, survive = self.xy_velocity[:, 0] * self.forward_reward_weight, healthy * self.healthy_reward
         cost = self.ctrl_cost_weight * sum_of_squares(action)
         contact = self.contact_cost_weight * sum_of_squares(self.forces)
         self.parts = {"reward_forward": forward, "reward_ctrl": -cost, "reward_contact": -contact}
         self.parts["reward_survive"] = survive
-        return forward + survive - (cost + contact)
+        total: Array = forward + survive - (cost + contact)
+        return total
 
     def terminated(self) -> Array | None:
-        return ~self.healthy if self.terminate_when_unhealthy else None
+        return self.unhealthy if self.terminate_when_unhealthy else None
 
     def info(self, env: int) -> Info:
         x, y = self.qpos[env, :2]
@@ -231,7 +236,8 @@ class HumanoidStandup(Runner):
     def reward(self, action: Array) -> Array:
         up, (control, impact) = self.z / self.model.opt.timestep, self.costs()
         self.parts = {"reward_linup": up, "reward_quadctrl": -control, "reward_impact": -impact}
-        return up - control - impact + 1
+        total: Array = up - control - impact + 1
+        return total
 
     def info(self, env: int) -> Info:
         return {
@@ -263,22 +269,25 @@ class Humanoid(HumanoidStandup):
 
     def centre(self) -> Array:
         """The centres of mass, `[N, 2]`."""
-        total: Array = np.einsum("b,nbj->nj", self.body_mass, self.body_positions)
-        return (total / self.mass)[:, :2]
+        total = np.einsum("b,nbj->nj", self.body_mass, self.body_positions)
+        centres: Array = (total / self.mass)[:, :2]
+        return centres
 
     def before_step(self) -> None:
         self.before = self.centre()
 
     def reward(self, action: Array) -> Array:
-        self.healthy, (control, impact) = within(self.z, self.healthy_z_range), self.costs()
-        self.xy_velocity = (self.centre() - self.before) / self.step_seconds
-        survive, forward = self.healthy * self.healthy_reward, self.forward_reward_weight * self.xy_velocity[:, 0]
+        healthy, (control, impact) = within(self.z, self.healthy_z_range), self.costs()
+        self.unhealthy: Array = ~healthy
+        self.xy_velocity: Array = (self.centre() - self.before) / self.step_seconds
+        survive, forward = healthy * self.healthy_reward, self.forward_reward_weight * self.xy_velocity[:, 0]
         self.parts = {"reward_survive": survive, "reward_forward": forward, "reward_ctrl": -control}
         self.parts["reward_contact"] = -impact
-        return forward + survive - (control + impact)
+        total: Array = forward + survive - (control + impact)
+        return total
 
     def terminated(self) -> Array | None:
-        return ~self.healthy if self.terminate_when_unhealthy else None
+        return self.unhealthy if self.terminate_when_unhealthy else None
 
     def info(self, env: int) -> Info:
         distance = np.linalg.norm(self.qpos[env, :2], ord=2)

@@ -144,7 +144,7 @@ def disagreement(config: EnvConfig, *, num_envs: int = 3, steps: int = 40, limit
         ):
             if not same_bits(theirs.reset(), ours.reset()):
                 return f"the first observations of {ours.name} differ from Gymnasium's"
-            low, high = ours.action_space.low, ours.action_space.high
+            low, high = ours.facts.action_space.low, ours.facts.action_space.high
             for number in range(1, steps + 1):
                 action = rng.uniform(low, high, (num_envs, *low.shape)).astype(np.float32)
                 difference = steps_differ(theirs.step(action), ours.step(action)) or states_differ(theirs, ours)

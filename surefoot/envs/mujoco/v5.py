@@ -79,13 +79,15 @@ def sum_of_squares(rows: Array) -> Array:
 
 def norms(rows: Array) -> Array:
     """`np.linalg.norm(row)` of each row, which is the root of a dot product."""
-    return np.sqrt(np.vecdot(rows, rows))
+    lengths: Array = np.sqrt(np.vecdot(rows, rows))
+    return lengths
 
 
 def within(values: Array, bounds: Range) -> Array:
     """`low < value < high`."""
     low, high = bounds
-    return (low < values) & (values < high)
+    inside: Array = (low < values) & (values < high)
+    return inside
 
 
 def joined(parts: list[Array]) -> Array:

@@ -70,7 +70,10 @@ class MujocoEnvs:
         self.layout = Layout(self.observation_space)
         self.threads, self._seeds = 1, EpisodeSeeds(run_seed, first)
         self._places = [Place(self, index) for index in range(num_envs)]
+        # NumPy needs more time for a number than for an array, and more for a new array of ones than for a copy.
+        self._ones, self._all = np.ones(num_envs, np.int64), np.ones(num_envs, np.bool_)
         self._rows = np.arange(num_envs)
+        self._limit = None if facts.time_limit is None else np.full(num_envs, facts.time_limit)
         self._shape = (num_envs, *facts.action_space.shape)
         self._episode, self._steps = np.full(num_envs, -1, np.int64), np.zeros(num_envs, np.int64)
         # The actions of the open episodes; with their seeds, they determine the states.
@@ -127,10 +130,9 @@ class MujocoEnvs:
         if given.shape != self._shape or given.dtype != np.float32:
             raise ValueError(f"{self.name} takes actions of float32 {self._shape}, not {given.dtype} {given.shape}")
         obs, reward, terminated = self._advance(given, active)
-        limit, steps = self.time_limit, self._steps
-        truncated = steps >= limit if limit is not None else np.zeros(self.num_envs, np.bool_)
+        truncated = np.zeros(self.num_envs, np.bool_) if self._limit is None else self._steps >= self._limit
         if active is None:
-            valid = np.ones(self.num_envs, np.bool_)
+            valid = self._all.copy()
         else:
             valid = active.copy()
             reward, terminated, truncated = np.where(active, reward, 0.0), terminated & active, truncated & active
@@ -187,7 +189,7 @@ class MujocoEnvs:
             else:  # too long to be replayed, so what is kept no longer matters
                 steps = np.minimum(steps, len(kept) - 1)
         kept[steps, self._rows] = action
-        self._steps += 1 if active is None else active
+        self._steps += self._ones if active is None else active
         self._longest += 1
 
     def _look(self) -> Array:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.envs.mujoco.v5 import Arguments, V5Task, joined, noise, sum_of_squares, within
+from surefoot.envs.mujoco.v5 import Arguments, Range, V5Task, joined, noise, sum_of_squares, within
 
 if TYPE_CHECKING:
     from surefoot.types import Array, Info
@@ -99,18 +99,26 @@ class Walker2d(Runner):
 
     def prepare(self) -> None:
         super().prepare()
-        self.z, self.angle = self.qpos[:, 1], self.qpos[:, 2]
-        self.positions = self.qpos[:, self.skip :]
+        self.z, self.positions = self.qpos[:, 1], self.qpos[:, self.skip :]
         self.buffer = joined([self.positions, self.qvel])
         self.seen_positions, self.seen_velocities = np.split(self.buffer, [self.positions.shape[1]], axis=1)
+        self.fastest, self.slowest = np.full(self.qvel.shape, 10.0), np.full(self.qvel.shape, -10.0)
+        self.bounded, self.low, self.high = self.bounds(self.healthy_z_range, self.healthy_angle_range)
+
+    def bounds(self, *ranges: Range) -> tuple[Array, Array, Array]:
+        """The coordinates after x, and their bounds in a healthy state, each `[N, number of ranges]`."""
+        low, high = (np.tile(np.array(ends, np.float64), (self.num_envs, 1)) for ends in zip(*ranges, strict=True))
+        return self.both[:, 1 : 1 + len(ranges)], low, high
 
     def observe(self) -> Array:
         self.seen_positions[...] = self.positions
-        np.clip(self.qvel, -10, 10, out=self.seen_velocities)
+        np.maximum(self.qvel, self.slowest, out=self.seen_velocities)
+        np.minimum(self.seen_velocities, self.fastest, out=self.seen_velocities)
         return self.buffer
 
     def is_healthy(self) -> Array:
-        return within(self.z, self.healthy_z_range) & within(self.angle, self.healthy_angle_range)
+        inside: Array = np.logical_and.reduce((self.low < self.bounded) & (self.bounded < self.high), axis=1)
+        return inside
 
     def reward(self, action: Array) -> Array:
         healthy = self.is_healthy()
@@ -136,12 +144,10 @@ class Hopper(Walker2d):
 
     def prepare(self) -> None:
         super().prepare()
-        self.rest = self.both[:, 2:]
-
-    def is_healthy(self) -> Array:
-        inside: Array = np.logical_and.reduce(within(self.rest, self.healthy_state_range), axis=1)
-        inside &= super().is_healthy()
-        return inside
+        (low, high), (angle_low, angle_high) = self.healthy_state_range, self.healthy_angle_range
+        angle = max(low, angle_low), min(high, angle_high)  # the angle is part of the state
+        others = [self.healthy_state_range] * (self.both.shape[1] - 3)
+        self.bounded, self.low, self.high = self.bounds(self.healthy_z_range, angle, *others)
 
 
 class Ant(Runner):
@@ -173,7 +179,7 @@ class Ant(Runner):
         self.xy_before[...] = self.xy
 
     def observe(self) -> Array:
-        np.clip(self.raw_forces, *self.contact_force_range, out=self.forces)
+        self.raw_forces.clip(*self.contact_force_range, out=self.forces)
         return np.concatenate(self.seen_parts, axis=1, out=self.buffer)
 
     def reward(self, action: Array) -> Array:
@@ -231,7 +237,7 @@ class HumanoidStandup(Runner):
         """(of control, of impacts)"""
         control = self.ctrl_cost_weight * sum_of_squares(self.sims.ctrl)
         impact = self.impact_cost_weight * sum_of_squares(self.forces)
-        return control, np.clip(impact, *self.impact_cost_range)
+        return control, impact.clip(*self.impact_cost_range)
 
     def reward(self, action: Array) -> Array:
         up, (control, impact) = self.z / self.model.opt.timestep, self.costs()

@@ -89,8 +89,12 @@ def _fits(name: str, value: object, default: object) -> bool:
     if isinstance(default, bool | str):
         return type(value) is type(default)
     if isinstance(default, tuple):
-        return isinstance(value, list | tuple) and len(value) == 2 and all(type(end) in (int, float) for end in value)
-    return type(value) in (int, float)
+        return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value))
+    return _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and value == value
 
 
 def make_v5(config: EnvConfig, num_envs: int, run_seed: int, first: int = 0) -> MujocoEnvs:

@@ -65,7 +65,7 @@ def test_train_resume_and_evaluate(tmp_path):
 
 def test_a_class_in_python(tmp_path):
     run = surefoot.train(load_object(SWING, "env"), run_dir=tmp_path / "run", total_steps=256, **SHORT)
-    assert run.step == 256
+    assert run.result["total_steps"] == 256
 
 
 def test_settings_that_need_envs_one_by_one():

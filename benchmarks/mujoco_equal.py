@@ -4,8 +4,9 @@
     python benchmarks/mujoco_equal.py --episodes 100 --env Ant-v5
 
 Every step of both is compared: observations, rewards, ends, final observations and infos, positions, velocities and
-warm starts. Each env has its own strength of random actions, from none to beyond the bounds. The results are saved
-after every 50 episodes, and a script that was stopped continues from there.
+warm starts. Each of ten envs has its own strength of random actions, from none to beyond the bounds, and plays the same
+number of episodes, so long ones count as much as short ones. The results are saved after every 50 episodes, and a
+script that was stopped continues from there.
 """
 
 from __future__ import annotations
@@ -37,24 +38,26 @@ NUM_ENVS, PART = 10, 50
 
 
 def compare(env: str, part: int, episodes: int) -> dict[str, Any]:
-    """Play until this many episodes have ended; returns the first difference, if any. `part`: the run's seed."""
+    """Play this many episodes, rounded up to the same number in each env. `part`: the run's seed."""
     config, rng = EnvConfig(env=env), np.random.default_rng(part)
     with (
         closing(GymEnvs(lambda: make_env(config), NUM_ENVS, part)) as theirs,
         closing(make_v5(config, NUM_ENVS, part)) as ours,
     ):
         difference = None if same_bits(theirs.reset(), ours.reset()) else "first observations"
-        low, high = ours.action_space.low, ours.action_space.high
+        low, high = ours.facts.action_space.low, ours.facts.action_space.high
         strength = np.linspace(0.0, 1.3, NUM_ENVS)[:, None]
-        steps = ended = terminated = 0
-        while difference is None and ended < episodes:
+        left, steps, terminated = np.full(NUM_ENVS, -(-episodes // NUM_ENVS)), 0, 0
+        wanted = int(left.sum())
+        while difference is None and (playing := left > 0).any():
             action = (strength * rng.uniform(low, high, (NUM_ENVS, *low.shape))).astype(np.float32)
-            step, twin = theirs.step(action), ours.step(action)
+            active = None if playing.all() else playing
+            step, twin = theirs.step(action, active), ours.step(action, active)
             difference = steps_differ(step, twin) or states_differ(theirs, ours)
-            steps += NUM_ENVS
-            ended += len(step.final_obs)
+            left -= step.terminated | step.truncated
+            steps += int(playing.sum())
             terminated += int(step.terminated.sum())
-    return {"episodes": ended, "terminated": terminated, "steps": steps, "difference": difference}
+    return {"episodes": wanted - int(left.sum()), "terminated": terminated, "steps": steps, "difference": difference}
 
 
 def add(found: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

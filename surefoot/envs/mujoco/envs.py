@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.utils.seeding import np_random
 
 from surefoot.envs.checks import blame, require_finite
-from surefoot.envs.mujoco.batch import SimulationFailed, Simulations
+from surefoot.envs.mujoco.batch import NoBatch, SimulationFailed, Simulations
 from surefoot.envs.open_episodes import LONGEST_REPLAY, as_episodes, episodes_shape
 from surefoot.envs.seeds import EpisodeSeeds
 from surefoot.errors import USER_ERRORS, EnvError, SurefootError
@@ -84,10 +84,10 @@ class MujocoEnvs:
         self._connect(1)
 
     def _connect(self, threads: int) -> None:
-        self.threads, on = threads, "1 thread" if threads == 1 else f"{threads} threads"
+        sims = Simulations(self.facts.model, self.num_envs, threads, contact_forces=self.task.contact_forces)
+        self.sims, self.threads, on = sims, threads, "1 thread" if threads == 1 else f"{threads} threads"
         self.notes: tuple[str, ...] = (f"note: MuJoCo steps the envs of this run together, on {on}",)
-        self.sims = Simulations(self.facts.model, self.num_envs, threads, contact_forces=self.task.contact_forces)
-        self.task.connect(self.sims)
+        self.task.connect(sims)
 
     def use_threads(self, most: int, *, measure: bool) -> None:
         """Step with up to `most` threads, before the first reset. `measure`: only if that is faster here.
@@ -99,7 +99,10 @@ class MujocoEnvs:
         if most < 2:
             return
         alone = self._seconds() if measure else 0.0
-        self._connect(most)
+        try:
+            self._connect(most)
+        except NoBatch:  # the system refuses to start so many threads
+            return
         if measure and self._seconds() * GAIN > alone:
             self._connect(1)
 

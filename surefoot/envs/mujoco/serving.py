@@ -131,7 +131,7 @@ def serves(config: EnvConfig) -> tuple[bool, str]:
     return not _COMPARED[compared], _COMPARED[compared]
 
 
-def disagreement(config: EnvConfig, *, num_envs: int = 3, steps: int = 40, limit: int = 15) -> str | None:
+def disagreement(config: EnvConfig, *, num_envs: int = 2, steps: int = 40, limit: int = 15) -> str | None:
     """How Gymnasium's envs and ours differ on this machine; None if no difference was found.
 
     Compares first the functions that could be computed differently for many rows than for one, then whole steps of

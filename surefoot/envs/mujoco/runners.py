@@ -88,13 +88,29 @@ class Swimmer(HalfCheetah):
         return {**super().info(env), "y_position": y, "distance_from_origin": distance, "y_velocity": y_velocity}
 
 
-class Walker2d(Runner):
+class Living(Runner):
+    """Is paid for being healthy, and its episode may end when it is not."""
+
     def read(self, arguments: Arguments) -> None:
         super().read(arguments)
         self.forward_reward_weight = arguments.number("forward_reward_weight")
         self.healthy_reward = arguments.number("healthy_reward")
         self.terminate_when_unhealthy = arguments.flag("terminate_when_unhealthy")
         self.healthy_z_range = arguments.range("healthy_z_range")
+
+    def survive(self, healthy: Array) -> Array:
+        """The reward for being healthy."""
+        self.unhealthy: Array = ~healthy
+        reward: Array = healthy * self.healthy_reward
+        return reward
+
+    def terminated(self) -> Array | None:
+        return self.unhealthy if self.terminate_when_unhealthy else None
+
+
+class Walker2d(Living):
+    def read(self, arguments: Arguments) -> None:
+        super().read(arguments)
         self.healthy_angle_range = arguments.range("healthy_angle_range")
 
     def prepare(self) -> None:
@@ -121,15 +137,10 @@ class Walker2d(Runner):
         return inside
 
     def reward(self, action: Array) -> Array:
-        healthy = self.is_healthy()
-        self.unhealthy: Array = ~healthy
-        velocity, survive = self.velocity(), healthy * self.healthy_reward
+        velocity, survive = self.velocity(), self.survive(self.is_healthy())
         forward, cost = self.forward_reward_weight * velocity, self.ctrl_cost_weight * sum_of_squares(action)
         self.parts = {"x_velocity": velocity, "reward_forward": forward, "reward_ctrl": cost, "reward_survive": survive}
         return forward + survive - cost
-
-    def terminated(self) -> Array | None:
-        return self.unhealthy if self.terminate_when_unhealthy else None
 
     def info(self, env: int) -> Info:
         height = self.z[env] - self.model.qpos0[1]
@@ -150,18 +161,14 @@ class Hopper(Walker2d):
         self.bounded, self.low, self.high = self.bounds(self.healthy_z_range, angle, *others)
 
 
-class Ant(Runner):
+class Ant(Living):
     hidden = 2
     normal_velocities = True
     contact_forces = True
 
     def read(self, arguments: Arguments) -> None:
         super().read(arguments)
-        self.forward_reward_weight = arguments.number("forward_reward_weight")
         self.contact_cost_weight = arguments.number("contact_cost_weight")
-        self.healthy_reward = arguments.number("healthy_reward")
-        self.terminate_when_unhealthy = arguments.flag("terminate_when_unhealthy")
-        self.healthy_z_range = arguments.range("healthy_z_range")
         self.contact_force_range = arguments.range("contact_force_range")
         self.main_body = arguments.body("main_body")
         self.include_forces = arguments.flag("include_cfrc_ext_in_observation")
@@ -185,19 +192,15 @@ class Ant(Runner):
     def reward(self, action: Array) -> Array:
         low, high = self.healthy_z_range
         z, finite = self.z, np.logical_and.reduce(np.isfinite(self.both), axis=1)
-        healthy = finite & (low <= z) & (z <= high)
-        self.unhealthy: Array = ~healthy
+        survive = self.survive(finite & (low <= z) & (z <= high))
         self.xy_velocity: Array = (self.xy - self.xy_before) / self.step_seconds
-        forward, survive = self.xy_velocity[:, 0] * self.forward_reward_weight, healthy * self.healthy_reward
+        forward = self.xy_velocity[:, 0] * self.forward_reward_weight
         cost = self.ctrl_cost_weight * sum_of_squares(action)
         contact = self.contact_cost_weight * sum_of_squares(self.forces)
         self.parts = {"reward_forward": forward, "reward_ctrl": -cost, "reward_contact": -contact}
         self.parts["reward_survive"] = survive
         total: Array = forward + survive - (cost + contact)
         return total
-
-    def terminated(self) -> Array | None:
-        return self.unhealthy if self.terminate_when_unhealthy else None
 
     def info(self, env: int) -> Info:
         x, y = self.qpos[env, :2]
@@ -258,15 +261,8 @@ class HumanoidStandup(Runner):
         return {"x_position": x, "y_position": y, "tendon_length": length, "tendon_velocity": velocity}
 
 
-class Humanoid(HumanoidStandup):
+class Humanoid(Living, HumanoidStandup):
     impact_weight, impact_range = "contact_cost_weight", "contact_cost_range"
-
-    def read(self, arguments: Arguments) -> None:
-        super().read(arguments)
-        self.forward_reward_weight = arguments.number("forward_reward_weight")
-        self.healthy_reward = arguments.number("healthy_reward")
-        self.terminate_when_unhealthy = arguments.flag("terminate_when_unhealthy")
-        self.healthy_z_range = arguments.range("healthy_z_range")
 
     def prepare(self) -> None:
         super().prepare()
@@ -283,17 +279,13 @@ class Humanoid(HumanoidStandup):
         self.before = self.centre()
 
     def reward(self, action: Array) -> Array:
-        healthy, (control, impact) = within(self.z, self.healthy_z_range), self.costs()
-        self.unhealthy: Array = ~healthy
+        survive, (control, impact) = self.survive(within(self.z, self.healthy_z_range)), self.costs()
         self.xy_velocity: Array = (self.centre() - self.before) / self.step_seconds
-        survive, forward = healthy * self.healthy_reward, self.forward_reward_weight * self.xy_velocity[:, 0]
+        forward = self.forward_reward_weight * self.xy_velocity[:, 0]
         self.parts = {"reward_survive": survive, "reward_forward": forward, "reward_ctrl": -control}
         self.parts["reward_contact"] = -impact
         total: Array = forward + survive - (control + impact)
         return total
-
-    def terminated(self) -> Array | None:
-        return self.unhealthy if self.terminate_when_unhealthy else None
 
     def info(self, env: int) -> Info:
         distance = np.linalg.norm(self.qpos[env, :2], ord=2)

@@ -1,5 +1,6 @@
 """MuJoCo in batches in the place of Gymnasium's envs: no Step, error or checkpoint may tell them apart."""
 
+import sys
 import warnings
 from contextlib import closing
 from importlib import import_module
@@ -265,6 +266,25 @@ class TestRefusals:
             assert 'has no batch; pip install "mujoco>=3.17,<4"' in serves(EnvConfig(env="Hopper-v5"))[1]
         finally:
             batch.batch_library.cache_clear()
+
+    def test_no_mujoco(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "mujoco", None)
+        batch.batch_library.cache_clear()
+        try:
+            assert "MuJoCo cannot be imported" in serves(EnvConfig(env="Hopper-v5"))[1]
+        finally:
+            batch.batch_library.cache_clear()
+
+    def test_threads_that_the_system_refuses(self, monkeypatch):
+        with closing(make_v5(EnvConfig(env="Hopper-v5"), 2, 1)) as envs:
+
+            def refuse(*_, **__):
+                raise NoBatch("no more threads")
+
+            monkeypatch.setattr("surefoot.envs.mujoco.envs.Simulations", refuse)
+            envs.use_threads(2, measure=False)
+            assert envs.threads == 1
+            envs.reset()
 
     def test_a_callback_in_python(self):
         mujoco = import_module("mujoco")

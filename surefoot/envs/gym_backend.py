@@ -49,8 +49,9 @@ class Gymnasium(Backend):
         from surefoot.envs.mujoco.serving import serves
 
         if FILE.search(config.env) and is_task(load_object(config.env, "env")):
-            return True, TOGETHER
-        together, why = serves(config)
+            together, why = not config.one_by_one, f"{config.one_by_one} need them one by one"
+        else:
+            together, why = serves(config)
         return together, TOGETHER if together else why
 
     def code(self, env_id: str) -> str:

@@ -63,13 +63,8 @@ def native_kind(config: EnvConfig, factory: object = None) -> tuple[Kind | None,
     name, known = CLASSES[str(spec.entry_point)]
     if spec.kwargs or spec.additional_wrappers:
         return None, f"{config.env} is registered with arguments or wrappers of its own"
-    for given, what in (
-        (config.wrappers, "wrappers"),
-        (config.frame_stack > 1, "frame_stack"),
-        (config.workers, "workers"),
-    ):
-        if given:
-            return None, f"{what} need Gymnasium's {config.env}"
+    if config.one_by_one:
+        return None, f"{config.one_by_one} need Gymnasium's {config.env}"
     for key, value in config.env_kwargs.items():
         if key not in known:
             return None, f"env_kwargs has {key!r}, which only Gymnasium's {config.env} knows"

@@ -28,7 +28,7 @@ def is_task(made: object) -> TypeGuard[type[MujocoTask]]:
 
 def many_envs(config: EnvConfig, made: object, num_envs: int, seed: int, first: int = 0) -> MujocoEnvs | None:
     """All envs of a run, if `made` is a class of tasks and no setting needs the envs one by one."""
-    if not is_task(made) or config.wrappers or config.frame_stack > 1 or config.workers:
+    if not is_task(made) or config.one_by_one:
         return None
     task = made(**config.env_kwargs)
     one = _Connected(task)

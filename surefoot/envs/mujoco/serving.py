@@ -53,13 +53,8 @@ def why_not(config: EnvConfig) -> str:
     spec = gym.registry[config.env]
     if spec.kwargs or spec.additional_wrappers:
         return f"{config.env} is registered with arguments or wrappers of its own"
-    for given, what in (
-        (config.wrappers, "wrappers"),
-        (config.frame_stack > 1, "frame_stack"),
-        (config.workers, "workers"),
-    ):
-        if given:
-            return f"{what} need Gymnasium's {config.env}"
+    if config.one_by_one:
+        return f"{config.one_by_one} need Gymnasium's {config.env}"
     try:
         batch_library()
         check_callbacks()

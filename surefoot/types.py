@@ -143,6 +143,15 @@ class SteppedInParts(Protocol):
 
 
 @runtime_checkable
+class Threaded(Protocol):
+    """Envs that can step on several threads. Results do not depend on their number."""
+
+    def use_threads(self, most: int, *, measure: bool) -> None:
+        """Use up to `most` threads, before the first reset. `measure`: only if that is faster."""
+        ...
+
+
+@runtime_checkable
 class Restorable(Protocol):
     """Envs whose state can be restored."""
 

@@ -16,6 +16,8 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 NEW = [
     "cold_start",
     "instruments",
+    "mujoco_batch",
+    "mujoco_equal",
     "ray_sweep",
     "roofline",
     "same_learning",

@@ -55,6 +55,10 @@ class Backend(ABC):
         """
         return None
 
+    def steps_together(self, config: EnvConfig) -> tuple[bool, str]:
+        """(whether `make_many` replaces workers for this config, why). If not, the reason is shown before a run."""
+        return False, ""
+
     def spaces(self, config: EnvConfig) -> tuple[GymSpace, GymSpace]:
         """(observation, action) space of one row."""
         from surefoot.envs.make import spaces_of

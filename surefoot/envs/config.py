@@ -57,6 +57,12 @@ class EnvConfig(Settings):
             raise UsageError("restart_workers has no effect without workers; set --workers as well")
 
     @property
+    def one_by_one(self) -> str:
+        """The first setting that needs an object for every env; empty if they can be stepped together."""
+        given = {"wrappers": self.wrappers, "frame_stack": self.frame_stack > 1, "workers": self.workers}
+        return next((name for name, value in given.items() if value), "")
+
+    @property
     def num_workers(self) -> int:
         """The number of workers; `auto` has been resolved by the time envs are made."""
         assert self.workers != "auto"

@@ -33,8 +33,8 @@ class RunConfig(Settings):
     )
     threads: int | Literal["auto"] = setting(
         "auto",
-        "Threads of the learner; auto: measure and use the fastest number. PyTorch's rounding depends on it, so its "
-        "runs record it in config.toml.",
+        "Threads of the learner and of MuJoCo's envs; auto: measure and use the fastest number. PyTorch's rounding "
+        "depends on the learner's, so its runs record it in config.toml.",
         low=1,
         high=1024,
     )

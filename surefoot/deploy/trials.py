@@ -1,0 +1,163 @@
+"""Observations to try an exported policy with, and what the policy itself does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+
+from surefoot.deploy import program as ops
+from surefoot.deploy.choosing import num_noise
+from surefoot.engine.torch.modes import own_modes
+from surefoot.policies.actor_critic import Noise
+from surefoot.spaces.masks import choices
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.spaces.rows import Leaf
+    from surefoot.types import Array
+
+    Draws: TypeAlias = Callable[[Array], tuple[Array, Array | None]]  # begins [S, L] -> noise rows, gSDE's matrices
+
+
+@dataclass(frozen=True)
+class Trials:
+    """S sequences of L observations. `begins`: where an episode begins; always at the first."""
+
+    rows: Array  # [S, L, *layout.shape], as the layout packs them
+    begins: Array  # [S, L] bool
+
+    @property
+    def count(self) -> int:
+        return self.begins.size
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the policy does with them."""
+
+    params: Array  # [S, L, A] float32: of the distribution
+    action: Array  # [S, L, numbers] float64: as the env gets it
+    margin: Array  # [S, L] by how much the nearest choice was made; ∞ if there is none
+
+
+def random_trials(program: ops.Program, sequences: int, length: int, seed: int) -> Trials:
+    """Anything that the spaces allow, and numbers far outside of what training has seen."""
+    generator, layout = np.random.default_rng(seed), program.layout
+    count = sequences * length
+    parts = [_random_leaf(leaf, count, generator) for leaf in layout.leaves]
+    rows = np.concatenate(parts, axis=1)
+    if layout.mask_size:
+        masks = [_random_mask(size, count, generator) for size in choices(program.action_space)]
+        rows = np.concatenate([rows, *masks], axis=1)
+    begins = generator.random((sequences, length)) < 0.05
+    begins[:, 0] = True
+    return Trials(rows.reshape(sequences, length, *layout.shape).astype(layout.dtype), begins)
+
+
+def _random_leaf(leaf: Leaf, count: int, generator: np.random.Generator) -> Array:
+    shape = (count, leaf.size)
+    if leaf.kind == "binary":
+        return generator.integers(0, 2, shape)
+    if leaf.sizes:
+        return generator.integers(0, np.array(leaf.sizes), shape)
+    if leaf.dtype.kind in "iub":
+        low, high = max(leaf.low, -1000.0), min(leaf.high, 1000.0)
+        return generator.integers(int(low), int(max(low, high)), shape, endpoint=True)
+    scale = 10.0 ** generator.uniform(-2, 1, (count, 1))
+    return np.clip(generator.standard_normal(shape) * scale, leaf.low, leaf.high)
+
+
+def _random_mask(size: int, count: int, generator: np.random.Generator) -> Array:
+    legal = generator.random((count, size)) < 0.6
+    legal[np.arange(count), generator.integers(0, size, count)] = True
+    return legal
+
+
+def expected(policy: ActorCritic, program: ops.Program, trials: Trials, draws: Draws | None = None) -> Expected:
+    """The policy itself, all sequences in parallel. `draws`: the noise of drawn actions; None: the most likely ones."""
+    noise = None if draws is None else draws(trials.begins)
+    params, actions = [], []
+    sequences, length = trials.begins.shape
+    with own_modes(gradients=False), policy.uncompiled():
+        memory = policy.initial_memory(sequences)
+        for t in range(length):
+            inputs = policy.normalize(torch.from_numpy(np.ascontiguousarray(trials.rows[:, t])))
+            start = torch.from_numpy(np.ascontiguousarray(trials.begins[:, t]))
+            step = None if noise is None else _noise_at(noise, t)
+            found, action, memory = _act(policy, inputs, step, memory, start)
+            params.append(found.numpy())
+            actions.append(flat_action(policy.actions.to_vector_env(action.numpy()), sequences))
+    together = np.stack(params, axis=1)
+    margin = _margin(program, together if noise is None else _with_noise(program, together, noise[0]))
+    return Expected(together, np.stack(actions, axis=1), margin)
+
+
+def _noise_at(noise: tuple[Array, Array | None], t: int) -> Noise:
+    rows, matrices = noise
+    matrix = None if matrices is None else torch.from_numpy(np.ascontiguousarray(matrices[:, t]))
+    return Noise(torch.from_numpy(np.ascontiguousarray(rows[:, t])), matrix)
+
+
+def _act(
+    policy: ActorCritic, inputs: Tensor, noise: Noise | None, memory: Tensor | None, start: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    if noise is not None:
+        return policy.act(inputs, noise, memory, start)
+    if memory is None:
+        params = policy.action_params(inputs)
+    else:
+        params, memory = policy.step(inputs, memory, start)
+    return params, policy.actions.distribution(params).mode(), memory
+
+
+def flat_action(action: object, count: int) -> Array:
+    """`[count, numbers]`: a batch of actions of any structure, depth first."""
+    return np.concatenate([np.asarray(part, np.float64).reshape(count, -1) for part in _leaves(action)], axis=1)
+
+
+def _leaves(action: object) -> Iterator[object]:
+    if isinstance(action, (Mapping, tuple)):
+        for part in action.values() if isinstance(action, Mapping) else action:
+            yield from _leaves(part)
+    else:
+        yield action
+
+
+def _columns(program: ops.Program) -> Iterator[tuple[ops.Head, slice]]:
+    """Each head and its columns among the parameters."""
+    start = 0
+    for head in program.heads:
+        size = sum(program.operations[at].size for at in ops.params_of(head))
+        yield head, slice(start, start + size)
+        start += size
+
+
+def _with_noise(program: ops.Program, params: Array, noise: Array) -> Array:
+    """Logits with the noise that decides between them."""
+    found, start = params.copy(), 0
+    for head, columns in _columns(program):
+        size = num_noise(head)
+        if isinstance(head, (ops.Choice, ops.Bits)):
+            found[..., columns] += noise[..., start : start + size]
+        start += size
+    return found
+
+
+def _margin(program: ops.Program, params: Array) -> Array:
+    least = np.full(params.shape[:-1], np.inf, np.float32)
+    for head, columns in _columns(program):
+        own = params[..., columns]
+        if isinstance(head, ops.Bits):
+            least = np.minimum(least, np.abs(own).min(axis=-1))
+        elif isinstance(head, ops.Choice):
+            for variable in np.split(own, np.cumsum(head.sizes)[:-1], axis=-1):
+                if variable.shape[-1] > 1:
+                    second, first = np.moveaxis(np.sort(variable, axis=-1)[..., -2:], -1, 0)
+                    least = np.minimum(least, first - second)
+    return least

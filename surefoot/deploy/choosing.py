@@ -96,7 +96,7 @@ def beta_peak(raw: Array) -> Array:
     alpha, beta = np.split(softplus(raw.astype(np.float64)), 2, axis=1)  # each less 1
     total = alpha + beta
     peak = np.where(total > 0, alpha / np.maximum(total, np.finfo(np.float64).tiny), 0.5)
-    return np.clip(peak, BETA_EDGE, 1 - BETA_EDGE).astype(np.float32)
+    return np.clip(peak, BETA_EDGE, 1 - BETA_EDGE).astype(raw.dtype)
 
 
 def beta_draw(raw: Array, noise: Array) -> Array:
@@ -111,7 +111,7 @@ def beta_draw(raw: Array, noise: Array) -> Array:
     first = accepted.argmax(axis=-1)[..., None]
     x, y = np.split((d * np.take_along_axis(v, first, -1))[..., 0], 2, axis=1)
     part: Array = np.clip(x / (x + y), BETA_EDGE, 1 - BETA_EDGE)
-    return part.astype(np.float32)
+    return part.astype(raw.dtype)
 
 
 def _own_noise(program: ops.Program, results: dict[ops.At, Array], noise: Noise) -> Iterator[Array]:
@@ -137,7 +137,7 @@ def sde_noise(program: ops.Program, results: dict[ops.At, Array], noise: Noise) 
     shift = (features[:, None] @ (np.exp(how.log_std) * noise.matrix[:, :-1]))[:, 0] + LEAST_STD * noise.matrix[:, -1]
     variance = (features * features) @ np.exp(2 * how.log_std) + LEAST_STD**2
     noise_of_all: Array = shift / np.sqrt(variance)
-    return noise_of_all.astype(np.float32)
+    return noise_of_all.astype(features.dtype)
 
 
 def to_env(program: ops.Program, actions: list[Array], *, single: bool) -> object:

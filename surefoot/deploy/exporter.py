@@ -29,13 +29,15 @@ class Wish:
 
 @dataclass(frozen=True)
 class Parity:
-    """How an export compares with the policy on some observations. Differences are relative to numbers above 1."""
+    """How an export compares with the policy, computed in float64. Differences are relative to numbers above 1."""
 
     observations: int
     parameters: float  # the largest difference of a parameter of the distribution
     actions: float  # the largest difference of a continuous action
     ties: int  # discrete actions that differ where two choices were equal up to rounding
     wrong: int  # discrete actions that differ elsewhere, and results that are not finite
+    rounding: float  # by how much PyTorch's float32 differs from float64, which the export is compared with
+    allowed: float  # the largest difference: the exporter's own tolerance, and that rounding
     passed: bool
 
 

@@ -73,7 +73,7 @@ def export_policy(
         for name, data in files.items():
             (Path(place) / name).write_bytes(data)
         found = {kind: exporter.check(Path(place), program, policy, each, wish) for kind, each in kinds.items()}
-    _require_passed(found, exporter)
+    _require_passed(found)
     files |= exporter.sample(program, policy, _some(kinds.get("recorded", kinds["random"])), wish)
     files["run_manifest.json"] = manifest
     files[RECORD] = _record(checkpoint, exporter, wish, found)
@@ -81,14 +81,14 @@ def export_policy(
     return Exported(out, tuple(files), found, tuple(notes))
 
 
-def _require_passed(found: Mapping[str, Parity], exporter: Exporter) -> None:
+def _require_passed(found: Mapping[str, Parity]) -> None:
     failed = {kind: each for kind, each in found.items() if not each.passed}
     if failed:
         kind, worst = next(iter(failed.items()))
         raise SurefootError(
             f"the exported policy does not act like the run's own, so nothing was written. On {worst.observations:,} "
             f"{kind} observations: parameters differ by up to {worst.parameters:.2g}, actions by {worst.actions:.2g} "
-            f"(allowed is {exporter.tolerance:g}), and {worst.wrong} choices are wrong"
+            f"(allowed is {worst.allowed:.2g}), and {worst.wrong} choices are wrong"
         )
 
 

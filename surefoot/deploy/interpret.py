@@ -23,17 +23,17 @@ MOST_AT_ONCE = 2**24  # numbers of the largest intermediate array of a convoluti
 class Inputs:
     """What n observations bring with them."""
 
-    rows: Array  # [n, numbers], float32
+    rows: Array  # [n, numbers]; its dtype is that of the computation
     mask: Array | None  # [n, choices], bool
-    memory: Array | None  # [n, M], float32
+    memory: Array | None  # [n, M]
 
 
-def split_rows(program: ops.Program, rows: Array, memory: Array | None) -> Inputs:
-    """Rows of the layout, which may end in a mask, as inputs."""
+def split_rows(program: ops.Program, rows: Array, memory: Array | None, dtype: type = np.float32) -> Inputs:
+    """Rows of the layout, which may end in a mask, as inputs. In float64, results have no rounding to speak of."""
     layout = program.layout
     flat = rows.reshape(len(rows), -1)
     mask = None if layout.mask is None else flat[:, layout.mask] > 0.5
-    return Inputs(flat[:, layout.learned].astype(np.float32), mask, memory)
+    return Inputs(flat[:, layout.learned].astype(np.float32).astype(dtype), mask, memory)
 
 
 def execute(program: ops.Program, inputs: Inputs) -> dict[ops.At, Array]:
@@ -76,7 +76,7 @@ def _normalize(o: ops.Normalize, inputs: Inputs, at: dict[ops.At, Array]) -> Arr
 
 def _one_hot(o: ops.OneHot, inputs: Inputs, at: dict[ops.At, Array]) -> Array:
     hot: Array = at[o.x][:, o.component] == o.choice
-    return hot.astype(np.float32)
+    return hot.astype(inputs.rows.dtype)
 
 
 def _embed(o: ops.Embed, inputs: Inputs, at: dict[ops.At, Array]) -> Array:
@@ -106,7 +106,7 @@ def _windows(x: Array, image: ops.Sides, kernel: int, stride: tuple[int, int], p
 def _convolution(o: ops.Convolution, inputs: Inputs, at: dict[ops.At, Array]) -> Array:
     channels, height, width = o.result
     weight = o.weight.reshape(channels, -1).T
-    result = np.empty((len(at[o.x]), o.size), np.float32)
+    result = np.empty((len(at[o.x]), o.size), at[o.x].dtype)
     together = max(1, MOST_AT_ONCE // (height * width * len(weight)))
     for first in range(0, len(result), together):  # a batch of images would need gigabytes at once
         part = slice(first, first + together)
@@ -119,7 +119,8 @@ def _convolution(o: ops.Convolution, inputs: Inputs, at: dict[ops.At, Array]) ->
 
 def _max_pool(o: ops.MaxPool, inputs: Inputs, at: dict[ops.At, Array]) -> Array:
     windows = _windows(at[o.x], o.image, o.kernel, (o.stride, o.stride), o.padding, -np.inf)
-    return np.max(windows, axis=(-2, -1)).reshape(len(windows), o.size)
+    best: Array = np.max(windows, axis=(-2, -1))
+    return best.reshape(len(windows), o.size)
 
 
 def _linear(o: ops.Linear, inputs: Inputs, at: dict[ops.At, Array]) -> Array:

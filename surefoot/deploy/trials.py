@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import torch
 
+from surefoot.deploy import choosing
 from surefoot.deploy import program as ops
-from surefoot.deploy.choosing import num_noise
+from surefoot.deploy.interpret import execute, split_rows
 from surefoot.engine.torch.modes import own_modes
+from surefoot.errors import SurefootError
 from surefoot.policies.actor_critic import Noise
 from surefoot.spaces.masks import choices
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from surefoot.types import Array
 
     Draws: TypeAlias = Callable[[Array], tuple[Array, Array | None]]  # begins [S, L] -> noise rows, gSDE's matrices
+
+
+LARGEST_ROUNDING = 1e-4  # the deepest of our networks round to about 1e-5
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,12 @@ class Trials:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the policy does with them."""
+    """What the policy does with them, computed in float64: an export's own rounding is then all that is measured."""
 
-    params: Array  # [S, L, A] float32: of the distribution
-    action: Array  # [S, L, numbers] float64: as the env gets it
-    margin: Array  # [S, L] by how much the nearest choice was made; ∞ if there is none
+    params: Array  # [S, L, A]: of the distribution
+    action: Array  # [S, L, numbers]: as the env gets it
+    margin: Array  # [S, L] by how much the nearest choice was made, beyond rounding; ∞ if there is none
+    rounding: float  # by how much PyTorch's float32 differs from that, relative to numbers above 1
 
 
 def random_trials(program: ops.Program, sequences: int, length: int, seed: int) -> Trials:
@@ -80,8 +86,47 @@ def _random_mask(size: int, count: int, generator: np.random.Generator) -> Array
 
 
 def expected(policy: ActorCritic, program: ops.Program, trials: Trials, draws: Draws | None = None) -> Expected:
-    """The policy itself, all sequences in parallel. `draws`: the noise of drawn actions; None: the most likely ones."""
+    """All sequences in parallel, with PyTorch and with the description; SurefootError if these two differ.
+
+    `draws`: the noise of drawn actions; None: the most likely ones.
+    """
     noise = None if draws is None else draws(trials.begins)
+    rounded, sent = _with_torch(policy, trials, noise)
+    params, action = _exactly(program, trials, noise)
+    gap = np.abs(rounded - params)  # [S, L, A]
+    rounding = float((gap / np.maximum(1.0, np.abs(params))).max())
+    margin = _margin(program, params if noise is None else _with_noise(program, params, noise[0]))
+    margin = margin - 4.0 * gap.max(axis=-1)
+    sure = margin > 0.0
+    difference = np.abs(sent - action) / np.maximum(1.0, np.abs(action))
+    if not (rounding < LARGEST_ROUNDING and (difference[sure] < 10 * LARGEST_ROUNDING).all()):
+        raise SurefootError(
+            f"the description of the policy and the policy itself differ: parameters by {rounding:.2g}, "
+            f"actions by {difference[sure].max(initial=0.0):.2g}. Nothing is exported"
+        )
+    return Expected(params, action, margin, rounding)
+
+
+def _exactly(program: ops.Program, trials: Trials, noise: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
+    """(parameters, actions) of the description in float64."""
+    sequences, length = trials.begins.shape
+    memory = None if program.memory is None else np.zeros((sequences, program.memory_size))
+    params, actions = [], []
+    for t in range(length):
+        if memory is not None:
+            memory = np.where(trials.begins[:, t, None], 0.0, memory)
+        results = execute(program, split_rows(program, trials.rows[:, t], memory, np.float64))
+        memory = None if program.memory is None else results[program.memory]
+        own = None
+        if noise is not None:
+            own = choosing.Noise(noise[0][:, t], None if noise[1] is None else noise[1][:, t])
+        params.append(np.concatenate([results[at] for at in program.params], axis=1))
+        actions.append(np.concatenate(choosing.choose(program, results, own), axis=1))
+    return np.stack(params, axis=1), np.stack(actions, axis=1).astype(np.float64)
+
+
+def _with_torch(policy: ActorCritic, trials: Trials, noise: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
+    """(parameters, actions) of the policy itself, in its own float32."""
     params, actions = [], []
     sequences, length = trials.begins.shape
     with own_modes(gradients=False), policy.uncompiled():
@@ -93,9 +138,7 @@ def expected(policy: ActorCritic, program: ops.Program, trials: Trials, draws: D
             found, action, memory = _act(policy, inputs, step, memory, start)
             params.append(found.numpy())
             actions.append(flat_action(policy.actions.to_vector_env(action.numpy()), sequences))
-    together = np.stack(params, axis=1)
-    margin = _margin(program, together if noise is None else _with_noise(program, together, noise[0]))
-    return Expected(together, np.stack(actions, axis=1), margin)
+    return np.stack(params, axis=1), np.stack(actions, axis=1)
 
 
 def _noise_at(noise: tuple[Array, Array | None], t: int) -> Noise:
@@ -142,7 +185,7 @@ def _with_noise(program: ops.Program, params: Array, noise: Array) -> Array:
     """Logits with the noise that decides between them."""
     found, start = params.copy(), 0
     for head, columns in _columns(program):
-        size = num_noise(head)
+        size = choosing.num_noise(head)
         if isinstance(head, (ops.Choice, ops.Bits)):
             found[..., columns] += noise[..., start : start + size]
         start += size
@@ -150,7 +193,7 @@ def _with_noise(program: ops.Program, params: Array, noise: Array) -> Array:
 
 
 def _margin(program: ops.Program, params: Array) -> Array:
-    least = np.full(params.shape[:-1], np.inf, np.float32)
+    least = np.full(params.shape[:-1], np.inf)
     for head, columns in _columns(program):
         own = params[..., columns]
         if isinstance(head, ops.Bits):

@@ -37,14 +37,14 @@ def find_compiler() -> str | None:
     return next((found for name in (named, "cc", "gcc", "clang") if name and (found := shutil.which(name))), None)
 
 
-def replay(folder: Path, name: str, recording: Path, compiler: str, flags: Sequence[str] = STRICT) -> Replayed:
-    """Compile `name`.c and its test program in `folder` and run it on the recording."""
+def replay(folder: Path, name: str, recording: Path, allowed: float, compiler: str, flags: Sequence[str]) -> Replayed:
+    """Compile `name`.c and its test program in `folder` and run it on the recording. `allowed`: largest difference."""
     program = folder / f"{name}_test.out"
     sources = [f"{name}.c", f"{name}_test.c"]
     built = _run([compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
     if built.returncode:
         raise SurefootError(f"{compiler} does not compile the exported policy: {one_line(built.stderr, 2000)}")
-    done = _run([str(program), str(recording)], folder, RUN_SECONDS)
+    done = _run([str(program), str(recording), repr(allowed)], folder, RUN_SECONDS)
     program.unlink()
     found = REPORT.search(done.stdout)
     if found is None:

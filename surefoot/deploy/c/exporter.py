@@ -15,7 +15,7 @@ from surefoot.deploy.c.random_twin import RandomTwin
 from surefoot.deploy.c.replay import TOLERANCE, recording, test_program
 from surefoot.deploy.c.source import translate
 from surefoot.deploy.exporter import Parity, Wish
-from surefoot.deploy.trials import Trials, expected
+from surefoot.deploy.trials import Expected, Trials, expected
 from surefoot.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,16 +47,28 @@ class CExporter:
     def check(self, folder: Path, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Parity:
         with TemporaryDirectory() as place:
             file = Path(place) / "recording"
-            file.write_bytes(self._record(program, policy, trials, wish))
-            found = replay(folder, wish.name, file, self.compiler, self.flags)
-        return Parity(found.records, found.params, found.actions, found.ties, found.wrong, found.passed)
+            wanted = self._expected(program, policy, trials, wish)
+            file.write_bytes(recording(program, trials, wanted, _columns(program, drawn=wish.drawn)))
+            allowed = self.tolerance + wanted.rounding
+            found = replay(folder, wish.name, file, allowed, self.compiler, self.flags)
+        return Parity(
+            observations=found.records,
+            parameters=found.params,
+            actions=found.actions,
+            ties=found.ties,
+            wrong=found.wrong,
+            rounding=wanted.rounding,
+            allowed=allowed,
+            passed=found.passed,
+        )
 
     def sample(self, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Mapping[str, bytes]:
-        return {f"{wish.name}_test.bin": self._record(program, policy, trials, wish)}
+        wanted = self._expected(program, policy, trials, wish)
+        columns = _columns(program, drawn=wish.drawn)
+        return {f"{wish.name}_test.bin": recording(program, trials, wanted, columns)}
 
-    def _record(self, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> bytes:
-        wanted = expected(policy, program, trials, None if wish.seed is None else _draws(program, wish.seed))
-        return recording(program, trials, wanted, _columns(program, drawn=wish.drawn))
+    def _expected(self, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Expected:
+        return expected(policy, program, trials, None if wish.seed is None else _draws(program, wish.seed))
 
 
 def _columns(program: ops.Program, *, drawn: bool) -> Array:

@@ -50,9 +50,9 @@ def scales(program: ops.Program) -> list[float]:
 
 
 def test_program(program: ops.Program, name: str, *, drawn: bool) -> str:
-    """C source of a program that takes the name of a recording, prints the largest differences, and fails if any
+    """C source of a program that takes the name of a recording, prints the largest differences, and fails if any is
 
-    difference is too large.
+    larger than the second argument.
     """
     big, numbers = name.upper(), ", ".join(f"{scale!r}" for scale in scales(program))
     mask = "NULL" if not program.layout.mask_size else "mask"
@@ -66,6 +66,7 @@ def test_program(program: ops.Program, name: str, *, drawn: bool) -> str:
 #include "{name}.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static {name}_state state;
 static {name}_obs obs[{big}_OBSERVATION];
@@ -87,9 +88,10 @@ int main(int count, char **words)
     unsigned char begins;
     float margin;
 {masks}{episodes}    int i;
-    FILE *file = count == 2 ? fopen(words[1], "rb") : NULL;
+    double allowed = count == 3 ? strtod(words[2], NULL) : {TOLERANCE!r};
+    FILE *file = count == 2 || count == 3 ? fopen(words[1], "rb") : NULL;
     if (!file) {{
-        fprintf(stderr, "usage: %s RECORDING\\n", words[0]);
+        fprintf(stderr, "usage: %s RECORDING [TOLERANCE]\\n", words[0]);
         return 2;
     }}
     while (take(file, &begins, 1)) {{
@@ -121,6 +123,6 @@ int main(int count, char **words)
     fclose(file);
     printf("records=%ld params=%.3g actions=%.3g ", records, worst_param, worst_action);
     printf("ties=%ld wrong=%ld\\n", ties, wrong);
-    return records == 0 || wrong || !(worst_param <= {TOLERANCE!r}) || !(worst_action <= {TOLERANCE!r});
+    return records == 0 || wrong || !(worst_param <= allowed) || !(worst_action <= allowed);
 }}
 """

@@ -91,6 +91,13 @@ def _likeliest(logits: Array, sizes: tuple[int, ...]) -> Array:
     return np.stack([logits[:, first:last].argmax(axis=1) for first, last in ends], axis=1)
 
 
+def inside(low: Array, high: Array) -> tuple[Array, Array]:
+    """Bounds as float32, rounded to the inside, because the env's own bounds may be doubles."""
+    near, far = low.astype(np.float32), high.astype(np.float32)
+    near = np.where(near < low, np.nextafter(near, np.float32(np.inf)), near)
+    return near, np.where(far > high, np.nextafter(far, np.float32(-np.inf)), far)
+
+
 def beta_peak(raw: Array) -> Array:
     """(α − 1)/(α + β − 2); ½ where both are 1."""
     alpha, beta = np.split(softplus(raw.astype(np.float64)), 2, axis=1)  # each less 1

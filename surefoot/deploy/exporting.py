@@ -165,5 +165,6 @@ def recorded_trials(agent: Agent, make: MakeEnv, num_envs: int, length: int, see
 def exporters() -> dict[str, Callable[[], Exporter]]:
     """By the name that `--to` takes."""
     from surefoot.deploy.c.exporter import CExporter
+    from surefoot.deploy.onnx.exporter import OnnxExporter
 
-    return {"c": CExporter}
+    return {"c": CExporter, "onnx": OnnxExporter}

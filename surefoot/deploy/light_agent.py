@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,7 @@ class LightAgent:
     """`predict` as `surefoot.Agent` has it: the same actions up to rounding, and draws from the same distribution."""
 
     def __init__(self, program: Program, seed: int = 0) -> None:
-        self.program = program
-        self.generator = np.random.default_rng(seed)
+        self.program, self._seed = program, seed
         self._masks = ActionMasks(program.action_space)
         self._matrix: Array | None = None  # the gSDE exploration matrix in use
         self._held = 0  # steps for which it has been used
@@ -59,6 +59,11 @@ class LightAgent:
         action = to_env(program, choose(program, results, noise), single=single)
         after = None if program.memory is None else results[program.memory]
         return action, after[0] if single and after is not None else after
+
+    @cached_property
+    def generator(self) -> np.random.Generator:
+        """Draws actions. Made at the first draw, because `numpy.random` takes as long to import as all the rest."""
+        return np.random.default_rng(self._seed)
 
     def _noise(self, count: int, episode_start: object) -> Noise:
         """New noise. gSDE's matrix is kept between calls as `surefoot.Agent` keeps it."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Draws: TypeAlias = Callable[[Array], tuple[Array, Array | None]]  # begins [S, L] -> noise rows, gSDE's matrices
 
 
+NEAR_TIE = 1e-5  # two choices closer than this may change places by rounding
 LARGEST_ROUNDING = 1e-4  # the deepest of our networks round to about 1e-5
 
 
@@ -139,6 +140,19 @@ def _with_torch(policy: ActorCritic, trials: Trials, noise: tuple[Array, Array |
             params.append(found.numpy())
             actions.append(flat_action(policy.actions.to_vector_env(action.numpy()), sequences))
     return np.stack(params, axis=1), np.stack(actions, axis=1)
+
+
+def scales(program: ops.Program) -> list[float]:
+    """How large each number of an action is, at least: 0 for choices, which must be equal."""
+    found: list[float] = []
+    for head in program.heads:
+        if isinstance(head, (ops.Choice, ops.Bits)):
+            found += [0.0] * ops.width(head)
+        elif isinstance(head, ops.Clipped):
+            found += [1.0] * ops.width(head)
+        else:  # squashed into the bounds: a sum of numbers as large as they are
+            found += np.maximum(1.0, np.maximum(np.abs(head.low), np.abs(head.high))).tolist()
+    return found
 
 
 def _noise_at(noise: tuple[Array, Array | None], t: int) -> Noise:

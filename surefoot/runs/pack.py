@@ -21,7 +21,7 @@ from typing import IO
 from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs.checkpoints import BEST, LATEST, MANIFEST, find_checkpoint, pointed, read_verified
 from surefoot.runs.directory import RunDirectory
-from surefoot.runs.files import BROKEN, fsync_directory, read_regular, write_atomic
+from surefoot.runs.files import BROKEN, read_regular, write_atomic
 from surefoot.schema import Items, Misfit, Record, Row, Text, Whole
 
 FORMAT = 1
@@ -103,7 +103,6 @@ def unpack(file: Path, out: Path, largest: int = LARGEST) -> RunDirectory:
             _extract(stream, beside, largest)
         _require_run(beside)
         os.rename(beside, out)
-        fsync_directory(out.parent)
     except NO_ZIP as error:
         raise CheckpointError(f"{file} is not a packed run: {error}") from None
     except OSError as error:
@@ -170,8 +169,6 @@ def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path,
                 break
             hashed.update(block)
             out.write(block)
-        out.flush()
-        os.fsync(out.fileno())
     if left or hashed.hexdigest() != sha256:
         raise Misfit(f"{entry.filename} is damaged: its size or its hash is not the one in {CONTENTS}")
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.deploy import program as ops
-from surefoot.deploy.choosing import num_noise
+from surefoot.deploy.choosing import inside, num_noise
 from surefoot.math.constants import BETA_EDGE, GAMMA_CANDIDATES, LEAST_STD
 
 if TYPE_CHECKING:
     from surefoot.deploy.c.writer import Writer
-    from surefoot.types import Array
 
 
 def write_head(writer: Writer, head: ops.Head, params: list[str], first: int, noise: str | None) -> None:
@@ -75,13 +74,6 @@ def _beta(writer: Writer, head: ops.BetaPeak, raw: str, first: int, noise: str |
         f"    action[{first} + i] = (float){clip}(x, (real){names[2]}[i], (real){names[3]}[i]);",
         "}",
     )
-
-
-def inside(low: Array, high: Array) -> tuple[Array, Array]:
-    """Bounds as float32, rounded to the inside, because the env's own bounds may be doubles."""
-    near, far = low.astype(np.float32), high.astype(np.float32)
-    near = np.where(near < low, np.nextafter(near, np.float32(np.inf)), near)
-    return near, np.where(far > high, np.nextafter(far, np.float32(-np.inf)), far)
 
 
 def write_noise(writer: Writer, head: ops.Head, noise: str) -> None:

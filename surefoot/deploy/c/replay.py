@@ -8,13 +8,13 @@ import numpy as np
 
 from surefoot.deploy import program as ops
 from surefoot.deploy.c.source import is_bytes, starts
+from surefoot.deploy.trials import NEAR_TIE, scales
 
 if TYPE_CHECKING:
     from surefoot.deploy.trials import Expected, Trials
     from surefoot.types import Array
 
 TOLERANCE = 1e-6  # of numbers around 1; larger ones in proportion
-NEAR_TIE = 1e-5  # two choices closer than this may change places by rounding
 
 
 def recording(program: ops.Program, trials: Trials, wanted: Expected, columns: Array) -> bytes:
@@ -34,19 +34,6 @@ def recording(program: ops.Program, trials: Trials, wanted: Expected, columns: A
     ]
     each = [np.ascontiguousarray(field).view(np.uint8).reshape(count, -1) for field in fields]
     return np.concatenate(each, axis=1).tobytes()
-
-
-def scales(program: ops.Program) -> list[float]:
-    """How large each number of an action is, at least: 0 for choices, which must be equal."""
-    found: list[float] = []
-    for head in program.heads:
-        if isinstance(head, (ops.Choice, ops.Bits)):
-            found += [0.0] * ops.width(head)
-        elif isinstance(head, ops.Clipped):
-            found += [1.0] * ops.width(head)
-        else:  # squashed into the bounds: a sum of numbers as large as they are
-            found += np.maximum(1.0, np.maximum(np.abs(head.low), np.abs(head.high))).tolist()
-    return found
 
 
 def test_program(program: ops.Program, name: str, *, drawn: bool) -> str:

@@ -26,7 +26,7 @@ from surefoot.deploy.program import (
     Row,
     Slice,
 )
-from surefoot.deploy.weights import Weights
+from surefoot.deploy.weights import Weights, WrongWeights
 from surefoot.errors import CheckpointError, SurefootError, UsageError
 from surefoot.math.constants import LEAST_VARIANCE, LOG_STD_RANGE
 from surefoot.policies.plans import is_embedded, needs_encoder, shares_trunk
@@ -40,7 +40,6 @@ from surefoot.training.evaluation.facts import (
     policy_config,
     read_facts,
     unbuildable,
-    why,
 )
 
 if TYPE_CHECKING:
@@ -63,13 +62,12 @@ def read_program(folder: Path) -> Program:
     weights = Weights.read(folder, files)
     try:
         program = Builder(facts, config, weights).build()
-    except (*WRONG_CONTENT, SurefootError, RecursionError) as error:
-        raise unbuildable(folder, error) from None
-    try:
         weights.require_all_taken()
-    except WRONG_CONTENT as error:
+    except WrongWeights as error:
         file = folder / "policy.safetensors"
-        raise CheckpointError(f"the weights in {file} do not fit their description: {why(error)}") from None
+        raise CheckpointError(f"the weights in {file} do not fit their description: {error}") from None
+    except (*WRONG_CONTENT, SurefootError) as error:  # RecursionError is a RuntimeError
+        raise unbuildable(folder, error) from None
     return program
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 NOT_ACTING = ("critic.", "critic_encoder.")  # names of weights that no action depends on
 
 
+class WrongWeights(Misfit):
+    """A weight that is missing, left over, or not as its description says."""
+
+
 class Weights:
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
@@ -33,16 +37,19 @@ class Weights:
             raise CheckpointError(f"{folder / 'policy.safetensors'} cannot be read: {why(error)}") from None
 
     def take(self, name: str, shape: tuple[int, ...], dtype: str = "float32", low: float | None = None) -> Array:
-        """The array of this name; Misfit if it is missing, of another shape or dtype, or not finite."""
+        """The array of this name; WrongWeights if it is missing, of another shape or dtype, or not finite."""
         if name not in self._arrays:
-            raise Misfit(f"{name} is missing")
+            raise WrongWeights(f"{name} is missing")
         found = self._arrays[name]
-        ArrayOf(shape, dtype, low).check(found, name)
+        try:
+            ArrayOf(shape, dtype, low).check(found, name)
+        except Misfit as misfit:
+            raise WrongWeights(str(misfit)) from None
         self._taken.add(name)
         return np.ascontiguousarray(found)
 
     def require_all_taken(self) -> None:
-        """Misfit if there are weights that the description does not mention."""
+        """WrongWeights if there are some that the description does not mention."""
         left = [name for name in self._arrays if name not in self._taken and not name.startswith(NOT_ACTING)]
         if left:
-            raise Misfit(f"{min(left)} is not a part of the policy that policy.json describes")
+            raise WrongWeights(f"{min(left)} is not a part of the policy that policy.json describes")

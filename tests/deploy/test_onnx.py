@@ -14,7 +14,6 @@ pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
-
 def parity(policy, program, folder):
     exporter, wish = OnnxExporter(), Wish()
     for name, data in exporter.translate(program, wish).items():

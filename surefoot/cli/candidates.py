@@ -202,6 +202,7 @@ KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands f
     "FILE.py:CLASS": _objects,
     "FILE.toml": _files(".toml"),
     "FILE.mp4": _files(".mp4"),
+    "FILE.zip": _files(".zip"),
     "FILE": _files("any"),
     "DIR": _files("folders"),
 }

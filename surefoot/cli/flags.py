@@ -26,6 +26,9 @@ EXAMPLES = {  # for required arguments
     "B": ("second run", "latest RUN"),
     "ALGO": ("algorithm", "ppo"),
     "ENV": ("environment", "CartPole-v1"),
+    "FILE.zip": ("file", "run.zip"),
+    "RUN, --to": ("run", "latest --to c"),
+    "--to": ("kind of file", "latest --to c (or onnx)"),
     "{algos,envs,presets,runs}": ("kind", "runs (or algos, envs, presets)"),
     "{bash,zsh,fish}": ("shell", "bash (or zsh, fish)"),
 }

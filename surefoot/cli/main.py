@@ -23,6 +23,9 @@ COMMANDS = {  # name -> (module, one line)
     "sweep": ("surefoot.cli.sweep", "train many runs, several at a time"),
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
+    "export": ("surefoot.cli.export", "write a run's policy as C or ONNX, for other programs"),
+    "pack": ("surefoot.cli.pack", "write a run as one zip file to send"),
+    "unpack": ("surefoot.cli.unpack", "make a run of a zip that pack wrote"),
     "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
     "compare": ("surefoot.cli.compare", "tell which method is better, and how certain that is"),
     "ui": ("surefoot.cli.ui", "show runs live in the browser"),
@@ -37,7 +40,7 @@ COMMANDS = {  # name -> (module, one line)
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
-WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "bench", "replay", "diff")
+WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "export", "bench", "replay", "diff")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 
@@ -45,6 +48,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot train Pendulum-v1 --algo trpo --seed 3  another algorithm and seed
   surefoot eval latest                             evaluate the newest run
   surefoot video latest --untrained                trained next to untrained
+  surefoot export latest --to c                    the policy as a C file
   surefoot sweep --env CartPole-v1 --seeds 0..9    ten runs, several at a time
   surefoot plot CartPole-v1                        learning curves of its runs
   surefoot compare CartPole-v1                     which algorithm is better

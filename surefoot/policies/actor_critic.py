@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surefoot.errors import UsageError
+from surefoot.math.constants import LOG_STD_RANGE
 from surefoot.math.exploration import sde_log_std, sde_noise
-from surefoot.policies.actions import LOG_STD_RANGE, ActionModel, build_actions
-from surefoot.policies.encoders import Encoder, needs_encoder
+from surefoot.policies.actions import ActionModel, build_actions
+from surefoot.policies.encoders import Encoder
 from surefoot.policies.memory import Memory
 from surefoot.policies.mlp import MLP
 from surefoot.policies.normalizer import build_normalizer
+from surefoot.policies.plans import needs_encoder, shares_trunk
 from surefoot.policies.user_encoder import CustomEncoder, EncoderClass
 from surefoot.spaces.layout import Layout
 from surefoot.spaces.masks import ActionMasks
@@ -97,10 +99,9 @@ class ActorCritic(nn.Module):
         self.layout = Layout(observation_space, ActionMasks(action_space).size if masked else 0)
         self.actions = build_actions(action_space, config.action_bounds)
         self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
-        images = any(leaf.kind == "image" for leaf in self.layout.leaves)
-        self.shared = images if config.shared_trunk is None else config.shared_trunk
+        self.shared = shares_trunk(config, self.layout)
         # A single Box keeps its shape if something other than an MLP processes it; an image also keeps its dtype.
-        self.raw_inputs = self.layout.plain and images
+        self.raw_inputs = self.layout.plain and self.layout.leaves[0].kind == "image"
         self.shaped_inputs = self.raw_inputs or (self.layout.plain and config.own_encoder)
         inputs = self._build_encoders(encoder, generator)
         self.log_std = None

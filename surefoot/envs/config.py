@@ -41,7 +41,7 @@ class EnvConfig(Settings):
         0, "Total number of dead or hung workers to replace; their open episodes are cut.", low=0
     )
     frame_stack: int = setting(
-        1, "Stack this many recent observations (Atari preprocessing already stacks four).", low=1
+        1, "Stack this many recent observations (Atari preprocessing already stacks four).", low=1, high=1024
     )
     sign_rewards: bool = setting(False, "Learn from the sign of rewards only, as is usual for Atari.")
     reward_scale: float = setting(

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("mujoco")
 
 import surefoot
+from surefoot.cli.installation import examine
 from surefoot.envs import backends
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
@@ -274,6 +275,7 @@ class TestRefusals:
         batch.batch_library.cache_clear()
         try:
             assert 'has no batch; pip install "mujoco>=3.17,<4"' in serves(EnvConfig(env="Hopper-v5"))[1]
+            assert any("has no batch" in warning for warning in examine()["warnings"])
         finally:
             batch.batch_library.cache_clear()
 

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("mujoco")
 
 import surefoot
+from surefoot.cli.installation import examine
 from surefoot.envs import backends
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
@@ -247,6 +248,16 @@ class TestRefusals:
         assert not together
         assert "the comparison with Gymnasium's failed" in reason
 
+    def test_a_model_of_which_there_is_no_batch(self, monkeypatch):
+        def refuse(*_, **__):
+            raise NoBatch("MuJoCo cannot make a batch of this model: too odd")
+
+        monkeypatch.setattr(serving, "_COMPARED", {})
+        monkeypatch.setattr("surefoot.envs.mujoco.envs.Simulations", refuse)
+        config = EnvConfig(env="Hopper-v5")
+        assert serves(config) == (False, "MuJoCo cannot make a batch of this model: too odd")
+        assert backends.backend_of("Hopper-v5").make_many(config, 2, 0, native=True) is None
+
     def test_a_difference(self, monkeypatch):
         monkeypatch.setattr(serving, "_COMPARED", {})
         monkeypatch.setattr(serving.HalfCheetah, "hidden", 2)
@@ -264,6 +275,7 @@ class TestRefusals:
         batch.batch_library.cache_clear()
         try:
             assert 'has no batch; pip install "mujoco>=3.17,<4"' in serves(EnvConfig(env="Hopper-v5"))[1]
+            assert any("has no batch" in warning for warning in examine()["warnings"])
         finally:
             batch.batch_library.cache_clear()
 

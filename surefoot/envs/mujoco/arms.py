@@ -42,7 +42,7 @@ class Reacher(V5Task):
     def reward(self, action: Array) -> Array:
         distance = -norms(self.apart) * self.reward_dist_weight
         control = -sum_of_squares(action) * self.reward_control_weight
-        self.parts = {"reward_dist": distance, "reward_ctrl": control}
+        self.gains = {"reward_dist": distance, "reward_ctrl": control}
         return distance + control
 
 
@@ -77,7 +77,7 @@ class Pusher(V5Task):
         near = -norms(self.object - self.tip) * self.reward_near_weight
         distance = -norms(self.object - self.goal) * self.reward_dist_weight
         control = -sum_of_squares(action) * self.reward_control_weight
-        self.parts = {"reward_dist": distance, "reward_ctrl": control, "reward_near": near}
+        self.gains = {"reward_dist": distance, "reward_ctrl": control, "reward_near": near}
         return distance + control + near
 
 
@@ -115,7 +115,11 @@ class InvertedDoublePendulum(V5Task):
 
     def prepare(self) -> None:
         self.tip, self.constraint = self.sims.field("site_xpos")[:, 0], self.sims.field("qfrc_constraint")
-        self.x, self.angles = self.qpos[:, :1], self.qpos[:, 1:]
+        self.x, self.angles, self.force = self.qpos[:, :1], self.qpos[:, 1:], self.constraint[:, :1]
+        self.buffer = joined([self.x, self.angles, self.angles, self.qvel, self.force])
+        first = 1 + 2 * self.angles.shape[1]
+        self.clipped = self.buffer[:, first:]
+        self.high, self.low = np.full(self.clipped.shape, 10.0), np.full(self.clipped.shape, -10.0)
 
     def start(self, env: int, rng: np.random.Generator) -> tuple[Array, Array]:
         model, scale = self.model, self.reset_noise_scale
@@ -123,8 +127,11 @@ class InvertedDoublePendulum(V5Task):
 
     def observe(self) -> Array:
         angles = self.angles.copy()  # see Reacher
-        force, velocity = np.clip(self.constraint[:, :1], -10, 10), np.clip(self.qvel, -10, 10)
-        return np.concatenate([self.x, np.sin(angles), np.cos(angles), velocity, force], axis=1)
+        parts = [self.x, np.sin(angles), np.cos(angles), self.qvel, self.force]
+        np.concatenate(parts, axis=1, out=self.buffer)
+        np.maximum(self.clipped, self.low, out=self.clipped)
+        np.minimum(self.clipped, self.high, out=self.clipped)
+        return self.buffer
 
     def reward(self, action: Array) -> Array:
         # Python's numbers, because the square of a NumPy scalar is `pow`, that of an array a product.
@@ -135,7 +142,7 @@ class InvertedDoublePendulum(V5Task):
         self.fallen: Array = self.tip[:, 2] <= 1
         survive = self.healthy_reward * (~self.fallen).astype(np.int64)
         far, fast = np.array(distance), np.array(velocity)
-        self.parts = {"reward_survive": survive, "distance_penalty": -far, "velocity_penalty": -fast}
+        self.gains, self.costs = {"reward_survive": survive}, {"distance_penalty": far, "velocity_penalty": fast}
         total: Array = survive - far - fast
         return total
 

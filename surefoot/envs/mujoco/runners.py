@@ -60,12 +60,12 @@ class HalfCheetah(Runner):
     def reward(self, action: Array) -> Array:
         velocity = self.velocity()
         forward, cost = self.forward_reward_weight * velocity, self.ctrl_cost_weight * sum_of_squares(action)
-        self.parts = {"x_velocity": velocity, "reward_forward": forward, "reward_ctrl": cost}
+        self.gains = {"x_velocity": velocity, "reward_forward": forward}
+        self.costs = {"reward_ctrl": cost}
         return forward - cost
 
     def info(self, env: int) -> Info:
-        parts = super().info(env)
-        return {"x_position": self.x[env], **parts, "reward_ctrl": -self.parts["reward_ctrl"][env]}
+        return {"x_position": self.x[env], **super().info(env)}
 
 
 class Swimmer(HalfCheetah):
@@ -139,13 +139,13 @@ class Walker2d(Living):
     def reward(self, action: Array) -> Array:
         velocity, survive = self.velocity(), self.survive(self.is_healthy())
         forward, cost = self.forward_reward_weight * velocity, self.ctrl_cost_weight * sum_of_squares(action)
-        self.parts = {"x_velocity": velocity, "reward_forward": forward, "reward_ctrl": cost, "reward_survive": survive}
+        self.gains = {"x_velocity": velocity, "reward_forward": forward, "reward_survive": survive}
+        self.costs = {"reward_ctrl": cost}
         return forward + survive - cost
 
     def info(self, env: int) -> Info:
         height = self.z[env] - self.model.qpos0[1]
-        changed = {"reward_ctrl": -self.parts["reward_ctrl"][env]}
-        return {"x_position": self.x[env], "z_distance_from_origin": height, **super().info(env), **changed}
+        return {"x_position": self.x[env], "z_distance_from_origin": height, **super().info(env)}
 
 
 class Hopper(Walker2d):
@@ -197,8 +197,8 @@ class Ant(Living):
         forward = self.xy_velocity[:, 0] * self.forward_reward_weight
         cost = self.ctrl_cost_weight * sum_of_squares(action)
         contact = self.contact_cost_weight * sum_of_squares(self.forces)
-        self.parts = {"reward_forward": forward, "reward_ctrl": -cost, "reward_contact": -contact}
-        self.parts["reward_survive"] = survive
+        self.gains = {"reward_forward": forward, "reward_survive": survive}
+        self.costs = {"reward_ctrl": cost, "reward_contact": contact}
         total: Array = forward + survive - (cost + contact)
         return total
 
@@ -236,15 +236,15 @@ class HumanoidStandup(Runner):
     def observe(self) -> Array:
         return np.concatenate(self.seen_parts, axis=1, out=self.buffer)
 
-    def costs(self) -> tuple[Array, Array]:
-        """(of control, of impacts)"""
+    def efforts(self) -> tuple[Array, Array]:
+        """The costs of (control, impacts)."""
         control = self.ctrl_cost_weight * sum_of_squares(self.sims.ctrl)
         impact = self.impact_cost_weight * sum_of_squares(self.forces)
         return control, impact.clip(*self.impact_cost_range)
 
     def reward(self, action: Array) -> Array:
-        up, (control, impact) = self.z / self.model.opt.timestep, self.costs()
-        self.parts = {"reward_linup": up, "reward_quadctrl": -control, "reward_impact": -impact}
+        up, (control, impact) = self.z / self.model.opt.timestep, self.efforts()
+        self.gains, self.costs = {"reward_linup": up}, {"reward_quadctrl": control, "reward_impact": impact}
         total: Array = up - control - impact + 1
         return total
 
@@ -279,16 +279,15 @@ class Humanoid(Living, HumanoidStandup):
         self.before = self.centre()
 
     def reward(self, action: Array) -> Array:
-        survive, (control, impact) = self.survive(within(self.z, self.healthy_z_range)), self.costs()
+        survive, (control, impact) = self.survive(within(self.z, self.healthy_z_range)), self.efforts()
         self.xy_velocity: Array = (self.centre() - self.before) / self.step_seconds
         forward = self.forward_reward_weight * self.xy_velocity[:, 0]
-        self.parts = {"reward_survive": survive, "reward_forward": forward, "reward_ctrl": -control}
-        self.parts["reward_contact"] = -impact
+        self.gains = {"reward_survive": survive, "reward_forward": forward}
+        self.costs = {"reward_ctrl": control, "reward_contact": impact}
         total: Array = forward + survive - (control + impact)
         return total
 
     def info(self, env: int) -> Info:
         distance = np.linalg.norm(self.qpos[env, :2], ord=2)
         velocity = dict(zip(("x_velocity", "y_velocity"), self.xy_velocity[env], strict=True))
-        parts = {name: column[env] for name, column in self.parts.items()}
-        return {**self.where(env), "distance_from_origin": distance, **velocity, **parts}
+        return {**self.where(env), "distance_from_origin": distance, **velocity, **V5Task.info(self, env)}

@@ -46,11 +46,12 @@ class Arguments:
 
 
 class V5Task(MujocoTask):
-    """A task of Gymnasium, on the model that Gymnasium made. `parts`: the columns that `info` shows."""
+    """A task of Gymnasium, on the model that Gymnasium made. `reward` sets `gains` and `costs`, columns for `info`."""
 
     def __init__(self, model: mujoco.MjModel, frame_skip: int, arguments: Arguments) -> None:
         self._model, self.frame_skip, self.arguments = model, frame_skip, arguments
-        self.parts: dict[str, Array] = {}
+        self.gains: dict[str, Array] = {}
+        self.costs: dict[str, Array] = {}  # shown with the opposite sign
         self.read(arguments)
 
     def make_model(self) -> mujoco.MjModel:
@@ -64,7 +65,8 @@ class V5Task(MujocoTask):
         """Read the arguments into attributes."""
 
     def info(self, env: int) -> Info:
-        return {name: column[env] for name, column in self.parts.items()}
+        costs = {name: -column[env] for name, column in self.costs.items()}
+        return {name: column[env] for name, column in self.gains.items()} | costs
 
 
 def noise(rng: np.random.Generator, scale: float, size: int) -> Array:

@@ -13,9 +13,10 @@ from surefoot.settings import coerce
 from surefoot.text import print
 
 EXAMPLES = """examples:
-  surefoot export latest --to c                       one C99 file and a header, no dependencies
-  surefoot export latest --to onnx --checkpoint best  for onnxruntime; pip install "surefoot[onnx]"
-  surefoot export latest --to c --stochastic --seed 3 actions are drawn, starting from this seed
+  surefoot export latest --to c                 one C99 file and a header
+  surefoot export latest --to onnx              for onnxruntime
+  surefoot export latest --to c --checkpoint best --out policy
+  surefoot export latest --to c --stochastic    actions are drawn
 """
 DESCRIPTION = """Write a run's policy as a file for other programs. It takes raw observations and gives actions that
 the env accepts: the normaliser, the encoders, the memory, the mask and the bounds of the actions are inside.

@@ -12,7 +12,7 @@ import numpy as np
 from surefoot.deploy import program as ops
 from surefoot.deploy.c.compiling import STRICT, find_compiler, replay
 from surefoot.deploy.c.random_twin import RandomTwin
-from surefoot.deploy.c.replay import TOLERANCE, recording, test_program
+from surefoot.deploy.c.replay import TOLERANCE, recording, replay_program
 from surefoot.deploy.c.source import translate
 from surefoot.deploy.exporter import Parity, Wish
 from surefoot.deploy.trials import Expected, Trials, expected
@@ -40,7 +40,7 @@ class CExporter:
         files = {
             f"{wish.name}.h": found.header,
             f"{wish.name}.c": found.source,
-            f"{wish.name}_test.c": test_program(program, wish.name, drawn=wish.drawn),
+            f"{wish.name}_test.c": replay_program(program, wish.name, drawn=wish.drawn),
         }
         return {name: text.encode("ascii") for name, text in files.items()}
 

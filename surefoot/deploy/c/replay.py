@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.deploy import program as ops
-from surefoot.deploy.c.source import is_bytes, starts
+from surefoot.deploy.c.body import is_bytes, starts
 from surefoot.deploy.trials import NEAR_TIE, scales
 
 if TYPE_CHECKING:

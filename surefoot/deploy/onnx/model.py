@@ -16,10 +16,9 @@ from onnx import TensorProto, checker, helper
 
 from surefoot import __version__
 from surefoot.deploy import program as ops
-from surefoot.deploy.choosing import inside
+from surefoot.deploy.choosing import inside, paths
 from surefoot.deploy.onnx.graph import FAR_BELOW, Graph
 from surefoot.math.constants import BETA_EDGE
-from surefoot.spaces import plain
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
@@ -42,18 +41,7 @@ def input_dtype(leaf: Leaf) -> type[np.generic]:
 
 def output_names(program: ops.Program) -> list[str]:
     """The name of each head's action."""
-    return list(_paths(program.action_space, "action"))
-
-
-def _paths(space: plain.Space, path: str) -> Iterator[str]:
-    if isinstance(space, plain.Dict):
-        for key, part in space.spaces.items():
-            yield from _paths(part, f"{path}/{key}")
-    elif isinstance(space, plain.Tuple):
-        for index, part in enumerate(space.spaces):
-            yield from _paths(part, f"{path}/{index}")
-    else:
-        yield path
+    return [f"action/{path}" if path else "action" for path in paths(program.action_space)]
 
 
 def build_model(program: ops.Program, about: str = "") -> ModelProto:

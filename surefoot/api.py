@@ -19,6 +19,7 @@ from surefoot.runs import Run, RunDirectory, find_run
 from surefoot.runs.checkpoints import find_checkpoint
 from surefoot.runs.files import read_json, read_regular
 from surefoot.settings import options
+from surefoot.text import one_line
 from surefoot.training.build.own_encoders import EncoderCode, handed_over
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import Outline, read_outline, resolve
@@ -288,7 +289,7 @@ def export_run(
     if not out:
         directory.refuse_links()
     target = Path(out) if out else directory.exports / f"{folder.name}-{to}"
-    wish = Wish(name, seed, f"The policy of {directory.path.name}, checkpoint {folder.name}.")
+    wish = Wish(name, seed, f"The policy of {one_line(directory.path.name)}, checkpoint {folder.name}.")
     manifest = read_regular(directory.manifest)
     found = export_policy(folder, known[to](), target, wish, make=make, manifest=manifest)
     return replace(found, notes=(*(f"skipped: {reason}" for reason in passed_over), *found.notes))

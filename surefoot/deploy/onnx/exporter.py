@@ -48,7 +48,7 @@ class OnnxExporter:
 
         try:
             model: bytes = build_model(program, wish.about).SerializeToString()
-        except ValidationError as error:  # for example two parts of a space under one name
+        except (ValidationError, ValueError) as error:  # two parts of a space under one name, a name that is no text
             raise SurefootError(f"this policy cannot be expressed as an ONNX model: {error}") from None
         return {f"{wish.name}.onnx": model}
 

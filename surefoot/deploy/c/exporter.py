@@ -48,7 +48,7 @@ class CExporter:
         with TemporaryDirectory() as place:
             file = Path(place) / "recording"
             wanted = self._expected(program, policy, trials, wish)
-            file.write_bytes(recording(program, trials, wanted, _columns(program, drawn=wish.drawn)))
+            file.write_bytes(recording(program, trials, wanted, computed_params(program, drawn=wish.drawn)))
             allowed = self.tolerance + wanted.rounding
             found = replay(folder, wish.name, file, allowed, self.compiler, self.flags)
         return Parity(
@@ -64,14 +64,14 @@ class CExporter:
 
     def sample(self, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Mapping[str, bytes]:
         wanted = self._expected(program, policy, trials, wish)
-        columns = _columns(program, drawn=wish.drawn)
+        columns = computed_params(program, drawn=wish.drawn)
         return {f"{wish.name}_test.bin": recording(program, trials, wanted, columns)}
 
     def _expected(self, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Expected:
         return expected(policy, program, trials, None if wish.seed is None else _draws(program, wish.seed))
 
 
-def _columns(program: ops.Program, *, drawn: bool) -> Array:
+def computed_params(program: ops.Program, *, drawn: bool) -> Array:
     """Which of the distribution's parameters the C file computes: without draws, only what the mode depends on."""
     needed: list[bool] = []
     for head in program.heads:

@@ -122,3 +122,13 @@ def test_stochastic_and_json(run, capsys):
     assert found["folder"] == "here"
     assert all(each["passed"] for each in found["parity"].values())
     assert "#define SUREFOOT_POLICY_SEED UINT64_C(7)" in Path("here/surefoot_policy.h").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_run_whose_env_is_gone_is_tried_on_random_observations(run, capsys):
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    (run / "manifest.json").write_text(json.dumps({**manifest, "env_from_python": True}), encoding="utf-8")
+    assert main(["export", str(run), "--to", "c"]) == 0
+    out, err = capsys.readouterr()
+    assert "note: the env cannot be made here, so only random observations were tried" in err
+    assert "recorded" not in out

@@ -1,8 +1,13 @@
 """Exported ONNX models do what the policy does, in onnxruntime."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from surefoot.cli.main import main
+from surefoot.deploy import exporting
 from surefoot.deploy.exporter import Wish
 from surefoot.deploy.onnx.exporter import OnnxExporter
 from surefoot.deploy.trials import random_trials
@@ -12,6 +17,7 @@ from tests.marks import quick
 
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
+RUNS = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
 
 
 def parity(policy, program, folder):
@@ -74,3 +80,13 @@ def test_drawn_actions_are_refused_with_a_reason():
     _, program = make_kind("tanh")
     with pytest.raises(UsageError, match="only for --to c; the model's output `parameters`"):
         OnnxExporter().translate(program, Wish(seed=1))
+
+
+def test_the_command(capsys, monkeypatch):
+    monkeypatch.setattr(exporting, "OBSERVATIONS", 320)
+    shutil.copytree(RUNS / "ppo-gru", "run")
+    assert main(["export", "run", "--to", "onnx"]) == 0
+    assert "parity on 320 recorded observations: parameters within " in capsys.readouterr().out
+    (folder,) = Path("run/exports").iterdir()
+    assert {file.name for file in folder.iterdir()} == {"surefoot_policy.onnx", "parity.json", "run_manifest.json"}
+    assert main(["export", "run", "--to", "onnx", "--stochastic"]) == 2

@@ -67,6 +67,26 @@ def test_a_wrong_weight_is_noticed(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["beta-hybrid", "gsde-hybrid", "state-std", "small"])
+def test_processors_without_doubles(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(CExporter, "tolerance", 2e-5)
+    found = parity(*make_kind(kind), tmp_path, flags=(*STRICT, "-DSUREFOOT_REAL=float"), seed=3)
+    assert found.passed, found
+
+
+@pytest.mark.slow
+def test_it_compiles_to_webassembly(tmp_path):
+    if shutil.which("clang") is None:
+        pytest.skip("there is no clang")
+    _, program = make_kind("gsde-hybrid")
+    for name, data in CExporter("gcc").translate(program, Wish(seed=1)).items():
+        (tmp_path / name).write_bytes(data)
+    flags = ["--target=wasm32", "-ffreestanding", "-std=c99", "-Wall", "-Werror", "-O2", "-c"]
+    subprocess.run(["clang", *flags, "surefoot_policy.c"], cwd=tmp_path, check=True)
+    assert (tmp_path / "surefoot_policy.o").read_bytes().startswith(b"\0asm")
+
+
+@pytest.mark.slow
 def test_a_network_for_atari(tmp_path):
     policy, program = make(PIXELS, spaces.Discrete(6))
     found = parity(policy, program, tmp_path, length=4)

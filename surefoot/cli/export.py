@@ -38,12 +38,14 @@ def run(words: Sequence[str]) -> int:
         "--name", default="surefoot_policy", metavar="TEXT", help="name of the files and C functions [surefoot_policy]"
     )
     parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the most likely")
-    parser.add_argument("--seed", metavar="N", help="seed of the drawn actions [0]")
+    parser.add_argument("--seed", metavar="N", help="--to c: seed of the drawn actions [0]")
     add_json(parser)
     arguments = parser.parse_args(words)
     seed = coerce("seed", arguments.seed, int | None)
     if seed is not None and not arguments.stochastic:
         raise UsageError("--seed has no effect without --stochastic; add it, or drop --seed")
+    if seed is not None and arguments.to == "onnx":
+        raise UsageError("--seed is only for --to c: an ONNX model takes its random numbers as an input; drop --seed")
     if seed is not None and not 0 <= seed < LARGEST_SEED:
         raise UsageError(f"--seed {seed} must be from 0 to {LARGEST_SEED - 1}")
     from surefoot.api import export_run

@@ -56,6 +56,7 @@ def test_an_export_that_differs_is_refused_and_not_written(run, capsys, monkeypa
         (["--to", "d"], "cannot export to 'd'; known: c, onnx"),
         (["--to", "c", "--seed", "3"], "--seed has no effect without --stochastic"),
         (["--to", "c", "--stochastic", "--seed", "-3"], "--seed -3 must be from 0"),
+        (["--to", "onnx", "--stochastic", "--seed", "3"], "--seed is only for --to c"),
         (["--to", "c", "--name", "a b"], "'a b' is not a name for C"),
         (["--to", "c", "--checkpoint", "7"], "there is no checkpoint '7'"),
     ],

@@ -19,6 +19,7 @@ from surefoot.runs import Run, RunDirectory, find_run
 from surefoot.runs.checkpoints import find_checkpoint
 from surefoot.runs.files import read_json, read_regular
 from surefoot.settings import options
+from surefoot.text import one_line
 from surefoot.training.build.own_encoders import EncoderCode, handed_over
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import Outline, read_outline, resolve
@@ -282,14 +283,16 @@ def export_run(
     if to not in known:
         raise UsageError(f"cannot export to {to!r}; known: {', '.join(known)}{did_you_mean(to, known)}")
     directory = _directory(run)
-    folder, _ = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
+    folder, passed_over = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
     only_here = read_json(directory.manifest).get("env_from_python") and not read_outline(directory.config).run.eval_env
     make = None if only_here else evaluation_factory(run_config(directory, trust), None)
     if not out:
         directory.refuse_links()
     target = Path(out) if out else directory.exports / f"{folder.name}-{to}"
-    wish = Wish(name, seed, f"The policy of {directory.path.name}, checkpoint {folder.name}.")
-    return export_policy(folder, known[to](), target, wish, make=make, manifest=read_regular(directory.manifest))
+    wish = Wish(name, seed, f"The policy of {one_line(directory.path.name)}, checkpoint {folder.name}.")
+    manifest = read_regular(directory.manifest)
+    found = export_policy(folder, known[to](), target, wish, make=make, manifest=manifest)
+    return replace(found, notes=(*(f"skipped: {reason}" for reason in passed_over), *found.notes))
 
 
 def _maker(env: str | Factory, config: Outline, render_mode: str) -> Callable[[], GymEnv]:

@@ -13,9 +13,10 @@ from surefoot.settings import coerce
 from surefoot.text import print
 
 EXAMPLES = """examples:
-  surefoot export latest --to c                       one C99 file and a header, no dependencies
-  surefoot export latest --to onnx --checkpoint best  for onnxruntime; pip install "surefoot[onnx]"
-  surefoot export latest --to c --stochastic --seed 3 actions are drawn, starting from this seed
+  surefoot export latest --to c                 one C99 file and a header
+  surefoot export latest --to onnx              for onnxruntime
+  surefoot export latest --to c --checkpoint best --out policy
+  surefoot export latest --to c --stochastic    actions are drawn
 """
 DESCRIPTION = """Write a run's policy as a file for other programs. It takes raw observations and gives actions that
 the env accepts: the normaliser, the encoders, the memory, the mask and the bounds of the actions are inside.
@@ -37,12 +38,14 @@ def run(words: Sequence[str]) -> int:
         "--name", default="surefoot_policy", metavar="TEXT", help="name of the files and C functions [surefoot_policy]"
     )
     parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the most likely")
-    parser.add_argument("--seed", metavar="N", help="seed of the drawn actions [0]")
+    parser.add_argument("--seed", metavar="N", help="--to c: seed of the drawn actions [0]")
     add_json(parser)
     arguments = parser.parse_args(words)
     seed = coerce("seed", arguments.seed, int | None)
     if seed is not None and not arguments.stochastic:
         raise UsageError("--seed has no effect without --stochastic; add it, or drop --seed")
+    if seed is not None and arguments.to == "onnx":
+        raise UsageError("--seed is only for --to c: an ONNX model takes its random numbers as an input; drop --seed")
     if seed is not None and not 0 <= seed < LARGEST_SEED:
         raise UsageError(f"--seed {seed} must be from 0 to {LARGEST_SEED - 1}")
     from surefoot.api import export_run

@@ -31,6 +31,7 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
     "mlflow": "mlflow",
     "ray": "ray",
     "plots": "matplotlib",
+    "onnx": "onnxruntime",
     "ui": "starlette",
 }
 MOST_LINES = 12  # of compiler output

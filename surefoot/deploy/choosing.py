@@ -157,6 +157,19 @@ def to_env(program: ops.Program, actions: list[Array], *, single: bool) -> objec
     return _joined(program.action_space, iter(parts))
 
 
+def paths(space: plain.Space, path: str = "") -> Iterator[str]:
+    """The path of each part of an action space, depth first: "" for a simple space, "arm/0"."""
+    inner: list[tuple[str, plain.Space]] = []
+    if isinstance(space, plain.Dict):
+        inner = [(str(key), part) for key, part in space.spaces.items()]
+    elif isinstance(space, plain.Tuple):
+        inner = [(str(index), part) for index, part in enumerate(space.spaces)]
+    else:
+        yield path
+    for key, part in inner:
+        yield from paths(part, f"{path}/{key}" if path else key)
+
+
 def _joined(space: plain.Space, parts: Iterator[object]) -> object:
     if isinstance(space, plain.Dict):
         return {key: _joined(part, parts) for key, part in space.spaces.items()}

@@ -11,7 +11,7 @@ import numpy as np
 
 from surefoot.deploy.choosing import Noise, choose, draw_noise, to_env
 from surefoot.deploy.interpret import execute, split_rows
-from surefoot.errors import NonFiniteError
+from surefoot.errors import NOT_FINITE, NonFiniteError
 from surefoot.spaces.given import given_memory, given_rows
 from surefoot.spaces.masks import ActionMasks
 from surefoot.text import one_line
@@ -51,10 +51,7 @@ class LightAgent:
             memory = given_memory(state, episode_start, len(rows), program.memory_size)
         results = execute(program, split_rows(program, rows, memory))
         if not all(np.isfinite(results[at]).all() for at in program.params):
-            raise NonFiniteError(
-                "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
-                "what float32 holds, or the observation is not finite"
-            )
+            raise NonFiniteError(NOT_FINITE)
         noise = None if deterministic else self._noise(len(rows), episode_start)
         action = to_env(program, choose(program, results, noise), single=single)
         after = None if program.memory is None else results[program.memory]

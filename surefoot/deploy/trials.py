@@ -96,7 +96,7 @@ def expected(policy: ActorCritic, program: ops.Program, trials: Trials, draws: D
     params, action = _exactly(program, trials, noise)
     gap = np.abs(rounded - params)  # [S, L, A]
     rounding = float((gap / np.maximum(1.0, np.abs(params))).max())
-    margin = _margin(program, params if noise is None else _with_noise(program, params, noise[0]))
+    margin = least_margin(program, params if noise is None else _with_noise(program, params, noise[0]))
     margin = margin - 4.0 * gap.max(axis=-1)
     sure = margin > 0.0
     difference = np.abs(sent - action) / np.maximum(1.0, np.abs(action))
@@ -206,7 +206,8 @@ def _with_noise(program: ops.Program, params: Array, noise: Array) -> Array:
     return found
 
 
-def _margin(program: ops.Program, params: Array) -> Array:
+def least_margin(program: ops.Program, params: Array) -> Array:
+    """`[...]`: the smallest distance between the best and the second-best choice, or of a bit's logit from 0."""
     least = np.full(params.shape[:-1], np.inf)
     for head, columns in _columns(program):
         own = params[..., columns]

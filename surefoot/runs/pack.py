@@ -156,6 +156,8 @@ def _plain(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in (0, stat.S_IFREG) or entry.is_dir():
         raise Misfit(f"{entry.filename!r} is a link or a folder, not a file")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others fail in ways of their own
+        raise Misfit(f"{entry.filename!r} is compressed in a way that pack does not use")
     return entry
 
 

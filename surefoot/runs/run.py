@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surefoot import notebook
-from surefoot.errors import SurefootError, UsageError
+from surefoot.errors import CheckpointError, SurefootError, UsageError
 from surefoot.runs.checkpoints import BEST, LATEST, pointed, steps_of
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.episodes import EpisodeRow, monitor_text, read_episodes
@@ -202,7 +202,10 @@ class Run:
     def to_monitor(self, folder: str | Path) -> Path:
         """Write the training episodes as `0.monitor.csv`, for tools that read Stable-Baselines3's Monitor files."""
         target, manifest = Path(folder) / "0.monitor.csv", self.manifest
-        text = monitor_text(self.episodes, started(manifest.get("created"), 0.0), str(manifest.get("env")))
+        try:
+            text = monitor_text(self.episodes, started(manifest.get("created"), 0.0), str(manifest.get("env")))
+        except KeyError as error:
+            raise CheckpointError(f"{self.directory.episodes} has no column {error}") from None
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_output(target, text)

@@ -56,6 +56,7 @@ def test_an_export_that_differs_is_refused_and_not_written(run, capsys, monkeypa
         (["--to", "d"], "cannot export to 'd'; known: c, onnx"),
         (["--to", "c", "--seed", "3"], "--seed has no effect without --stochastic"),
         (["--to", "c", "--stochastic", "--seed", "-3"], "--seed -3 must be from 0"),
+        (["--to", "onnx", "--stochastic", "--seed", "3"], "--seed is only for --to c"),
         (["--to", "c", "--name", "a b"], "'a b' is not a name for C"),
         (["--to", "c", "--checkpoint", "7"], "there is no checkpoint '7'"),
     ],
@@ -96,11 +97,11 @@ def test_the_c_agent_plays_a_hundred_episodes_as_the_policy_does(tmp_path):
     library = ctypes.CDLL(str((folder / "policy.so").absolute()))
     state, action = (ctypes.c_float * 4096)(), np.zeros(1, np.float32)
     env, agent = gym.make("CartPole-v1"), surefoot.load(run, backend="numpy")
-    lengths = []
+    steps = 0
     for episode in range(100):
         obs, _ = env.reset(seed=episode)
         library.surefoot_policy_begin(state)
-        for step in range(500):
+        for _ in range(500):
             obs = np.ascontiguousarray(obs, np.float32)
             found = library.surefoot_policy_step(
                 obs.ctypes.data_as(ctypes.c_void_p), None, state, action.ctypes.data_as(ctypes.c_void_p)
@@ -109,10 +110,10 @@ def test_the_c_agent_plays_a_hundred_episodes_as_the_policy_does(tmp_path):
             if episode < 3:
                 assert int(action[0]) == agent.predict(obs)[0]
             obs, _, terminated, truncated, _ = env.step(int(action[0]))
+            steps += 1
             if terminated or truncated:
                 break
-        lengths.append(step + 1)
-    assert np.mean(lengths) == pytest.approx(run.result["eval"]["mean_return"], abs=25)
+    assert steps / 100 == pytest.approx(run.result["eval"]["mean_return"], abs=25)
 
 
 @pytest.mark.slow
@@ -122,3 +123,13 @@ def test_stochastic_and_json(run, capsys):
     assert found["folder"] == "here"
     assert all(each["passed"] for each in found["parity"].values())
     assert "#define SUREFOOT_POLICY_SEED UINT64_C(7)" in Path("here/surefoot_policy.h").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_run_whose_env_is_gone_is_tried_on_random_observations(run, capsys):
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    (run / "manifest.json").write_text(json.dumps({**manifest, "env_from_python": True}), encoding="utf-8")
+    assert main(["export", str(run), "--to", "c"]) == 0
+    out, err = capsys.readouterr()
+    assert "note: the env cannot be made here, so only random observations were tried" in err
+    assert "recorded" not in out

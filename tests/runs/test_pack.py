@@ -170,6 +170,14 @@ def test_links_and_folders_are_refused(packed):
         refused(Path("evil.zip"), "is a link or a folder")
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_other_compression_is_refused(packed, method):
+    with zipfile.ZipFile("evil.zip", "w", method) as archive:
+        for name, data in packed.items():
+            archive.writestr(name, data)
+    refused(Path("evil.zip"), "compressed in a way")
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_two_files_of_one_name_are_refused(packed):
     with zipfile.ZipFile("evil.zip", "w") as archive:

@@ -38,19 +38,25 @@ def find_compiler() -> str | None:
 
 
 def replay(folder: Path, name: str, recording: Path, allowed: float, compiler: str, flags: Sequence[str]) -> Replayed:
-    """Compile `name`.c and its test program in `folder` and run it on the recording. `allowed`: largest difference."""
-    program = folder / f"{name}_test.out"
-    sources = [f"{name}.c", f"{name}_test.c"]
-    built = _run([compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
-    if built.returncode:
-        raise SurefootError(f"{compiler} does not compile the exported policy: {one_line(built.stderr, 2000)}")
+    """Run the test program in `folder` on the recording. `allowed`: largest difference."""
+    program = _compiled(folder, name, compiler, flags)
     done = _run([str(program), str(recording), repr(allowed)], folder, RUN_SECONDS)
-    program.unlink()
     found = REPORT.search(done.stdout)
     if found is None:
         raise SurefootError(f"the test program of the exported policy failed: {one_line(done.stderr, 2000)}")
     records, ties, wrong = (int(found[group]) for group in (1, 4, 5))
     return Replayed(records, float(found[2]), float(found[3]), ties, wrong, done.returncode == 0)
+
+
+def _compiled(folder: Path, name: str, compiler: str, flags: Sequence[str]) -> Path:
+    """The test program, compiled unless an earlier check did so: a large network takes a while."""
+    program = folder / f"{name}_test.out"
+    if not program.exists():
+        sources = [f"{name}.c", f"{name}_test.c"]
+        built = _run([compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
+        if built.returncode:
+            raise SurefootError(f"{compiler} does not compile the exported policy: {one_line(built.stderr, 2000)}")
+    return program
 
 
 def _run(words: Sequence[str], folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:

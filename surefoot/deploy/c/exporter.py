@@ -12,7 +12,7 @@ import numpy as np
 from surefoot.deploy import program as ops
 from surefoot.deploy.c.compiling import STRICT, find_compiler, replay
 from surefoot.deploy.c.random_twin import RandomTwin
-from surefoot.deploy.c.replay import TOLERANCE, recording, test_program
+from surefoot.deploy.c.replay import TOLERANCE, recording, replay_program
 from surefoot.deploy.c.source import translate
 from surefoot.deploy.exporter import Parity, Wish
 from surefoot.deploy.trials import Expected, Trials, expected
@@ -40,7 +40,7 @@ class CExporter:
         files = {
             f"{wish.name}.h": found.header,
             f"{wish.name}.c": found.source,
-            f"{wish.name}_test.c": test_program(program, wish.name, drawn=wish.drawn),
+            f"{wish.name}_test.c": replay_program(program, wish.name, drawn=wish.drawn),
         }
         return {name: text.encode("ascii") for name, text in files.items()}
 
@@ -48,7 +48,7 @@ class CExporter:
         with TemporaryDirectory() as place:
             file = Path(place) / "recording"
             wanted = self._expected(program, policy, trials, wish)
-            file.write_bytes(recording(program, trials, wanted, _columns(program, drawn=wish.drawn)))
+            file.write_bytes(recording(program, trials, wanted, computed_params(program, drawn=wish.drawn)))
             allowed = self.tolerance + wanted.rounding
             found = replay(folder, wish.name, file, allowed, self.compiler, self.flags)
         return Parity(
@@ -64,14 +64,14 @@ class CExporter:
 
     def sample(self, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Mapping[str, bytes]:
         wanted = self._expected(program, policy, trials, wish)
-        columns = _columns(program, drawn=wish.drawn)
+        columns = computed_params(program, drawn=wish.drawn)
         return {f"{wish.name}_test.bin": recording(program, trials, wanted, columns)}
 
     def _expected(self, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Expected:
         return expected(policy, program, trials, None if wish.seed is None else _draws(program, wish.seed))
 
 
-def _columns(program: ops.Program, *, drawn: bool) -> Array:
+def computed_params(program: ops.Program, *, drawn: bool) -> Array:
     """Which of the distribution's parameters the C file computes: without draws, only what the mode depends on."""
     needed: list[bool] = []
     for head in program.heads:

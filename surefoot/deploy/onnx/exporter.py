@@ -11,6 +11,7 @@ import numpy as np
 
 from surefoot.deploy import program as ops
 from surefoot.deploy.exporter import Parity, Wish
+from surefoot.deploy.onnx.random_inputs import RandomInputs
 from surefoot.deploy.trials import NEAR_TIE, Expected, Trials, expected, scales
 from surefoot.errors import SurefootError, UsageError
 
@@ -37,24 +38,21 @@ class OnnxExporter:
             )
 
     def translate(self, program: ops.Program, wish: Wish) -> Mapping[str, bytes]:
-        if wish.drawn:
-            raise UsageError(
-                "an ONNX model has no random numbers of its own, so --stochastic is only for --to c; "
-                "the model's output `parameters` has all that is needed to draw actions"
-            )
         from onnx.checker import ValidationError
 
         from surefoot.deploy.onnx.model import build_model
 
         try:
-            model: bytes = build_model(program, wish.about).SerializeToString()
-        except ValidationError as error:  # for example two parts of a space under one name
+            model: bytes = build_model(program, wish.about, drawn=wish.drawn).SerializeToString()
+        except (ValidationError, ValueError) as error:  # two parts of a space under one name, a name that is no text
             raise SurefootError(f"this policy cannot be expressed as an ONNX model: {error}") from None
         return {f"{wish.name}.onnx": model}
 
     def check(self, folder: Path, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Parity:
-        wanted = expected(policy, program, trials)
-        params, action = _replay(_session(folder / f"{wish.name}.onnx"), program, trials)
+        random = None if wish.seed is None else RandomInputs.draw(program, trials.begins, wish.seed)
+        draws = None if random is None else (lambda _: random.noise(program))
+        wanted = expected(policy, program, trials, draws)
+        params, action = _replay(_session(folder / f"{wish.name}.onnx"), program, trials, random)
         return _compare(program, wanted, params, action, self.tolerance + wanted.rounding)
 
     def sample(self, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Mapping[str, bytes]:
@@ -70,7 +68,7 @@ def _session(file: Path) -> Session:
     return session
 
 
-def _replay(session: Session, program: ops.Program, trials: Trials) -> tuple[Array, Array]:
+def _replay(session: Session, program: ops.Program, trials: Trials, random: RandomInputs | None) -> tuple[Array, Array]:
     """(parameters, actions) of all sequences at once, a batch per step."""
     from surefoot.deploy.onnx.model import output_names
 
@@ -82,6 +80,10 @@ def _replay(session: Session, program: ops.Program, trials: Trials) -> tuple[Arr
         inputs = inputs_of(program, trials.rows[:, t])
         if program.memory is not None:
             inputs["memory"] = np.where(trials.begins[:, t, None], np.float32(0), memory)
+        if random is not None:
+            inputs["random"] = random.uniform[:, t]
+        if random is not None and random.matrix is not None:
+            inputs["exploration"] = random.matrix[:, t]
         found = dict(zip(names, session.run(names, inputs), strict=True))
         memory = found.get("memory_out", memory)
         params.append(found["parameters"])

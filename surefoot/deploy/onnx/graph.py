@@ -96,15 +96,16 @@ def _picture(graph: Graph, o: ops.Picture, at: dict[ops.At, str]) -> str:
 
 
 def _convolution(graph: Graph, o: ops.Convolution, at: dict[ops.At, str]) -> str:
-    image, kernel = graph.rows(at[o.x], *o.image), o.weight.shape[2]
-    weights = graph.constant(o.weight), graph.constant(o.bias)
-    how = {"kernel_shape": [kernel] * 2, "strides": list(o.stride), "pads": [o.padding] * 4}
-    return graph.rows(graph.add("Conv", image, *weights, **how), o.size)
+    image, weights = graph.rows(at[o.x], *o.image), [graph.constant(o.weight), graph.constant(o.bias)]
+    kernel, pads = [o.weight.shape[2]] * 2, [o.padding] * 4
+    found = graph.add("Conv", image, *weights, kernel_shape=kernel, strides=list(o.stride), pads=pads)
+    return graph.rows(found, o.size)
 
 
 def _max_pool(graph: Graph, o: ops.MaxPool, at: dict[ops.At, str]) -> str:
-    how = {"kernel_shape": [o.kernel] * 2, "strides": [o.stride] * 2, "pads": [o.padding] * 4}
-    return graph.rows(graph.add("MaxPool", graph.rows(at[o.x], *o.image), **how), o.size)
+    image, pads = graph.rows(at[o.x], *o.image), [o.padding] * 4
+    found = graph.add("MaxPool", image, kernel_shape=[o.kernel] * 2, strides=[o.stride] * 2, pads=pads)
+    return graph.rows(found, o.size)
 
 
 def _linear(graph: Graph, o: ops.Linear, at: dict[ops.At, str]) -> str:

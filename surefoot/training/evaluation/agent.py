@@ -11,7 +11,7 @@ from torch import Tensor
 
 from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.masks import MaskReader, Source, has_method, method_of
-from surefoot.errors import NonFiniteError, UsageError
+from surefoot.errors import NOT_FINITE, NonFiniteError, UsageError
 from surefoot.math.distributions import Bernoulli, Categorical, MultiCategorical
 from surefoot.spaces.given import given_memory, given_rows
 from surefoot.spaces.masks import ActionMasks
@@ -192,10 +192,7 @@ class Agent:
 
 def _require_finite(outputs: Tensor) -> None:
     if not bool(outputs.isfinite().all()):
-        raise NonFiniteError(
-            "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
-            "what float32 holds, or the observation is not finite"
-        )
+        raise NonFiniteError(NOT_FINITE)
 
 
 def short_space(space: GymSpace) -> str:

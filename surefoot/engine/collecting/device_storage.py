@@ -189,7 +189,11 @@ class DeviceStorage:
         )
 
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
-        """Nothing to do: such envs cannot be restored and start new episodes."""
+        """Continue from a checkpoint. `fresh`: envs that could not be restored, with their new first observations."""
+        self.obs[0], self.start[0] = obs.to(self.device), start.to(self.device)
+        for index, shown in fresh.items():
+            self.obs[0, index] = torch.from_numpy(np.asarray(shown)).to(self.device)
+            self.start[0, index] = True
 
     def _require_given(self, cut: Array) -> None:
         """Raise an error if a truncation in `cut` `[T, N]` has no final observation."""

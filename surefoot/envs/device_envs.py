@@ -1,0 +1,146 @@
+"""Envs of our own that live on a device. They never wait for it, so that a whole rollout can be recorded.
+
+Every episode's first state is a hash of the run's seed, the env's index and the step at which the episode begins. It
+depends neither on the other envs nor on how many there are, and nothing has to be drawn in order.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
+from surefoot.envs.device_classic import DYNAMICS
+from surefoot.envs.gym_envs import render_modes, time_limit
+from surefoot.envs.make import make_env
+from surefoot.envs.native_envs import native_kind
+from surefoot.envs.seeds import derive_seed
+from surefoot.envs.tensor_envs import TensorEnvs
+from surefoot.kernels.classic import Params
+from surefoot.schema import ArrayOf, Record, Shape, Whole
+from surefoot.spaces.layout import Layout
+from surefoot.types import TensorStep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from surefoot.envs.config import EnvConfig
+    from surefoot.types import Array
+
+GOLDEN = -7046029254386353131  # 2⁶⁴ / φ as a signed number: consecutive counters end up far apart
+
+
+def mixed(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser: every bit of the int64 result depends on every bit of the input."""
+    x = (x ^ _shifted(x, 30)) * -4658895280553007687
+    x = (x ^ _shifted(x, 27)) * -7723592293110705685
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """To the right, as if there were no sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def uniform(key: Tensor, counter: Tensor) -> Tensor:
+    """Numbers of [0, 1) in float64, from keys and counters of int64."""
+    return _shifted(mixed(key + counter * GOLDEN), 11).double() * 2.0**-53
+
+
+class DeviceEnvs(TensorEnvs):
+    """Classic control on a device: `TensorEnvs` with a simulator of our own, whose runs resume exactly."""
+
+    exact_seeds = True
+
+    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, device: torch.device) -> None:
+        kind, reason = native_kind(config)
+        if kind is None:
+            raise ValueError(reason)
+        with closing(make_env(config)) as one:  # for its spaces and its time limit
+            self.observation_space, self.action_space = one.observation_space, one.action_space
+            self.time_limit, self.render_modes = time_limit(one), render_modes(one)
+            self.name = one.spec.id if one.spec else kind.name
+        self.num_envs, self.device, self.mode = num_envs, device, AutoresetMode.SAME_STEP
+        self.dynamics = DYNAMICS[kind.name](Params(**cast(dict[str, Any], config.env_kwargs)))
+        self.layout = Layout(self.observation_space)
+        index = torch.arange(num_envs, dtype=torch.int64, device=device)
+        self._keys = mixed(derive_seed(run_seed, "device episodes") + index * GOLDEN)[:, None]  # [N, 1]
+        self._numbers = torch.arange(self.dynamics.num_state, dtype=torch.int64, device=device)  # [S]
+        self._state = torch.zeros(num_envs, self.dynamics.num_state, dtype=torch.float64, device=device)
+        self._taken = torch.zeros(num_envs, dtype=torch.int64, device=device)  # steps of the open episodes
+        self._clock = torch.zeros((), dtype=torch.int64, device=device)  # steps so far, and resets of all
+        self._everyone = torch.ones(num_envs, dtype=torch.bool, device=device)
+        self.notes = (
+            f"note: {self.name} is stepped on {device}: Gymnasium's equations, with episodes of their own seeds",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.device}"
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step changes."""
+        return [self._state, self._taken, self._clock]
+
+    def _fresh(self) -> Tensor:
+        """The state of an episode that begins now, for every env."""
+        counter = self._clock * self.dynamics.num_state + self._numbers
+        return self.dynamics.begin(uniform(self._keys, counter))
+
+    def reset(self) -> Tensor:
+        with torch.no_grad():
+            self._state.copy_(self._fresh())
+            self._taken.zero_()
+            self._clock.add_(1)
+            return self.dynamics.observe(self._state)
+
+    def step(self, action: Any, active: Any = None) -> TensorStep:
+        """Envs that are not `active` stay as they are."""
+        with torch.no_grad():
+            moves = self._everyone if active is None else active
+            state, reward, terminated = self.dynamics.step(self._state, action)
+            taken = self._taken + 1
+            truncated = ~self._everyone if self.time_limit is None else taken >= self.time_limit
+            if active is not None:
+                state = torch.where(moves[:, None], state, self._state)
+                taken = torch.where(moves, taken, self._taken)
+                reward, terminated, truncated = reward * moves, terminated & moves, truncated & moves
+            done = terminated | truncated
+            final = self.dynamics.observe(state)
+            self._state.copy_(torch.where(done[:, None], self._fresh(), state))
+            self._taken.copy_(taken * ~done)
+            self._clock.add_(1)
+            obs = self.dynamics.observe(self._state)
+        return TensorStep(obs, reward, terminated, truncated, moves, done, final, None, {})
+
+    def odd_flags(self) -> None:
+        """Nothing to do: our flags are flags."""
+
+    @property
+    def observations(self) -> Array:
+        """What every env shows now."""
+        found: Array = self.dynamics.observe(self._state).cpu().numpy()
+        return found
+
+    def state_dict(self) -> dict[str, object]:
+        return {"state": self._state.clone(), "taken": self._taken.clone(), "clock": int(self._clock)}
+
+    def state_shape(self) -> Shape:
+        shape = tuple(self._state.shape)
+        return Record(
+            state=ArrayOf(shape, "float64"), taken=ArrayOf(shape[:1], "int64", low=0.0), clock=Whole(high=2**48)
+        )
+
+    def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
+        """All envs can be restored."""
+        own = cast("dict[str, Tensor]", state)
+        self._state.copy_(own["state"])
+        self._taken.copy_(own["taken"])
+        self._clock.fill_(own["clock"])
+        return []
+
+    def close(self) -> None:
+        """Nothing to do."""

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import machine
 import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from torch import Tensor, nn
 
-import machine
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.api import resume
@@ -151,7 +151,9 @@ class Stop(surefoot.Callback):
         return (last - first) / (ended - began)
 
 
-def updated(env: str, algo: str, engine: Any, *, graphs: bool = True, updates: int = 2, **settings: Any) -> tuple[Tensor, Stop]:
+def updated(
+    env: str, algo: str, engine: Any, *, graphs: bool = True, updates: int = 2, **settings: Any
+) -> tuple[Tensor, Stop]:
     """(all weights after so many updates, what happened)."""
     stop, fields = Stop(updates), {field.name for field in options(ALGORITHMS[algo].config_type)}
     size = {"max_episode_steps": 40} if "episodes_per_env" in fields else {"rollout_length": 32}
@@ -184,7 +186,14 @@ def check_updates() -> Iterator[tuple[str, Any]]:
 
 
 def train(env: Any, folder: Path, **settings: Any) -> Any:
-    base = {"seed": 3, "num_envs": 64, "rollout_length": 32, "log_every": 2048, "device": "cuda", "total_steps": 20 * 2048}
+    base = {
+        "seed": 3,
+        "num_envs": 64,
+        "rollout_length": 32,
+        "log_every": 2048,
+        "device": "cuda",
+        "total_steps": 20 * 2048,
+    }
     return surefoot.train(env, run_dir=folder, **{**QUIET, **base, **settings})
 
 
@@ -266,8 +275,16 @@ ROBOTS: dict[str, Any] = {
     "normalize_observations": True,
 }  # fmt: skip
 SPEEDS: dict[str, tuple[Any, int, dict[str, Any]]] = {
-    "CartPole 2048 x 64": ("CartPole-v1", 150, {"num_envs": 2048, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4}),
-    "CartPole 16384 x 64": ("CartPole-v1", 60, {"num_envs": 16384, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4}),
+    "CartPole 2048 x 64": (
+        "CartPole-v1",
+        150,
+        {"num_envs": 2048, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4},
+    ),
+    "CartPole 16384 x 64": (
+        "CartPole-v1",
+        60,
+        {"num_envs": 16384, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4},
+    ),
     "Pendulum 8 x 128": ("Pendulum-v1", 30, {"num_envs": 8, "rollout_length": 128}),
     "robots 4096 x 24": (lambda: Robots(4096), 30, ROBOTS),
 }
@@ -304,6 +321,7 @@ def main() -> None:
         result |= {"updates": tried(check_updates), "bytes": tried(check_bytes), "waiting": tried(check_waiting)}
         result["ok"] = all(row["ok"] for name in ("updates", "bytes", "waiting") for row in result[name].values())
     if arguments.only != "checks":
+
         def speeds() -> Iterator[tuple[str, Any]]:
             for name, (env, updates, settings) in SPEEDS.items():
                 for engine in arguments.engines:

@@ -90,14 +90,14 @@ class DeviceEnvs(TensorEnvs):
         counter = self._clock * self.dynamics.num_state + self._numbers
         return self.dynamics.begin(uniform(self._keys, counter))
 
-    def reset(self) -> Tensor:
+    def reset(self) -> Any:
         with torch.no_grad():
             self._state.copy_(self._fresh())
             self._taken.zero_()
             self._clock.add_(1)
             return self.dynamics.observe(self._state)
 
-    def step(self, action: Any, active: Any = None) -> TensorStep:
+    def step(self, action: Any, active: Any = None) -> Any:
         """Envs that are not `active` stay as they are."""
         with torch.no_grad():
             moves = self._everyone if active is None else active

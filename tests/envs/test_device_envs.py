@@ -19,7 +19,11 @@ IDS = {
     "MountainCar-v0": ("MountainCar", [0.9, 0.07]),
     "MountainCarContinuous-v0": ("MountainCarContinuous", [0.9, 0.07]),
 }
-KWARGS = {"CartPole-v1": {"sutton_barto_reward": True}, "Pendulum-v1": {"g": 9.81}, "MountainCar-v0": {"goal_velocity": 0.01}}
+KWARGS = {
+    "CartPole-v1": {"sutton_barto_reward": True},
+    "Pendulum-v1": {"g": 9.81},
+    "MountainCar-v0": {"goal_velocity": 0.01},
+}
 
 
 def made(env="CartPole-v1", num_envs=4, seed=0, **config):
@@ -46,7 +50,9 @@ def test_a_step_is_gymnasiums(name, kwargs):
     states = some_states(name, 200, rng)
     dynamics = DYNAMICS[IDS[name][0]](Params(**own))
     discrete = isinstance(theirs.action_space, gym.spaces.Discrete)
-    actions = rng.integers(theirs.action_space.n, size=200) if discrete else rng.uniform(-2.5, 2.5, (200, 1)).astype("f4")
+    actions = (
+        rng.integers(theirs.action_space.n, size=200) if discrete else rng.uniform(-2.5, 2.5, (200, 1)).astype("f4")
+    )
     moved, reward, terminated = dynamics.step(torch.from_numpy(states), torch.from_numpy(actions))
     seen = dynamics.observe(moved)
     theirs.reset(seed=0)
@@ -162,7 +168,8 @@ def test_random_play_ends_as_gymnasiums_does():
 
 
 @pytest.mark.parametrize(
-    "config", [{"env": "LunarLander-v3"}, {"env": "CartPole-v1", "frame_stack": 2}, {"env": "CartPole-v1", "workers": 2}]
+    "config",
+    [{"env": "LunarLander-v3"}, {"env": "CartPole-v1", "frame_stack": 2}, {"env": "CartPole-v1", "workers": 2}],
 )
 def test_other_envs_stay_on_the_host(config):
     config = EnvConfig(**config)

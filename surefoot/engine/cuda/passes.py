@@ -56,7 +56,7 @@ def _numbers(loss: Loss) -> list[float]:
 
 
 class FixedPasses:
-    """The same gradient steps as those of `EagerPasses`, with every tensor in its place and nothing read on the host."""
+    """The gradient steps of `EagerPasses`, with every tensor in its place and nothing read on the host."""
 
     def __init__(
         self,
@@ -202,6 +202,17 @@ def _tensors(batch: Batch) -> list[Tensor]:
 
 
 def _copied(batch: Batch) -> Batch:
-    own = {field.name: value.clone() for field in fields(batch) if isinstance(value := getattr(batch, field.name), Tensor)}
-    context = batch.context
-    return replace(batch, context=None if context is None else Context(context.start.clone(), context.memory.clone()), **own)
+    """The batch in tensors of its own."""
+    context, weight = batch.context, batch.weight
+    return replace(
+        batch,
+        obs=batch.obs.clone(),
+        action=batch.action.clone(),
+        log_prob=batch.log_prob.clone(),
+        dist_params=batch.dist_params.clone(),
+        advantage=batch.advantage.clone(),
+        value_target=batch.value_target.clone(),
+        value=batch.value.clone(),
+        weight=None if weight is None else weight.clone(),
+        context=None if context is None else Context(context.start.clone(), context.memory.clone()),
+    )

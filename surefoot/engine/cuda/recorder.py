@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class Recorder:
         self.busy = False  # some work is being tried or recorded, with everything inside it
         self.notices: list[str] = []  # what could not be recorded, and why
         self._failed: set[str] = set()
-        self._pool: tuple[int, int] | None = None  # memory that all graphs share; they run one after the other
+        self._pool: Any = None  # PyTorch's handle of memory that all graphs share; they run one after the other
 
     def record(self, what: str, work: Work, device: torch.device, changed: Sequence[Tensor]) -> Work:
         """The recorded work, or the work itself. `changed`: all that it changes, which is restored afterwards.
@@ -35,7 +35,7 @@ class Recorder:
         if device.type != "cuda" or not self.enabled or what in self._failed:
             return work
         with torch.cuda.device(device), self._at_work(), _restored(changed, device):
-            side = torch.cuda.Stream()
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             try:
                 with _beside(side):
                     work()  # constants and workspaces are made here, and errors of the work itself are raised

@@ -66,18 +66,6 @@ class EpisodeTracker:
             else:  # cut short by a worker that died
                 self.forget(first + index)
 
-    def add_ends(self, reward: Array, terminated: Array, ended: Array, valid: Array) -> None:
-        """Like `add`, for a step of all envs without info: thousands of episodes may end in it."""
-        self.ret += np.where(valid, reward, 0.0)
-        self.length += valid
-        over = np.flatnonzero(ended)
-        if not len(over):
-            return
-        kept = over[valid[over]]
-        columns = (x.tolist() for x in (kept, self.ret[kept], self.length[kept], ~terminated[kept]))
-        self.finished += [Episode(env, ret, length, {}, cut) for env, ret, length, cut in zip(*columns, strict=True)]
-        self.ret[over], self.length[over] = 0.0, 0
-
     @staticmethod
     def _number(key: str, value: object) -> float:
         array = np.asarray(value)

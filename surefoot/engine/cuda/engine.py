@@ -8,6 +8,7 @@ from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.stepping import step_all
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.cuda.actor import RecordedActor
+from surefoot.engine.cuda.fused import fuse, not_fused
 from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.recorder import Recorder
@@ -36,13 +37,17 @@ class CudaEngine(Engine):
         return None if policy.device.type == "cuda" else f"the policy is on {policy.device}, not on a GPU"
 
     def brings(self, policy: ActorCritic) -> str:
-        return "it is recorded as CUDA graphs"
+        return "CUDA graphs" if not_fused(policy) else "CUDA graphs with fused layers"
 
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
         learner = make_learner(CudaLearner, policy, algorithm, options)
         assert isinstance(learner, CudaLearner)
         learner.connect(self.recorder, fixed_length=algorithm.episodes_per_env is None)
         learner.threads = Threads(1)
+        if policy.device.type == "cuda":
+            reason = fuse(policy)
+            if reason is not None and not_fused(policy) is None:
+                self.recorder.notices.append(f"the layers of the policy are not fused, which would be faster: {reason}")
         learner.actor = RecordedActor(policy, self.recorder)
         return learner
 

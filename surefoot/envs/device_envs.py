@@ -7,6 +7,7 @@ depends neither on the other envs nor on how many there are, and nothing has to 
 from __future__ import annotations
 
 from contextlib import closing
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
     from surefoot.types import Array
 
+CLOSE = 1e-5  # of the kernel's steps to PyTorch's, in float32
+NO_LIMIT = 2**60  # steps
 GOLDEN = -7046029254386353131  # 2⁶⁴ / φ as a signed number: consecutive counters end up far apart
 
 
@@ -64,7 +67,10 @@ class DeviceEnvs(TensorEnvs):
             self.time_limit, self.render_modes = time_limit(one), render_modes(one)
             self.name = one.spec.id if one.spec else kind.name
         self.num_envs, self.device, self.mode = num_envs, device, AutoresetMode.SAME_STEP
-        self.dynamics = DYNAMICS[kind.name](Params(**cast(dict[str, Any], config.env_kwargs)))
+        self.kind, params = kind.name, Params(**cast(dict[str, Any], config.env_kwargs))
+        self.dynamics = DYNAMICS[kind.name](params)
+        first = float(params.sutton_barto_reward) if kind.name == "CartPole" else params.g
+        self._params = (float(first), float(params.goal_velocity))
         self.layout = Layout(self.observation_space)
         index = torch.arange(num_envs, dtype=torch.int64, device=device)
         self._keys = mixed(derive_seed(run_seed, "device episodes") + index * GOLDEN)[:, None]  # [N, 1]
@@ -73,6 +79,7 @@ class DeviceEnvs(TensorEnvs):
         self._taken = torch.zeros(num_envs, dtype=torch.int64, device=device)  # steps of the open episodes
         self._clock = torch.zeros((), dtype=torch.int64, device=device)  # steps so far, and resets of all
         self._everyone = torch.ones(num_envs, dtype=torch.bool, device=device)
+        self.fused = device.type == "cuda" and find_spec("triton") is not None and self._agrees()
         self.notes = (
             f"note: {self.name} is stepped on {device}: Gymnasium's equations, with episodes of their own seeds",
         )
@@ -99,6 +106,8 @@ class DeviceEnvs(TensorEnvs):
 
     def step(self, action: Any, active: Any = None) -> Any:
         """Envs that are not `active` stay as they are."""
+        if self.fused and active is None:
+            return self._fused_step(action)
         with torch.no_grad():
             moves = self._everyone if active is None else active
             state, reward, terminated = self.dynamics.step(self._state, action)
@@ -115,6 +124,36 @@ class DeviceEnvs(TensorEnvs):
             self._clock.add_(1)
             obs = self.dynamics.observe(self._state)
         return TensorStep(obs, reward, terminated, truncated, moves, done, final, None, {})
+
+    def _fused_step(self, action: Tensor) -> TensorStep:
+        """The same as one kernel."""
+        from surefoot.kernels.fused_classic import step
+
+        limit = NO_LIMIT if self.time_limit is None else self.time_limit
+        place = (self._state, self._taken, self._clock, self._keys)
+        found = step(self.kind, *place, action.contiguous(), limit, self._params)
+        self._clock.add_(1)
+        flags = (found.terminated, found.truncated, self._everyone, found.done)
+        return TensorStep(found.obs, found.reward, *flags, found.final_obs, None, {})
+
+    def _agrees(self) -> bool:
+        """Whether the kernel works here and steps as PyTorch does, from random states; nothing is left changed."""
+        generator, before = torch.Generator(self.device).manual_seed(0), [tensor.clone() for tensor in self.tensors]
+        numbers = torch.rand(self._state.shape, generator=generator, dtype=torch.float64, device=self.device)
+        action = torch.zeros(self.num_envs, *self.action_space.shape or (), device=self.device)
+        action = action if action.dim() > 1 else action.long()
+        start, found = self.dynamics.begin(numbers), []
+        try:
+            for self.fused in (True, False):
+                self._state.copy_(start)
+                step = self.step(action)
+                found.append(torch.cat([step.obs, step.final_obs, step.reward[:, None]], 1))
+        except Exception:  # Triton compiles at run time: no compiler, an old GPU, a bug of its own
+            return False
+        finally:
+            for tensor, old in zip(self.tensors, before, strict=True):
+                tensor.copy_(old)
+        return bool((found[0] - found[1]).abs().max() < CLOSE)
 
     def odd_flags(self) -> None:
         """Nothing to do: our flags are flags."""

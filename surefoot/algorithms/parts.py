@@ -120,7 +120,8 @@ def flatten(
 ) -> Batch:
     """`[T, N, ...]` → `[B, ...]`; invalid steps get weight 0 and a harmless advantage."""
     weight: Tensor | None = rollout.valid.flatten().to(advantage.dtype)
-    if rollout.valid.is_cpu and bool(rollout.valid.all()):  # on a GPU this would wait for the device
+    # On a GPU, looking would wait for the device.
+    if rollout.complete or (rollout.valid.is_cpu and bool(rollout.valid.all())):
         weight = None
     flat = advantage.flatten()
     if weight is not None:

@@ -79,11 +79,10 @@ def _acrobot(a, b, c, d, torque):
     a2, b2, c2, d2 = _swing(a + 0.1 * a1, b + 0.1 * b1, c + 0.1 * c1, d + 0.1 * d1, torque)
     a3, b3, c3, d3 = _swing(a + 0.1 * a2, b + 0.1 * b2, c + 0.1 * c2, d + 0.1 * d2, torque)
     a4, b4, c4, d4 = _swing(a + 0.2 * a3, b + 0.2 * b3, c + 0.2 * c3, d + 0.2 * d3, torque)
-    third = 0.2 / 6.0
-    a = _wrapped(a + third * (a1 + 2.0 * a2 + 2.0 * a3 + a4))
-    b = _wrapped(b + third * (b1 + 2.0 * b2 + 2.0 * b3 + b4))
-    c = tl.minimum(tl.maximum(c + third * (c1 + 2.0 * c2 + 2.0 * c3 + c4), -4.0 * PI), 4.0 * PI)
-    d = tl.minimum(tl.maximum(d + third * (d1 + 2.0 * d2 + 2.0 * d3 + d4), -9.0 * PI), 9.0 * PI)
+    a = _wrapped(a + (0.2 / 6.0) * (a1 + 2.0 * a2 + 2.0 * a3 + a4))
+    b = _wrapped(b + (0.2 / 6.0) * (b1 + 2.0 * b2 + 2.0 * b3 + b4))
+    c = tl.minimum(tl.maximum(c + (0.2 / 6.0) * (c1 + 2.0 * c2 + 2.0 * c3 + c4), -4.0 * PI), 4.0 * PI)
+    d = tl.minimum(tl.maximum(d + (0.2 / 6.0) * (d1 + 2.0 * d2 + 2.0 * d3 + d4), -9.0 * PI), 9.0 * PI)
     return a, b, c, d
 
 

@@ -172,7 +172,7 @@ class FusedLinear(torch.autograd.Function):
 def fused_linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
     """f(x·Wᵀ + b) of rows `[..., K]`, differentiable once."""
     flat = x.reshape(-1, x.shape[-1]).contiguous()
-    result: Tensor = FusedLinear.apply(flat, weight, bias, activation)  # type: ignore[no-untyped-call]
+    result: Tensor = FusedLinear.apply(flat, weight, bias, activation)
     return result.reshape(*x.shape[:-1], len(weight))
 
 

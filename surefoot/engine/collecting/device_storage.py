@@ -8,6 +8,7 @@ once per rollout.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, TensorStep
 
+NO_INFO: dict[str, float] = {}  # of all these episodes: a million of empty ones would keep the collector busy
 LOOK_EVERY = 32  # whole-episode collection checks every so many steps whether all envs are done
 
 
@@ -70,6 +72,7 @@ class DeviceStorage:
         self._info = {key: zeros(*shape, dtype=exact) for key in tracker.info_keys}
         self._info_given = {key: np.zeros(length, np.bool_) for key in self._info}
         self._episodes = zeros(num_envs, dtype=torch.int64)
+        self._complete = False
         self._open = zeros(num_envs, dtype=torch.bool)
         self._cut = zeros(0, num_envs, dtype=torch.bool)  # truncations of the last rollout
 
@@ -130,6 +133,8 @@ class DeviceStorage:
         """The number of used steps. The only place where the host reads flags and rewards, all at once, or (from a GPU)
         just the episodes that ended.
         """
+        # Only fake steps between episodes and idle envs are invalid.
+        self._complete = self.device.type != "cpu" and self.envs.separate_final and not whole_episodes
         if self._info or self.device.type != "cuda":
             return self._read_every_step(used, whole_episodes)
         if whole_episodes:
@@ -161,9 +166,8 @@ class DeviceStorage:
         found = ended_episodes(reward, terminated, ended, valid, torch.from_numpy(carried).to(self.device))
         rest = torch.stack([found.ret, found.length]).cpu().numpy()
         self.tracker.ret, self.tracker.length = rest[0].copy(), rest[1].astype(np.int64)
-        self.tracker.finished += [
-            Episode(int(env), ret, int(length), {}, bool(cut)) for env, ret, length, cut in found.columns.tolist()
-        ]
+        env, ret, length, cut = found.columns.T.tolist()
+        self.tracker.finished += map(Episode, map(int, env), ret, map(int, length), repeat(NO_INFO), map(bool, cut))
 
     def truncate_open(self, used: int, memory: Tensor | None) -> Array:
         """End every open episode at the last step; returns which were open, `[N]` bool."""
@@ -216,6 +220,7 @@ class DeviceStorage:
             remaining=remaining,
             context=context,
             final_memory=final_memory,
+            complete=self._complete,
         )
 
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:

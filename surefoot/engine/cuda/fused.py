@@ -106,7 +106,7 @@ class _Plain(FusedMLPs):
 def _results(mlps: FusedMLPs, policy: ActorCritic, inputs: Tensor, weight: Tensor) -> list[Tensor]:
     outputs, value = mlps(inputs)
     total = (outputs * weight).sum() + (0.0 if value is None else (value * weight[:, 0]).sum())
-    leaves = [p for part in parts_to_compile(policy) for p in part.parameters()]
+    leaves: list[Tensor] = [p for part in parts_to_compile(policy) for p in part.parameters()]
     leaves += [inputs] if inputs.requires_grad else []
     results = [outputs.detach(), *([] if value is None else [value.detach()])]
     return [*results, *torch.autograd.grad(total, leaves)]

@@ -1,10 +1,11 @@
 """The engine for GPUs, checked and timed on a machine that has one.
 
-    python benchmarks/gpu.py [--only checks|speed] [--beside purejax_ppo.py] [--out benchmarks/results/gpu.json]
+    python benchmarks/gpu.py [--only checks|learning|speed] [--beside purejax_ppo.py] [--out benchmarks/results/gpu.json]
 
 Checks: one update of every algorithm and kind of policy equals the torch engine's up to rounding; the same seed gives
 the same bytes twice; a run that is killed and resumed ends with the bytes of one that was not; an encoder that waits
-for the device is trained without a graph, and the run says so. Speed: training steps per second, collecting and
+for the device is trained without a graph, and the run says so; 20 runs on the device's CartPole learn what 20 on
+Gymnasium's do. Speed: training steps per second, collecting and
 learning together, with the torch engine and the cuda engine in turn. `--beside`: a script that prints the speed of
 another implementation for settings [(num_envs, rollout_length, epochs, minibatches, iterations), …]; it runs between.
 """
@@ -19,12 +20,15 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import machine
+import same_learning
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -255,6 +259,40 @@ def check_waiting() -> Iterator[tuple[str, Any]]:
     yield "the device afterwards", {"ok": bool((clear == 2).all())}
 
 
+LEARNING: dict[str, Any] = {"num_envs": 16, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4}
+SEEDS, STEPS = 20, 100_000
+
+
+def learned(task: tuple[str, int]) -> float:
+    """The area under the learning curve of one run on CartPole."""
+    engine, seed = task
+    steps, returns = list[int](), list[float]()
+
+    class Curve(surefoot.Callback):
+        def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+            ended = [episode.ret for episode in trainer.journal.latest]
+            steps.extend([trainer.step] * len(ended))
+            returns.extend(ended)
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        where = {"engine": engine, "device": "cuda" if engine == "cuda" else "cpu", "run_dir": Path(folder) / "run"}
+        settings = {**QUIET, **LEARNING, "total_steps": STEPS, "threads": 1, "callbacks": [Curve()]}
+        surefoot.train("CartPole-v1", seed=seed, **settings, **where)
+    return same_learning.area(steps, returns, STEPS)
+
+
+def check_learning() -> Iterator[tuple[str, Any]]:
+    """Runs on device envs learn what runs on Gymnasium's envs and the CPU do."""
+    tasks = [(engine, seed) for engine in ("cuda", "torch") for seed in range(SEEDS)]
+    with ProcessPoolExecutor(10, get_context("spawn")) as pool:
+        areas = list(pool.map(learned, tasks))
+    ours, theirs = areas[:SEEDS], areas[SEEDS:]
+    found, low, high = same_learning.difference_interval(ours, theirs)
+    means = {"cuda": float(np.mean(ours)), "torch_cpu": float(np.mean(theirs))}
+    yield "CartPole", {**means, "difference": found, "interval": [low, high], "ok": low < 0.05 and high > -0.05}
+
+
 def speed(env: Any, engine: Any, updates: int, **settings: Any) -> dict[str, Any]:
     """Steps per second of a whole run."""
     clock = Stop()
@@ -311,16 +349,19 @@ def tried(check: Callable[[], Iterator[tuple[str, Any]]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("checks", "speed"))
+    parser.add_argument("--only", choices=("checks", "learning", "speed"))
     parser.add_argument("--beside", type=Path, metavar="FILE.py")
     parser.add_argument("--engines", nargs="+", default=["torch", "cuda"])
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "gpu.json", metavar="FILE.json")
     arguments = parser.parse_args()
     result: dict[str, Any] = {"machine": machine.describe(), "device": torch.cuda.get_device_name()}
-    if arguments.only != "speed":
-        result |= {"updates": tried(check_updates), "bytes": tried(check_bytes), "waiting": tried(check_waiting)}
-        result["ok"] = all(row["ok"] for name in ("updates", "bytes", "waiting") for row in result[name].values())
-    if arguments.only != "checks":
+    checks = {"updates": check_updates, "bytes": check_bytes, "waiting": check_waiting}
+    checks = checks if arguments.only in (None, "checks") else {}
+    checks |= {"learning": check_learning} if arguments.only in (None, "learning") else {}
+    result |= {name: tried(check) for name, check in checks.items()}
+    result["ok"] = all(row["ok"] for name in checks for row in result[name].values())
+    table = [f"All checks passed: {'yes' if result['ok'] else 'no'}", ""] if checks else []
+    if arguments.only in (None, "speed"):
 
         def speeds() -> Iterator[tuple[str, Any]]:
             for name, (env, updates, settings) in SPEEDS.items():
@@ -329,8 +370,16 @@ def main() -> None:
 
         result["beside"] = [] if arguments.beside is None else beside(arguments.beside)
         result["speed"] = tried(speeds)
-        print(*result["beside"], sep="\n")
-    machine.write(result, [f"all checks passed: {result.get('ok')}"], arguments.out)
+        rates = {
+            name: f"{row['steps_per_second']:,}" for name, row in result["speed"].items() if "steps_per_second" in row
+        }
+        table += [
+            *machine.head("what", "steps/s"),
+            *(machine.row(*pair) for pair in rates.items()),
+            "",
+            *result["beside"],
+        ]
+    machine.write(result, table, arguments.out)
 
 
 if __name__ == "__main__":

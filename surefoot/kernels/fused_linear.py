@@ -22,6 +22,7 @@ MOST = 64  # inputs and outputs of a layer: wider ones are no faster than cuBLAS
 ROWS = 64  # at once
 PROGRAMS = 264  # that share the rows in the backward pass: two for each multiprocessor of a large GPU
 PRECISION = "tf32x3"
+FORWARD, BACKWARD = {"num_warps": 4}, {"num_warps": 4, "num_stages": 1}  # how Triton divides the work
 ACTIVATIONS = ("none", "tanh", "relu", "elu")  # whose slope is a function of the result
 
 
@@ -123,7 +124,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
     shape = _shape(weight)
     if len(x):
         grid = (triton.cdiv(len(x), ROWS),)
-        _forward[grid](x, weight, bias, h, len(x), **shape, ACTIVATION=ACTIVATIONS.index(activation))
+        _forward[grid](x, weight, bias, h, len(x), **shape, ACTIVATION=ACTIVATIONS.index(activation), **FORWARD)
     return h
 
 
@@ -138,7 +139,7 @@ def backward(
     sums = torch.empty((programs, outputs * width + outputs), dtype=torch.float32, device=x.device)
     how = {**shape, "ACTIVATION": ACTIVATIONS.index(activation), "INPUTS": inputs}
     into = x if dx is None else dx
-    _backward[(programs,)](x, weight, h, dh, into, sums, len(x), TILES=triton.cdiv(tiles, programs), **how)
+    _backward[(programs,)](x, weight, h, dh, into, sums, len(x), TILES=triton.cdiv(tiles, programs), **how, **BACKWARD)
     total = sums.sum(0)
     return dx, total[: outputs * width].view(outputs, width), total[outputs * width :]
 

@@ -1,6 +1,6 @@
 """The engine for GPUs, checked and timed on a machine that has one.
 
-    python benchmarks/gpu.py [--only checks|learning|speed] [--beside purejax_ppo.py] [--out benchmarks/results/gpu.json]
+    python benchmarks/gpu.py [--only checks|learning|speed] [--beside purejax_ppo.py] [--out FILE.json]
 
 Checks: one update of every algorithm and kind of policy equals the torch engine's up to rounding; the same seed gives
 the same bytes twice; a run that is killed and resumed ends with the bytes of one that was not; an encoder that waits
@@ -28,8 +28,8 @@ from typing import Any
 
 import gymnasium as gym
 import machine
-import same_learning
 import numpy as np
+import same_learning
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode

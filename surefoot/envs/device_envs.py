@@ -18,6 +18,7 @@ from surefoot.envs.device_classic import DYNAMICS
 from surefoot.envs.gym_envs import render_modes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.native_envs import native_kind
+from surefoot.envs.open_episodes import episodes_shape
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.kernels.classic import Params
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from surefoot.envs.config import EnvConfig
-    from surefoot.types import Array
+    from surefoot.types import Array, Restorable
 
 CLOSE = 1e-5  # of the kernel's steps to PyTorch's, in float32
 NO_LIMIT = 2**60  # steps
@@ -51,6 +52,23 @@ def _shifted(x: Tensor, bits: int) -> Tensor:
 def uniform(key: Tensor, counter: Tensor) -> Tensor:
     """Numbers of [0, 1) in float64, from keys and counters of int64."""
     return _shifted(mixed(key + counter * GOLDEN), 11).double() * 2.0**-53
+
+
+def elsewhere_shape(envs: Restorable, num_envs: int, action: tuple[int, ...] | None) -> Shape:
+    """The shape of the state that the same envs have on the host, or (for envs on the host) on a device."""
+    if isinstance(envs, DeviceEnvs):
+        return episodes_shape(num_envs, action)
+    return _state_shape((num_envs, None))
+
+
+def from_elsewhere(envs: Restorable, state: Mapping[str, object]) -> bool:
+    """Whether a state was saved where envs like these ran on the host and these do not, or the other way round."""
+    return ("clock" in state) != isinstance(envs, DeviceEnvs)
+
+
+def _state_shape(shape: tuple[int | None, ...]) -> Shape:
+    taken = ArrayOf(shape[:1], "int64", low=0.0)
+    return Record(state=ArrayOf(shape, "float64"), taken=taken, clock=Whole(high=2**48))
 
 
 class DeviceEnvs(TensorEnvs):
@@ -168,10 +186,7 @@ class DeviceEnvs(TensorEnvs):
         return {"state": self._state.clone(), "taken": self._taken.clone(), "clock": int(self._clock)}
 
     def state_shape(self) -> Shape:
-        shape = tuple(self._state.shape)
-        return Record(
-            state=ArrayOf(shape, "float64"), taken=ArrayOf(shape[:1], "int64", low=0.0), clock=Whole(high=2**48)
-        )
+        return _state_shape(tuple(self._state.shape))
 
     def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
         """All envs can be restored."""

@@ -19,11 +19,13 @@ from surefoot.engine.registry import choose_engine
 from surefoot.engine.torch.actor import TorchActor
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.device_envs import DeviceEnvs
+from surefoot.envs.gym_envs import GymEnvs
+from surefoot.envs.make import make_env
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.math.returns import reverse_scan
 from surefoot.training.build import envs as build
 from surefoot.training.config.resolve import resolve
-from tests.building import CONTINUOUS, DISCRETE, make_learner, make_policy, make_rollout
+from tests.building import CONTINUOUS, DISCRETE, make_collector, make_learner, make_policy, make_rollout
 from tests.engine.test_native import KINDS, PAIRS, SETTINGS
 from tests.marks import quick
 
@@ -214,6 +216,22 @@ def test_a_rollout_in_fixed_places_is_the_ordinary_one(memory):
     torch.testing.assert_close(one.next_value, other.next_value)
     assert episodes == same
     assert (lengths == also).all()
+
+
+@pytest.mark.parametrize("first", ["device", "host"])
+def test_a_run_may_go_on_without_its_gpu_or_with_one(first):
+    """The open episodes cannot be restored there; new ones begin."""
+    config, made = EnvConfig(env="CartPole-v1"), []
+    device, host = DeviceEnvs(config, 3, 0, CPU), GymEnvs(lambda: make_env(config), 3, 0)
+    for envs in (device, host) if first == "device" else (host, device):
+        policy = make_policy(envs.action_space, observation_space=envs.observation_space)
+        made.append(make_collector(envs, policy, 12))
+    made[0].collect()
+    state = made[0].state_dict()
+    made[1].state_shape().check(state)
+    assert made[1].load_state_dict(state) == [0, 1, 2]
+    rollout = made[1].collect()
+    assert (rollout.obs[0].abs() <= 0.05).all()  # as episodes begin
 
 
 def make_options():

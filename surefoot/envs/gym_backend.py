@@ -12,6 +12,8 @@ from surefoot.envs.ids import ATARI, HIDDEN_ADAPTERS, atari_ids, objects_in, reg
 from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
+    import torch
+
     from surefoot.envs.config import EnvConfig
     from surefoot.types import Envs, GymEnv
 
@@ -53,6 +55,13 @@ class Gymnasium(Backend):
         else:
             together, why = serves(config)
         return together, TOGETHER if together else why
+
+    def make_on_device(self, config: EnvConfig, num_envs: int, seed: int, device: torch.device) -> Envs | None:
+        """Classic control in PyTorch: the same equations, but other random numbers."""
+        from surefoot.envs.device_envs import DeviceEnvs
+        from surefoot.envs.native_envs import native_kind
+
+        return None if native_kind(config)[0] is None else DeviceEnvs(config, num_envs, seed, device)
 
     def code(self, env_id: str) -> str:
         # The adapters for Gym's old API can make any env that their env_kwargs name.

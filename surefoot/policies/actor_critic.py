@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,16 @@ class NoiseRows:
         return Noise(self.rows[t], None if self.matrices is None else self.matrices[t // self.stretch])
 
 
+class CompiledParts(Protocol):
+    """A policy's MLPs in compiled code: features → (the actor's outputs, V; None without a critic)."""
+
+    def __call__(self, features: Tensor, /) -> tuple[Tensor, Tensor | None]: ...
+
+    def outputs(self, features: Tensor, /) -> Tensor: ...
+
+    def value(self, features: Tensor, /) -> Tensor | None: ...
+
+
 class ActorCritic(nn.Module):
     """π(a|s) and V(s). `critic=False` (REINFORCE) builds no critic: V ≡ 0.
 
@@ -95,7 +105,7 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.config, self.has_critic, self.action_space = config, critic, action_space
         # If the engine has set it, this computes the actor's outputs and V in compiled code instead of the modules.
-        self.compiled: Callable[[Tensor], tuple[Tensor, Tensor | None]] | None = None
+        self.compiled: CompiledParts | None = None
         self.layout = Layout(observation_space, ActionMasks(action_space).size if masked else 0)
         self.actions = build_actions(action_space, config.action_bounds)
         self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
@@ -325,7 +335,7 @@ class ActorCritic(nn.Module):
             assert start is not None
             features, memory = self.memory.step(features, memory, start)
         if self.compiled is not None:
-            params = self._params_from(self.compiled(features)[0], self.log_std, x)
+            params = self._params_from(self.compiled.outputs(features), self.log_std, x)
             return params, self.actions.draw(params, noise.rows), memory
         features = features if self.trunk is None else self.trunk(features)
         if noise.matrix is None:
@@ -344,7 +354,7 @@ class ActorCritic(nn.Module):
         if not self.has_critic:
             return x.new_zeros(x.shape[: x.dim() - self.input_dims], dtype=torch.float32)
         if self.compiled is not None:
-            compiled = self.compiled(self._recall(x, context))[1]
+            compiled = self.compiled.value(self._recall(x, context))
             assert compiled is not None
             return compiled
         features = self.critic_encoder(x) if self.critic_encoder is not None else self._features(x, context)

@@ -31,6 +31,7 @@ from surefoot.engine.torch.instruments import (
 )
 from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, natural_step
 from surefoot.engine.torch.optimizers import build_optimizer
+from surefoot.engine.torch.passes import EagerPasses, Passes
 from surefoot.engine.torch.verdict import checked
 from surefoot.errors import UsageError
 from surefoot.math.operations import OPERATIONS, Operations
@@ -67,6 +68,7 @@ class Learner:
     """
 
     operations: Operations = OPERATIONS
+    engine = "torch"  # what `used` says of the gradients that these methods compute
     instruments = True  # off only to measure what they cost
 
     def __init__(
@@ -138,7 +140,7 @@ class Learner:
 
         Several processes take the step together, along the average of their gradients; None: this one has no sample.
         """
-        self.used.add("torch")
+        self.used.add(self.engine)
         self.flat.gradient.zero_()
         if loss is not None:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -175,38 +177,37 @@ class Learner:
             return self.normalized(batch) if normalize and whole else batch
 
         batch = prepare(batch)
-        history: list[Metrics] = []
-        first: Metrics = {}
         epochs = 0
         with self.all_or_nothing():
-            self.begin_look(loss, batch, config.num_epochs, parts, normalize=normalize and not whole)
+            each = normalize and not whole
+            self.begin_look(loss, batch, config.num_epochs, parts, normalize=each)
+            # still the critic that collected the rollout
+            once = {"explained_variance": self.explained_variance(batch)} if self.policy.has_critic else {}
+            passes = self.passes(loss, batch, parts, config.num_epochs, normalize=each)
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.actor)
                     # value_clip clips around the values from collection
                     batch = replace(prepare(estimate(rollout, self.operations)), value=batch.value)
-                for part in self.minibatches(batch, parts):
-                    if normalize and not whole:
-                        part = self.normalized(part)
-                    if not history and self.policy.has_critic:  # still the critic that collected the rollout
-                        first["explained_variance"] = self.explained_variance(batch)
-                    outputs = self.policy.evaluate(part.obs, part.action, part.context) if len(part) else None
-                    if not history:
-                        first["ratio_error"] = max_ratio_error(outputs, part)
-                    history.append(self._descend_on(loss, outputs, part))
+                    passes.load(batch)
+                passes.once()
                 epochs = epoch + 1
                 if config.stop_kl is not None and epochs < config.num_epochs:  # noqa: SIM102 (the read costs)
                     if self.mean_kl(batch) > config.stop_kl:
                         break
-            result = self.summarize(batch, history, first)
+            result = self.summarize(batch, passes.history, once | passes.first)
         return {**result, "epochs": float(epochs)}
+
+    def passes(self, loss: LossFunction, batch: Batch, parts: int, number: int, *, normalize: bool) -> Passes:
+        """What takes up to `number` passes over a batch; `normalize` standardises advantages per minibatch."""
+        return EagerPasses(self, loss, batch, parts, normalize=normalize)
 
     def step(self, loss: LossFunction, part: Batch) -> Metrics:
         """One gradient step on a minibatch; returns its metrics as tensors."""
         outputs = self.policy.evaluate(part.obs, part.action, part.context) if len(part) else None
-        return self._descend_on(loss, outputs, part)
+        return self.descend_on(loss, outputs, part)
 
-    def _descend_on(self, loss: LossFunction, outputs: Outputs | None, part: Batch) -> Metrics:
+    def descend_on(self, loss: LossFunction, outputs: Outputs | None, part: Batch) -> Metrics:
         """`outputs` None: this process has no sample of the minibatch."""
         if outputs is None:
             return {"grad_norm": self.descend(None)}
@@ -253,7 +254,7 @@ class Learner:
 
     def natural_step(self, loss: Loss, batch: Batch, config: NaturalStep) -> tuple[Tensor, Tensor]:
         """The actor's natural step within `config.max_kl`, and its predicted gain."""
-        self.used.add("torch")
+        self.used.add(self.engine)
         actor, outputs = self.flat.actor_list, self.policy.evaluate(batch.obs, batch.action, batch.context)
         gradient = self.overall_(flat_gradient(loss.objective(outputs, batch), actor), batch)
         if self.look is not None:

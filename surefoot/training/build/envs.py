@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import gymnasium as gym
+import torch
 
 from surefoot.engine.group import ALONE, check_equal, own_envs
+from surefoot.engine.names import AUTO, CUDA
 from surefoot.engine.native.threads import most_threads
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.backends import backend_of, no_workers
@@ -109,6 +111,9 @@ def _together(
 def _from_backend(config: TrainConfig, seed: int, own: slice, group: Group, *, native: bool) -> Envs | None:
     backend, first = backend_of(config.env.env), {"first": own.start} if group.size > 1 else {}
     with made(config.env):
+        device = gpu_for_envs(config) if group.size == 1 else None
+        if device is not None and (beside := backend.make_on_device(config.env, own.stop, seed, device)) is not None:
+            return beside
         envs = backend.make_many(config.env, own.stop - own.start, seed, native=native, **first)
     if envs is not None and not backend.one_row_each:  # the number of rows is known only now
         try:
@@ -118,6 +123,14 @@ def _from_backend(config: TrainConfig, seed: int, own: slice, group: Group, *, n
             envs.close()
             raise
     return envs
+
+
+def gpu_for_envs(config: TrainConfig) -> torch.device | None:
+    """Where envs may be stepped beside the policy. A run that began without the engine for it goes on as it began."""
+    before, wanted = config.engines_before, config.run.device == "cuda" and config.engine in (AUTO, CUDA)
+    if not wanted or (before and CUDA not in before) or not torch.cuda.is_available():
+        return None
+    return torch.device("cuda")
 
 
 def settle_workers(config: TrainConfig, env: object = None, group: Group = ALONE) -> tuple[TrainConfig, list[str]]:

@@ -27,8 +27,9 @@ class RunConfig(Settings):
     )
     engine: str = setting(
         AUTO,
-        "What acts and learns: native (compiled kernels), hybrid (PyTorch with its MLPs and memory compiled) or torch; "
-        "auto: the first of them that supports the policy. Or your own: file.py:Class or module:Class.",
+        "What acts and learns: native (compiled kernels), hybrid (PyTorch with its MLPs and memory compiled), cuda (a "
+        "GPU, with CUDA graphs) or torch; auto: the first of them that supports the policy. Or your own: file.py:Class "
+        "or module:Class.",
         metavar="{" + ",".join((AUTO, *BUILT_IN)) + "}|FILE.py:CLASS",
     )
     threads: int | Literal["auto"] = setting(

@@ -87,7 +87,7 @@ def settings() -> str:
     common = {
         name: option for name, option in every["ppo"].items() if all(option in own.values() for own in every.values())
     }
-    lines += ["## Of every run", "", *_groups(common)]
+    lines += ["## Every run", "", *_groups(common)]
     for algo, own in every.items():
         mine = {name: option for name, option in own.items() if name not in common}
         lines += [f"## {algo}", "", f"[What it does](../ladder/{algo}.md).", "", *_groups(mine)]
@@ -101,19 +101,20 @@ def _groups(found: dict[str, Option]) -> list[str]:
         by_title.setdefault(title_of(option.owner), []).append(option)
     lines = []
     for title, mine in by_title.items():
-        lines += [f"**{cell(title)}**", "", "| setting | default | value | meaning |", "|---|---|---|---|"]
+        lines += [f"**{cell(title)}**", "", "| setting | default | meaning |", "|---|---|---|"]
         lines += [
-            f"| `{one.name}` | {cell(format_value(one.default))} | {_range(one)} | {cell(one.help)} |" for one in mine
+            f"| `{one.name}` | {cell(format_value(one.default))} | {cell(one.help)} {_range(one)} |" for one in mine
         ]
         lines += [""]
     return lines
 
 
 def _range(option: Option) -> str:
-    low = f"≥ {option.low:g}" if option.low is not None else f"> {option.above:g}" if option.above is not None else ""
-    high = f"≤ {option.high:g}" if option.high is not None else ""
-    bounds = " and ".join(filter(None, (low, high)))
-    return f"`{metavar_of(option)}`".replace("|", "\\|") + (f" {bounds}" if bounds else "")
+    low = f"≥ {option.low:.10g}" if option.low is not None else ""
+    above = f"> {option.above:.10g}" if option.above is not None else ""
+    high = f"≤ {option.high:.10g}" if option.high is not None else ""
+    value = f"`{metavar_of(option)}`".replace("|", "\\|")
+    return f"({', '.join(filter(None, (value, low, above, high)))})"
 
 
 def python_api() -> str:
@@ -171,7 +172,7 @@ def other_names() -> str:
         "# Names in other libraries",
         "",
         "Stable-Baselines3 with sb3-contrib and the RL Zoo, CleanRL, rsl_rl, Tianshou and RLlib. `surefoot explain`",
-        "understands these names, and a flag of this name is answered with ours. [More about migrating](../migrate.md).",
+        "understands these names, and so does the command line. [More about migrating](../migrate.md).",
         "",
         "| there | here | |",
         "|---|---|---|",

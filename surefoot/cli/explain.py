@@ -24,8 +24,8 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         prog="surefoot explain",
         description="Show an algorithm (its formula, what it adds to the previous one, every setting), or what a "
-        "setting, a metric or a word of the field means.\n\nexamples:\n  surefoot explain trpo\n  surefoot explain gae\n"
-        "  surefoot explain clip_ratio\n  surefoot explain trust region",
+        "setting, a metric or a word of the field means.\n\nexamples:\n  surefoot explain trpo\n"
+        "  surefoot explain gae\n  surefoot explain clip_ratio\n  surefoot explain trust region",
     )
     parser.add_argument(
         "word",

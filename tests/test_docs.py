@@ -16,7 +16,11 @@ from surefoot.training.config.presets import load_preset
 from tests.analysis.synthetic import make_family
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "ladder").glob("*.md")),
+]
 
 
 def blocks(page, language):
@@ -149,7 +153,14 @@ def test_the_algorithms_table_of_the_readme_is_the_registry():
 
 def test_ci_installs_whatever_tests_are_skipped_without():
     script = (ROOT / ".ci" / "run").read_text()
-    brought_by = {"ale_py": "atari", "cv2": "atari", "pymunk": "pettingzoo", "matplotlib": "dev", "submitit": "dev"}
+    brought_by = {
+        "ale_py": "atari",
+        "cv2": "atari",
+        "pymunk": "pettingzoo",
+        "matplotlib": "dev",
+        "submitit": "dev",
+        "furo": "dev",
+    }
     tests = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     needed = {name for text in tests for name in re.findall(r'importorskip\("(\w+)"\)', text)}
     assert {"envpool", "pettingzoo"} <= needed

@@ -34,7 +34,7 @@ COMMANDS = {  # name -> (module, one line)
     "diagnose": ("surefoot.cli.diagnose", "tell why a run is not learning, and what to try"),
     "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
-    "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what it adds, its settings"),
+    "explain": ("surefoot.cli.explain", "explain an algorithm, a setting, a metric or a word"),
     "theory": ("surefoot.cli.theory", "compute the lecture's formulas exactly on small MDPs"),
     "list": ("surefoot.cli.list", "list algorithms, environments, presets or runs"),
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),

@@ -113,10 +113,14 @@ class Processes:
                 self._nearby = find_nearby(self.index, self.size, self.gather, timeout)
 
     def sum_(self, numbers: Tensor) -> Tensor:
-        return self._reduce(numbers, self._distributed.ReduceOp.SUM, self._nearby and self._nearby.sum_)
+        return self._reduce(
+            numbers, self._distributed.ReduceOp.SUM, None if self._nearby is None else self._nearby.sum_
+        )
 
     def max_(self, numbers: Tensor) -> Tensor:
-        return self._reduce(numbers, self._distributed.ReduceOp.MAX, self._nearby and self._nearby.max_)
+        return self._reduce(
+            numbers, self._distributed.ReduceOp.MAX, None if self._nearby is None else self._nearby.max_
+        )
 
     def _reduce(self, numbers: Tensor, how: ReduceOp.RedOpType, in_memory: Callable[[Array], None] | None) -> Tensor:
         """`in_memory`: the same for numbers on the host, if the processes share memory."""

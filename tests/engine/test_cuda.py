@@ -7,14 +7,14 @@ import torch
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
-from surefoot.algorithms.ppo_clip import CLIP, Config, PPOClip
+from surefoot.algorithms.ppo_clip import Config, PPOClip
 from surefoot.api import resume
 from surefoot.engine.contract import CollectorOptions
 from surefoot.engine.cuda.actor import Places
 from surefoot.engine.cuda.engine import CudaEngine
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.recorder import Recorder
-from surefoot.engine.losses import RATIO, Surrogate
+from surefoot.engine.losses import Surrogate
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.torch.actor import TorchActor
 from surefoot.envs.config import EnvConfig
@@ -272,6 +272,20 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(build, "gpu_for_envs", lambda config: CPU)
 
 
+def test_a_run_passes_on_what_its_engine_says(on_the_cpu, monkeypatch, tmp_path):
+    heard = []
+
+    class Heard(surefoot.Callback):
+        def on_warning(self, trainer, message):
+            heard.append(message)
+
+    monkeypatch.setattr(CudaEngine, "take_notices", lambda self: ["it is Sunday"])
+    settings = {"preset": "none", "seed": 0, "progress": False, "eval_episodes": 0, "engine": "cuda", "num_envs": 2}
+    size = {"rollout_length": 8, "total_steps": 16, "num_epochs": 1, "num_minibatches": 1}
+    surefoot.train("CartPole-v1", run_dir=tmp_path / "run", callbacks=[Heard()], **settings, **size)
+    assert heard == ["it is Sunday"]
+
+
 @pytest.mark.parametrize(
     "settings", quick([{}, {"memory": "gru"}, {"algo": "reinforce"}, {"algo": "trpo"}], {}), ids=str
 )
@@ -288,4 +302,3 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(settings, on_
     for name in ("metrics.jsonl", f"checkpoints/{last}/policy.safetensors"):
         assert (run.path / name).read_bytes() == (again.path / name).read_bytes()
     assert run.result["engine"] == run.result["engine_chosen"] == "cuda"
-    assert RATIO.kernel != CLIP.kernel

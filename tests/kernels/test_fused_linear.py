@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.building import CONTINUOUS, make_policy, make_rollout
+from tests.marks import quick
 
 os.environ["TRITON_INTERPRET"] = "1"  # it counts when Triton is imported
 pytest.importorskip("triton")
@@ -32,8 +33,8 @@ def some(rows, inputs, outputs):
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-@pytest.mark.parametrize("rows", [1, 150])
-@pytest.mark.parametrize(("inputs", "outputs"), WIDTHS)
+@pytest.mark.parametrize("rows", quick([1, 150], 150))
+@pytest.mark.parametrize(("inputs", "outputs"), quick(WIDTHS, (33, 5)))
 @pytest.mark.parametrize("activation", ["none", "tanh", "relu", "elu"])
 def test_a_layer_and_its_gradients_are_those_of_float64(rows, inputs, outputs, activation, fused):
     tensors = some(rows, inputs, outputs)

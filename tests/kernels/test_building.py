@@ -17,7 +17,9 @@ from surefoot.kernels import library, recipe
 from surefoot.kernels.structs import SHARED
 
 REPOSITORY = Path(__file__).parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.so", "build", "build.json", "*.egg-info", "runs", "dist")
+LEFT_OUT = shutil.ignore_patterns(
+    ".*", "__pycache__", "*.so", "build", "build.json", "*.egg-info", "runs", "dist", "reference"
+)
 pytestmark = pytest.mark.skipif(not (REPOSITORY / "setup.py").exists(), reason="not a checkout")
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="about the variants of x86-64")
 # A compiler that makes an empty file of anything, in no time.
@@ -42,7 +44,7 @@ def checkout(tmp_path_factory):
     """A copy of the repository, to build in."""
     target = tmp_path_factory.mktemp("copy") / "surefoot"
     shutil.copytree(REPOSITORY, target, ignore=LEFT_OUT)
-    for name in (".ci", ".gitignore", ".pre-commit-config.yaml"):
+    for name in (".ci", ".github", ".gitignore", ".pre-commit-config.yaml"):
         source = REPOSITORY / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)
     return target

@@ -2,7 +2,6 @@
 
 import os
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import surefoot
-from tests.kernels.test_building import LEFT_OUT
+from tests.kernels.test_building import copy_of_the_repository
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(not (ROOT / "tools" / "release.py").exists(), reason="not a checkout")
@@ -84,12 +83,9 @@ def test_this_repository_tells_one_version(release):
 
 
 @pytest.mark.slow
-def test_the_wheel_of_the_sdist_works_in_a_clean_environment(release, tmp_path):
+def test_the_wheel_of_the_sdist_works_in_a_clean_environment(tmp_path):
     """Without kernels, which other tests build: compiling them takes minutes, and all else must work without."""
-    copy = tmp_path / "surefoot"
-    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-    for name in (".ci", ".github", ".gitignore", ".pre-commit-config.yaml"):
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, copy / name)
+    copy = copy_of_the_repository(tmp_path / "surefoot")
     words = [
         sys.executable,
         str(copy / "tools" / "release.py"),

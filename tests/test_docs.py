@@ -10,6 +10,7 @@ import pytest
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.analysis import columns
 from surefoot.analysis.instruments import BY_NAME, instrument_of, table
 from surefoot.cli.explain import explain
 from surefoot.cli.main import COMMANDS, main
@@ -119,6 +120,7 @@ def test_every_metric_is_documented_and_nothing_else():
 def test_the_page_shows_the_table_of_instruments():
     text = (ROOT / "docs" / "metrics.md").read_text()
     assert "\n".join(table()) in text
+    assert "\n".join(columns.table()) in text
     assert instrument_of("std/12") is BY_NAME["std/N"]
     assert instrument_of("info/12") is None
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from surefoot.algorithms import ALGORITHMS, described, get_algorithm, installed_algorithms, preset_algorithm
+from surefoot.analysis.columns import COLUMNS
 from surefoot.analysis.instruments import BY_NAME as INSTRUMENTS
 from surefoot.analysis.instruments import Instrument, instrument_of
 from surefoot.cli import glossary
@@ -58,7 +59,7 @@ def explain(name: str) -> str:
 def known_words() -> dict[str, str]:
     """Everything that can be explained, with what it is."""
     found = dict.fromkeys(_settings(), "setting")
-    found |= dict.fromkeys(INSTRUMENTS, "metric")
+    found |= dict.fromkeys([*COLUMNS, *INSTRUMENTS], "metric")
     found |= dict.fromkeys(glossary.BY_NAME, "word")
     return found | dict.fromkeys([*ALGORITHMS, *installed_algorithms()], "algorithm")
 
@@ -78,6 +79,8 @@ def _parts(word: str) -> Iterator[str]:
     metric = instrument_of(word)
     if metric is not None:
         yield "\n".join(_explain_metric(metric))
+    elif (column := "info/NAME" if word.startswith("info/") else word) in COLUMNS:
+        yield f"metric {column}\n    {COLUMNS[column]}"
     here = ELSEWHERE.get(word)
     if setting is None and here is not None:
         value = "" if here.value is None else f" = {here.value}"

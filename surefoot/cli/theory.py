@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from surefoot.theory import results
 
 STUDIES: dict[str, tuple[type[Settings], str]] = {
-    "baseline": (BaselineConfig, "variance of the policy gradient with and without a baseline"),
     "bound": (BoundConfig, "the return, the surrogate and the lower bound along a direction"),
     "surrogate": (SurrogateConfig, "how the surrogate touches the true return in value and slope"),
     "clip": (ClipConfig, "PPO's clipped objective against the ratio, with its gradient"),
     "step-size": (StepSizeConfig, "step sizes that fall off the cliff, and methods that do not"),
     "penalty": (PenaltyConfig, "PPO-penalty's β finding the price of a trust region"),
+    "baseline": (BaselineConfig, "variance of the policy gradient with and without a baseline"),
     "gae": (GaeConfig, "bias and variance of GAE against λ"),
 }
 ELSEWHERE = {

@@ -49,7 +49,8 @@ def gradient_moments(mdp: MDP, policy: Array, baseline: Array) -> tuple[Array, f
 
     def scored(weight: Array) -> Array:
         """E[x·weight(s, a, s')]. `[S, D·A]`."""
-        return np.einsum("sat,sat,sad->sd", odds, weight, score)
+        weighted: Array = np.einsum("sat,sat,sad->sd", odds, weight, score)
+        return weighted
 
     slope = solve(scored(total - b), gamma)  # E[G]
     ahead = onward[:, None] * slope
@@ -65,8 +66,8 @@ def gradient_moments(mdp: MDP, policy: Array, baseline: Array) -> tuple[Array, f
 def _scores(mdp: MDP, policy: Array) -> Array:
     """∂ log π(a|s) / ∂θ = φ(s) ⊗ (e_a − π(·|s)). `[S, A, D·A]`."""
     inner = np.eye(mdp.num_actions) - policy[:, None, :]
-    outer = np.einsum("sd,sab->sadb", mdp.basis, inner)
-    return outer.reshape(*policy.shape, -1)
+    outer: Array = np.einsum("sd,sab->sadb", mdp.basis, inner).reshape(*policy.shape, -1)
+    return outer
 
 
 def least_variance(mdp: MDP, policy: Array) -> Array:

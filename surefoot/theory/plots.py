@@ -248,7 +248,6 @@ def _baseline(figure: Figure, numbers: results.Baseline) -> None:
     bars.barh(places, [row["variance"] for row in rows], color=SKY, height=0.6)
     bars.plot([row["sampled"] for row in rows], places, "o", color=BLACK, label="sampled")
     bars.set_yticks(places, [row["baseline"] for row in rows])
-    bars.set_xscale("log")
     bars.set_xlabel("variance of one episode's gradient")
     bars.legend(loc="lower right")
     curves = numbers["offsets"]
@@ -256,8 +255,9 @@ def _baseline(figure: Figure, numbers: results.Baseline) -> None:
     offsets.semilogy(curves["reward_offset"], curves["with_value"], color=BLUE, linestyle="--", label="b = V(s)")
     offsets.axvline(numbers["reward_offset"], color=BLACK, linewidth=0.8, linestyle=":")
     offsets.set_xlabel("constant added to every reward")
+    offsets.set_ylim(0.5 * min(curves["with_value"]))
     offsets.set_title("the task stays the same; the noise need not")
-    offsets.legend(loc="lower right")
+    offsets.legend(loc="upper center")
 
 
 def _penalty(figure: Figure, numbers: results.Penalty) -> None:
@@ -277,6 +277,7 @@ def _penalty(figure: Figure, numbers: results.Penalty) -> None:
     for run, colour in zip(numbers["runs"], (BLUE, ORANGE, PINK, GREEN, SKY), strict=False):
         right.semilogy(run["kl_coef"], ".-", color=colour, label=f"from {run['start']:g}")
     right.axhline(numbers["price"], color=BLACK, linewidth=0.8, linestyle=":")
+    right.xaxis.get_major_locator().set_params(integer=True)
     right.set_xlabel("update")
     right.set_title("β by the rule, and the price (dotted)")
     right.legend(loc="upper right")

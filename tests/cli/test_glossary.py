@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from surefoot.analysis.columns import COLUMNS
 from surefoot.analysis.instruments import INSTRUMENTS
 from surefoot.cli import glossary
 from surefoot.cli.explain import explain, known_words
@@ -62,7 +63,7 @@ def test_a_word_of_two_words_needs_no_quotes(capsys):
 
 
 def test_every_setting_metric_and_word_is_explained():
-    words = [*all_options("ppo"), *(one.name for one in INSTRUMENTS), *glossary.BY_NAME, *ELSEWHERE]
+    words = [*all_options("ppo"), *COLUMNS, *(one.name for one in INSTRUMENTS), *glossary.BY_NAME, *ELSEWHERE]
     for word in words:
         assert explain(word)
     assert set(words) - set(ELSEWHERE) <= set(known_words())

@@ -31,6 +31,7 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
     "mlflow": "mlflow",
     "ray": "ray",
     "plots": "matplotlib",
+    "docs": "sphinx",
     "onnx": "onnxruntime",
     "ui": "starlette",
 }

@@ -158,7 +158,7 @@ class DeviceEnvs(TensorEnvs):
         """Whether the kernel works here and steps as PyTorch does, from random states; nothing is left changed."""
         generator, before = torch.Generator(self.device).manual_seed(0), [tensor.clone() for tensor in self.tensors]
         numbers = torch.rand(self._state.shape, generator=generator, dtype=torch.float64, device=self.device)
-        action = torch.zeros(self.num_envs, *self.action_space.shape or (), device=self.device)
+        action = torch.zeros(self.num_envs, *self.action_space.shape or (), dtype=torch.float32, device=self.device)
         action = action if action.dim() > 1 else action.long()
         start, found = self.dynamics.begin(numbers), []
         try:

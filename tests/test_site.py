@@ -53,7 +53,7 @@ def test_every_algorithm_has_a_page_with_its_own_source():
 
 def test_every_page_is_in_the_table_of_contents():
     text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^([a-zA-Z/_-]+)$", "".join(re.findall(r"```\{toctree\}(.*?)```", text, re.DOTALL)), re.M))
+    listed = set(re.findall(r"^([\w/-]+)$", "".join(re.findall(r"```\{toctree\}(.*?)```", text, re.DOTALL)), re.M))
     assert {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"} <= listed
 
 

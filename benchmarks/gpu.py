@@ -5,9 +5,9 @@
 Checks: one update of every algorithm and kind of policy equals the torch engine's up to rounding; the same seed gives
 the same bytes twice; a run that is killed and resumed ends with the bytes of one that was not; an encoder that waits
 for the device is trained without a graph, and the run says so; 20 runs on the device's CartPole learn what 20 on
-Gymnasium's do. Speed: training steps per second, collecting and
-learning together, with the torch engine and the cuda engine in turn. `--beside`: a script that prints the speed of
-another implementation for settings [(num_envs, rollout_length, epochs, minibatches, iterations), …]; it runs between.
+Gymnasium's do. Speed: training steps per second, collecting and learning together, with each engine in turn.
+`--beside`: a script that prints the speed of another implementation for settings [(num_envs, rollout_length, epochs,
+minibatches, iterations), …]; it runs first.
 """
 
 from __future__ import annotations
@@ -259,6 +259,17 @@ def check_waiting() -> Iterator[tuple[str, Any]]:
     yield "the device afterwards", {"ok": bool((clear == 2).all())}
 
 
+def check_rows() -> Iterator[tuple[str, Any]]:
+    """A row has the same bits in any batch."""
+    from surefoot.kernels.fused_linear import forward
+
+    x, weight, bias = (torch.randn(size, device="cuda") for size in ((5000, 64), (64, 64), (64,)))
+    whole = forward(x, weight, bias, "tanh")
+    parts = [slice(77, 78), slice(3, 90), slice(1000, 4001)]
+    same = [torch.equal(forward(x[own].contiguous(), weight, bias, "tanh"), whole[own]) for own in parts]
+    yield "fused layers", {"same": same, "ok": all(same)}
+
+
 LEARNING: dict[str, Any] = {"num_envs": 16, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4}
 SEEDS, STEPS = 20, 100_000
 
@@ -355,7 +366,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "gpu.json", metavar="FILE.json")
     arguments = parser.parse_args()
     result: dict[str, Any] = {"machine": machine.describe(), "device": torch.cuda.get_device_name()}
-    checks = {"updates": check_updates, "bytes": check_bytes, "waiting": check_waiting}
+    checks = {"updates": check_updates, "bytes": check_bytes, "waiting": check_waiting, "rows": check_rows}
     checks = checks if arguments.only in (None, "checks") else {}
     checks |= {"learning": check_learning} if arguments.only in (None, "learning") else {}
     result |= {name: tried(check) for name, check in checks.items()}

@@ -3,9 +3,8 @@
     h = f(x·Wᵀ + b)          dz = dh ⊙ f′,  dx = dz·W,  dW = dzᵀ·x,  db = Σ dz
 
 Products are three products of TensorFloat-32 parts, which tensor cores compute to nearly float32's accuracy. A row goes
-through the same operations at any place of any batch, so a policy that acts and learns through these kernels has first
-ratios of exactly 1. Each program sums the gradient over its own rows; these sums are added in a fixed order. How rows
-are divided depends on their number alone.
+through the same operations at any place of any batch, in acting and in learning. Each program sums the gradient over
+its own rows; these sums are added in a fixed order. How rows are divided depends on their number alone.
 """
 
 from __future__ import annotations

@@ -137,7 +137,11 @@ def _signature(kind: str, name: str, thing: object) -> list[str]:
     except ValueError:  # an exception has none
         return []
     parts = [str(parameter) for parameter in signature.parameters.values()]
-    result = "" if signature.return_annotation is inspect.Signature.empty else f" -> {signature.return_annotation}"
+    result = (
+        ""
+        if kind == "class" or signature.return_annotation is inspect.Signature.empty
+        else f" -> {signature.return_annotation}"
+    )
     flat = f"{kind} {name}({', '.join(parts)}){result}".replace("'", "")
     if len(flat) > 100:
         flat = f"{kind} {name}(\n    " + ",\n    ".join(parts).replace("'", "") + f",\n){result}".replace("'", "")
@@ -150,7 +154,8 @@ def _members(owner: type) -> list[str]:
         told = inspect.getdoc(member.fget if isinstance(member, property) else member)
         if name.startswith("_") or not told or not (callable(member) or isinstance(member, (property, classmethod))):
             continue
-        call = "" if isinstance(member, property) else "()"
+        names = [] if isinstance(member, property) else list(inspect.signature(getattr(owner, name)).parameters)
+        call = "" if isinstance(member, property) else f"({', '.join(part for part in names if part != 'self')})"
         lines += [f"- `{name}{call}`: {' '.join(told.split())}"]
     return [*lines, ""]
 

@@ -70,7 +70,7 @@ WORDS = (
         "probabilities of all actions sum to 1 and so their gradients sum to 0. It removes much of the variance; "
         "V(s) is close to the best choice.",
         "E_a[ ∇ log π(a|s) · b(s) ] = b(s) · ∇ Σ_a π(a|s) = b(s) · ∇ 1 = 0",
-        ("bias",),
+        ("baselines",),
         ("surefoot theory baseline",),
         (7,),
     ),
@@ -302,7 +302,6 @@ WORDS = (
         "actor_critic",
         "A method with two parts: the actor (the policy) acts, the critic (V) judges. The critic is used only for "
         "training.",
-        also=("joint_loss",),
         see=("surefoot explain a2c",),
     ),
 )

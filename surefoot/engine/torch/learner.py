@@ -368,8 +368,12 @@ class Learner:
             self.optimizer.load_state_dict(state)
             raise
         finally:
-            self.look, self._begun = None, False
-            self.shares.forget()
+            self.forget()
+
+    def forget(self) -> None:
+        """The update is over: drop what was kept for it."""
+        self.look, self._begun = None, False
+        self.shares.forget()
 
     def state_dict(self) -> LearnerState:
         return {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.stepping import step_all
-from surefoot.engine.config import AdaptiveRateConfig, CriticRateConfig
+from surefoot.engine.config import AdaptiveRateConfig, CriticRateConfig, EpochConfig
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.limits import startable
 from surefoot.engine.native.threads import most_threads
@@ -48,6 +48,7 @@ def make_learner(kind: type[Learner], policy: ActorCritic, algorithm: Learns, op
         train_actor=algorithm.train_actor,
         critic_learning_rate=config.critic_learning_rate if isinstance(config, CriticRateConfig) else None,
         adaptive_kl=config.adaptive_kl if isinstance(config, AdaptiveRateConfig) else None,
+        critic_apart=isinstance(config, EpochConfig) and config.value_epochs is not None,
     )
 
 

@@ -20,6 +20,7 @@ from surefoot.policies.encoders import Encoder, needs_encoder
 from surefoot.policies.memory import Memory
 from surefoot.policies.mlp import MLP
 from surefoot.policies.normalizer import build_normalizer
+from surefoot.policies.privileged import divided
 from surefoot.policies.user_encoder import CustomEncoder, EncoderClass
 from surefoot.spaces.layout import Layout
 from surefoot.spaces.masks import ActionMasks
@@ -98,7 +99,7 @@ class ActorCritic(nn.Module):
         self.actions = build_actions(action_space, config.action_bounds)
         self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
         images = any(leaf.kind == "image" for leaf in self.layout.leaves)
-        self.shared = images if config.shared_trunk is None else config.shared_trunk
+        self.shared = images and not config.critic_obs if config.shared_trunk is None else config.shared_trunk
         # A single Box keeps its shape if something other than an MLP processes it; an image also keeps its dtype.
         self.raw_inputs = self.layout.plain and images
         self.shaped_inputs = self.raw_inputs or (self.layout.plain and config.own_encoder)
@@ -125,23 +126,27 @@ class ActorCritic(nn.Module):
         if config.own_encoder != (own is not None):
             raise UsageError(f"encoder={config.encoder}, but the class {own} was passed; give both or neither")
         make: Callable[[], Encoder | CustomEncoder]
+        for_critic: Callable[[], Encoder | CustomEncoder]
         if own is not None:
-            make = partial(CustomEncoder.make, own, layout, generator)
+            make = for_critic = partial(CustomEncoder.make, own, layout, generator)
         else:
             sizes = {"embedding_size": config.embedding_size}
-            make = partial(Encoder, layout, image_encoder=config.encoder, generator=generator, **sizes)
-        needed = own is not None or needs_encoder(layout)
+            make = for_critic = partial(Encoder, layout, image_encoder=config.encoder, generator=generator, **sizes)
+            if config.critic_obs:  # the actor's leaves come first, because the kernels give it the first columns
+                seen, hidden = divided(layout, config.critic_obs)
+                make, for_critic = partial(make, leaves=seen), partial(make, leaves=(*seen, *hidden))
+        needed = own is not None or needs_encoder(layout) or bool(config.critic_obs)
         self.encoder = make() if needed else None
         inputs = self.encoder.size if self.encoder is not None else layout.numbers
         cell = partial(Memory, config.memory, inputs, config.memory_size, generator)
         self.memory = None if config.memory == "none" else cell()
         apart = needed and self.has_critic and not self.shared and self.memory is None
-        self.critic_encoder = make() if apart else None
+        self.critic_encoder = for_critic() if apart else None
         return inputs if self.memory is None else config.memory_size
 
     def _build_networks(self, inputs: int, generator: torch.Generator | None) -> None:
         config = self.config
-        mlp = partial(MLP, activation=config.activation, generator=generator)
+        mlp = partial(MLP, activation=config.activation, layer_norm=config.layer_norm, generator=generator)
         actor_hidden, critic_hidden = list(config.hidden_sizes), list(config.critic_hidden_sizes or config.hidden_sizes)
         self.trunk = None
         if self.shared:
@@ -155,7 +160,8 @@ class ActorCritic(nn.Module):
             actor_hidden, critic_hidden = [], []
         self.actor = mlp([inputs, *actor_hidden, self.actions.num_outputs(config.std)])
         if self.has_critic:
-            self.critic = mlp([inputs, *critic_hidden, 1])
+            seen = inputs if self.critic_encoder is None else self.critic_encoder.size
+            self.critic = mlp([seen, *critic_hidden, 1])
 
     def _orthogonal(self, generator: torch.Generator | None) -> None:
         for part in (self.encoder, self.memory, self.critic_encoder):
@@ -191,6 +197,8 @@ class ActorCritic(nn.Module):
     def describe(self) -> list[str]:
         """Lines about the encoders between observation and MLPs, for the start of a run; empty for plain numbers."""
         lines = [] if self.encoder is None else self.encoder.describe()
+        if self.config.critic_obs:
+            lines.append(f"only the critic sees: {', '.join(self.config.critic_obs)}")
         if self.layout.mask_size:
             lines.append(f"action mask: {self.layout.mask_size} choices")
         if self.memory is not None:

@@ -75,6 +75,11 @@ def recurrent(kind: type[GRU | LSTM], inputs: int, hidden: int, generator: torch
     return net
 
 
+def layer_norm(size: int) -> nn.LayerNorm:
+    """Of gain 1 and bias 0; nothing is drawn."""
+    return nn.LayerNorm(size, device="cpu", dtype=torch.float32)
+
+
 def _draw_product(layer: nn.Linear | nn.Conv2d, generator: torch.Generator | None) -> None:
     """Weights and biases from U(−1/√n, 1/√n), where n is the number of inputs per output."""
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5.0), generator=generator)

@@ -185,6 +185,7 @@ class TestChoice:
         [
             ({"memory": "gru", "std": "gsde", "action_space": CONTINUOUS}, "torch", "depends on the state"),
             ({"std": "gsde", "action_space": CONTINUOUS}, "torch", "depends on the state"),
+            ({"layer_norm": True}, "torch", "its layers are normalised"),
             (
                 {"observation_space": spaces.Discrete(500), "shared_trunk": True},
                 "hybrid",

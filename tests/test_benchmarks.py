@@ -14,6 +14,7 @@ from surefoot.training.config.resolve import resolve
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 NEW = [
+    "ablation",
     "cold_start",
     "instruments",
     "ray_sweep",
@@ -58,6 +59,34 @@ def test_the_arithmetic_of_a_gradient_step(module):
 def test_the_area_under_a_learning_curve(module):
     """Ends at 10 (return 1), 20 (2 and 4: mean 3), 50 (7), until 60: (1·10 + 3·30 + 7·10) / 50."""
     assert module("same_learning").area([10, 20, 20, 50], [1.0, 2.0, 4.0, 7.0], 60) == pytest.approx(170 / 50)
+
+
+def test_an_ablation_by_hand(module):
+    """Seed by seed +1, +2, +3: 2 on average. And −2, +2, with a third seed that has no partner: 0."""
+    ablation = module("ablation")
+    better = ablation.difference({"0": {"final": 10.0}, "1": {"final": 10.0}, "2": {"final": 10.0}},
+                                 {"0": {"final": 11.0}, "1": {"final": 12.0}, "2": {"final": 13.0}})  # fmt: skip
+    assert better.value == 2.0
+    unclear = ablation.difference(
+        {"0": {"final": 5.0}, "1": {"final": 5.0}}, {"0": {"final": 3.0}, "1": {"final": 7.0}, "4": {"final": 99.0}}
+    )
+    assert unclear.value == 0.0
+    assert unclear.low < 0.0 < unclear.high
+    assert [ablation.verdict(ablation.Estimate(1.0, *ends)) for ends in ((0.5, 2), (-1, 2), (-2, -1))] == [
+        "helps", "unclear", "hurts"]  # fmt: skip
+    results = {"cartpole": {"off": {"0": {"final": 5.0}, "1": {"final": 5.0}}, "spo": {"0": {"final": 9.0}}}}
+    (row,) = ablation.table(results)[2:]
+    assert row == "| `--surrogate spo` | cartpole | 1 | 5.0 | 9.0 | +4.0 | one seed |"
+
+
+def test_every_ablation_is_a_valid_run(module):
+    ablation = module("ablation")
+    assert {name for task in ablation.TASKS.values() for name in ablation.settings_for(task)} >= set(ablation.SETTINGS)
+    for name, task in ablation.TASKS.items():
+        if task.factory is None:
+            for setting in ablation.settings_for(task):
+                resolve(task.env, "ppo", overrides=ablation.overrides(task, setting, 1.0))
+        assert "off" in ablation.settings_for(task), name
 
 
 def test_the_difference_of_two_engines(module):

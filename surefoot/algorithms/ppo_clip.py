@@ -11,6 +11,14 @@ can end an update early.
 
 SPO (Xie et al. 2024) holds the ratio with a parabola instead. Each sample's term has its maximum exactly at
 r = 1 + ε·sign(Â), and beyond it the gradient points back, where a clipped sample has none.
+
+    mean_noise = α:            r_t(θ) = N(a_t; μ_θ(s_t) + z_t, σ_θ) / π_old(a_t|s_t),  z_t ~ U(−α, α)   (RPO)
+    outer_learning_rate = σ:   θ ← θ_old + σ·(θ − θ_old)  after the last epoch   (outer-PPO)
+    value_epochs = n:          K epochs without L_V, then n of L_V alone, for the critic   (DNA without distillation)
+    optimizer = adam-rel:      t of m/(1−β₁ᵗ) and v/(1−β₂ᵗ) counted from the start of each update
+    critic_obs, layer_norm:    V(s) sees more of s than π does; hidden layers are normalised
+
+All of these are off by default; docs/improvements.md explains them.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ class ActorCritic(nn.Module):
         if own is not None:
             make = for_critic = partial(CustomEncoder.make, own, layout, generator)
         else:
-            sizes = {"embedding_size": config.embedding_size}
-            make = for_critic = partial(Encoder, layout, image_encoder=config.encoder, generator=generator, **sizes)
+            chosen = partial(Encoder, layout, image_encoder=config.encoder, embedding_size=config.embedding_size)
+            make = for_critic = partial(chosen, generator=generator)
             if config.critic_obs:  # the actor's leaves come first, because the kernels give it the first columns
                 seen, hidden = divided(layout, config.critic_obs)
                 make, for_critic = partial(make, leaves=seen), partial(make, leaves=(*seen, *hidden))

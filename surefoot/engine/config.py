@@ -107,7 +107,7 @@ class EpochConfig(Settings):
     )
     outer_learning_rate: float = setting(
         1.0,
-        "σ of outer-PPO: after the last epoch, θ ← θ_old + σ·(θ − θ_old); 1: disabled.",
+        "σ: after the last epoch, take an outer step along the whole update, θ ← θ_old + σ·(θ − θ_old); 1: disabled.",
         above=0.0,
     )
     value_epochs: int | None = setting(

@@ -163,6 +163,6 @@ def adapted(scale: float, kl: float, target: float, base_rate: float) -> float:
 
 
 def step_outwards(vector: Tensor, start: Tensor, outer_rate: float) -> None:
-    """θ ← θ_old + σ·(θ − θ_old): the step of outer-PPO along a whole update. Moments stay as they are."""
+    """θ ← θ_old + σ·(θ − θ_old): an outer step along a whole update (Tan et al. 2024). Moments stay as they are."""
     if outer_rate != 1.0:
         vector.copy_(torch.lerp(start, vector, outer_rate))

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
-from surefoot.api import resume
+from surefoot.api import env_name, resume
 from surefoot.engine.registry import choose_engine
 from surefoot.errors import UsageError
 from surefoot.spaces.layout import Layout
@@ -116,6 +116,12 @@ def test_a_name_that_makes_no_sense_is_explained(given, why):
 def test_what_cannot_be_divided_is_explained(config, why):
     with pytest.raises(UsageError, match=why):
         make_policy(critic_obs=("truth",), **config)
+
+
+def test_a_wrapper_can_be_given_as_a_class():
+    """It is how parts are hidden from the actor; its `spec` is a property, and not a spec."""
+    assert env_name(gym.ObservationWrapper) == "ObservationWrapper"
+    assert env_name(lambda: None) == "<lambda>"
 
 
 class Hidden(gym.Env):

@@ -27,7 +27,7 @@ CASES = {
     "ppo, PyTorch, gru, normalised": "CartPole-v1 --algo ppo --memory gru --engine torch --normalize-observations "
     "--normalize-rewards",
     "trpo, native engine": "Pendulum-v1 --algo trpo --engine native",
-    "a2c, envs stepped in Python": "Acrobot-v1 --algo a2c --rollout-length 64 --backend gym",
+    "a2c, envs stepped in Python": "Acrobot-v1 --algo a2c --rollout-length 64 --frame-stack 2",
     "reinforce, whole episodes": "CartPole-v1 --algo reinforce",
 }
 USUAL = "--preset none --seed 1 --num-envs 8 --eval-episodes 0 --checkpoint-every 2000 --total-steps"

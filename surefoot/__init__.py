@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from surefoot.api import evaluate, load, resume, train, video
+    from surefoot.api import evaluate, resume, train, video
+    from surefoot.deploy.loading import load
     from surefoot.errors import BusyError, CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
     from surefoot.runs.run import Run
     from surefoot.timetravel.diff import diff
@@ -39,7 +40,7 @@ _HOME = {
     "UsageError": "surefoot.errors",
     "diff": "surefoot.timetravel.diff",
     "evaluate": "surefoot.api",
-    "load": "surefoot.api",
+    "load": "surefoot.deploy.loading",
     "replay": "surefoot.timetravel.replay",
     "resume": "surefoot.api",
     "train": "surefoot.api",

@@ -1,4 +1,4 @@
-"""`surefoot.train`, `surefoot.load`, `surefoot.evaluate`: what Python users and the command line call."""
+"""`surefoot.train`, `surefoot.resume`, `surefoot.evaluate`: what Python users and the command line call."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
+from surefoot.deploy.exporter import Wish
+from surefoot.deploy.exporting import Exported, export_policy, exporters
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.make import make_env
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import CheckpointError, UsageError
+from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.runs import Run, RunDirectory, find_run
 from surefoot.runs.checkpoints import find_checkpoint
-from surefoot.runs.files import read_json
+from surefoot.runs.files import read_json, read_regular
 from surefoot.settings import options
-from surefoot.training.build.own_encoders import EncoderCode, check_encoder, handed_over
+from surefoot.text import one_line
+from surefoot.training.build.own_encoders import EncoderCode, handed_over
 from surefoot.training.callbacks import Callback
-from surefoot.training.config.resolve import Outline, locate_checkpoint, read_outline, resolve
+from surefoot.training.config.resolve import Outline, read_outline, resolve
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
@@ -31,7 +34,6 @@ from surefoot.training.loop.state import load_policy, untrained_policy
 
 if TYPE_CHECKING:
     from surefoot.envs.make import Factory
-    from surefoot.policies.user_encoder import EncoderClass
     from surefoot.training.life.launch import EnvLike
     from surefoot.types import GymEnv, GymVectorEnv
 
@@ -125,23 +127,6 @@ def _directory(run: Run | RunDirectory | str | Path) -> RunDirectory:
     return RunDirectory(run.path) if isinstance(run, (Run, RunDirectory)) else find_run(run)
 
 
-def load(
-    run: Run | RunDirectory | str | Path,
-    checkpoint: str | int = "latest",
-    *,
-    encoder: EncoderClass | None = None,
-    trust: bool = False,
-) -> Agent:
-    """The agent of a run: from its `latest` checkpoint, its `best`, or a step; or from one checkpoint's directory.
-
-    Executes no code from the run and needs no env. A policy with a custom encoder needs its class, as `encoder`, or
-    `trust=True`, which executes the file or module that the run names; your own runs need neither.
-    """
-    source = run.path if isinstance(run, (Run, RunDirectory)) else run
-    given = None if encoder is None else check_encoder(encoder, str(encoder))
-    return Agent(load_policy(locate_checkpoint(source, str(checkpoint))[0], EncoderCode(given, trust)))
-
-
 def evaluate(
     agent: Agent,
     env: str | Callable[..., GymEnv],
@@ -165,6 +150,8 @@ def evaluate(
         )
     if episodes < 1:
         raise UsageError(f"episodes={episodes} is too small; it must be at least 1")
+    if not isinstance(agent, Agent):
+        raise UsageError(f"evaluate() plays with the agent of surefoot.load(run), not with a {type(agent).__name__}")
     if isinstance(env, gym.vector.VectorEnv):
         raise UsageError("evaluate() plays whole episodes on envs of its own; pass an id or a function that makes one")
     name = env if isinstance(env, str) else env_name(env)
@@ -277,6 +264,37 @@ def video(
     )
     assert found is not None
     return replace(found, step=int(folder.name) if folder.name.isdigit() else None)
+
+
+def export_run(
+    run: Run | RunDirectory | str | Path,
+    to: str,
+    out: str | Path | None = None,
+    *,
+    checkpoint: str | int = "latest",
+    name: str = "surefoot_policy",
+    seed: int | None = None,
+    strict: bool = False,
+    trust: Trust = False,
+) -> Exported:
+    """Write the run's policy as a file for other programs, after comparing both; by default to the run's `exports/`.
+
+    `seed`: draw actions, starting from it; None: take the most likely ones.
+    """
+    known = exporters()
+    if to not in known:
+        raise UsageError(f"cannot export to {to!r}; known: {', '.join(known)}{did_you_mean(to, known)}")
+    directory = _directory(run)
+    folder, passed_over = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
+    only_here = read_json(directory.manifest).get("env_from_python") and not read_outline(directory.config).run.eval_env
+    make = None if only_here else evaluation_factory(run_config(directory, trust), None)
+    if not out:
+        directory.refuse_links()
+    target = Path(out) if out else directory.exports / f"{folder.name}-{to}"
+    wish = Wish(name, seed, f"The policy of {one_line(directory.path.name)}, checkpoint {folder.name}.")
+    manifest = read_regular(directory.manifest)
+    found = export_policy(folder, known[to](), target, wish, make=make, manifest=manifest)
+    return replace(found, notes=(*(f"skipped: {reason}" for reason in passed_over), *found.notes))
 
 
 def _maker(env: str | Factory, config: Outline, render_mode: str) -> Callable[[], GymEnv]:

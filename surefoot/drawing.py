@@ -98,8 +98,19 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, out: Path) -> None:
+    _plain_logarithms(figure)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=130)
     except OSError as error:
         raise UsageError(f"the picture cannot be written to {out}: {error.strerror or error}") from None
+
+
+def _plain_logarithms(figure: Figure) -> None:
+    """Powers of ten as plain numbers: matplotlib writes them in TeX, which our look does not read."""
+    from matplotlib.ticker import LogFormatter, LogFormatterMathtext
+
+    for axis in [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]:
+        if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(LogFormatter(labelOnlyBase=False))

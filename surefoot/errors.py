@@ -61,6 +61,10 @@ class CheckpointError(SurefootError):
     exit_code = 4
 
 
+NOT_FINITE = (
+    "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
+    "what float32 holds, or the observation is not finite"
+)
 # What user code may raise. `sys.exit()` in an env counts as an error of that env; it must not end the run.
 USER_ERRORS = (Exception, SystemExit)
 

@@ -40,6 +40,7 @@ from surefoot.schedules import Schedule, as_schedule
 T = TypeVar("T")
 SettingsT = TypeVar("SettingsT", bound="Settings")
 TOO_LARGE = 10**300  # beyond what a float can be
+LARGEST = 2**63 - 1  # beyond it, no array or counter can hold a whole number
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
 Class: TypeAlias = type  # an alias, because `type` names an attribute of settings
 Seconds = NewType("Seconds", float)  # a duration, written as 2h, 90m, 1h30m or 45s
@@ -157,6 +158,8 @@ class Option:
         for number in numbers:
             if isinstance(number, bool) or not isinstance(number, (int, float)):
                 continue
+            if isinstance(number, int) and abs(number) > LARGEST:
+                raise UsageError(f"{self.name}={value} is too large for a computer's whole number")
             if math.isnan(number):
                 raise UsageError(f"{self.name} is NaN; give a number")
             if math.isinf(number):

@@ -143,6 +143,15 @@ class SteppedInParts(Protocol):
 
 
 @runtime_checkable
+class Threaded(Protocol):
+    """Envs that can step on several threads. Results do not depend on their number."""
+
+    def use_threads(self, most: int, *, measure: bool) -> None:
+        """Use up to `most` threads, before the first reset. `measure`: only if that is faster."""
+        ...
+
+
+@runtime_checkable
 class Restorable(Protocol):
     """Envs whose state can be restored."""
 
@@ -204,6 +213,7 @@ class Rollout:
     remaining: float = 1.0  # fraction of the step budget still ahead at the start of this rollout, for schedules
     context: Context | None = None  # of a policy with memory, over the T+1 observations
     final_memory: Tensor | None = None  # [K, M] the memory before each final observation
+    complete: bool = False  # all steps are valid, as is known without looking at a device
 
     @property
     def done(self) -> Tensor:
@@ -212,6 +222,8 @@ class Rollout:
     @property
     def num_steps(self) -> int:
         """The number of transitions; invalid steps do not count."""
+        if self.complete:
+            return self.valid.numel()
         if self.valid.is_cpu:
             return int(self.valid.numpy().sum())  # faster for short rollouts
         return int(self.valid.sum())

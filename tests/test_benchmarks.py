@@ -16,7 +16,10 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 NEW = [
     "ablation",
     "cold_start",
+    "gpu",
     "instruments",
+    "mujoco_batch",
+    "mujoco_equal",
     "ray_sweep",
     "roofline",
     "same_learning",

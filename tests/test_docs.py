@@ -10,13 +10,20 @@ import pytest
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
+from surefoot.analysis import columns
 from surefoot.analysis.instruments import BY_NAME, instrument_of, table
-from surefoot.cli.main import main
+from surefoot.cli.explain import explain
+from surefoot.cli.main import COMMANDS, main
+from surefoot.cli.theory import STUDIES
 from surefoot.training.config.presets import load_preset
 from tests.analysis.synthetic import make_family
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "ladder").glob("*.md")),
+]
 
 
 def blocks(page, language):
@@ -113,6 +120,7 @@ def test_every_metric_is_documented_and_nothing_else():
 def test_the_page_shows_the_table_of_instruments():
     text = (ROOT / "docs" / "metrics.md").read_text()
     assert "\n".join(table()) in text
+    assert "\n".join(columns.table()) in text
     assert instrument_of("std/12") is BY_NAME["std/N"]
     assert instrument_of("info/12") is None
 
@@ -149,7 +157,14 @@ def test_the_algorithms_table_of_the_readme_is_the_registry():
 
 def test_ci_installs_whatever_tests_are_skipped_without():
     script = (ROOT / ".ci" / "run").read_text()
-    brought_by = {"ale_py": "atari", "cv2": "atari", "pymunk": "pettingzoo", "matplotlib": "dev", "submitit": "dev"}
+    brought_by = {
+        "ale_py": "atari",
+        "cv2": "atari",
+        "pymunk": "pettingzoo",
+        "matplotlib": "dev",
+        "submitit": "dev",
+        "furo": "dev",
+    }
     tests = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     needed = {name for text in tests for name in re.findall(r'importorskip\("(\w+)"\)', text)}
     assert {"envpool", "pettingzoo"} <= needed
@@ -159,6 +174,30 @@ def test_ci_installs_whatever_tests_are_skipped_without():
         )
     )
     assert {brought_by.get(name, name) for name in needed} <= installed
+
+
+def test_the_map_of_the_lecture_and_the_homework_leads_somewhere():
+    """No row is empty; names are in the files that are linked beside them; commands and presets exist."""
+    text = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) > 60
+    assert all(place.strip() and re.search(r"`.+?`|\]\(", place) for _, place in rows if place != "here")
+    pairs = re.findall(r"`(\w+)` in \[[\w.]+\]\(\.\./([\w/.]+)\)", text)
+    assert len(pairs) > 30
+    for name, path in pairs:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert re.search(rf"^ *(def|class) {name}\b", source, re.MULTILINE), (name, path)
+    for command in re.findall(r"`surefoot ([^`]+)`", text):
+        first, *rest = command.split()
+        assert first in COMMANDS, command
+        if first == "explain":
+            assert explain(rest[0])
+        if first == "theory":
+            assert rest[0] in STUDIES
+        if "--preset" in rest:
+            assert load_preset(rest[-1])
+    for number in range(1, 16):
+        assert f"| warm-up {number}:" in text
 
 
 def test_the_page_about_the_architecture_names_what_is_there():

@@ -20,7 +20,7 @@ LAYERS = {
     "engine": 3,
     "algorithms": 4,
     "training": 5, "theory": 5,
-    "doctor": 6, "bench": 6, "dashboard": 6, "sweep": 6, "timetravel": 6,
+    "deploy": 6, "doctor": 6, "bench": 6, "dashboard": 6, "sweep": 6, "timetravel": 6,
     "api": 7,
     "cli": 8,
     "__main__": 9,

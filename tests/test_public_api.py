@@ -48,7 +48,7 @@ def test_signatures_are_these():
     assert parameters == {
         "train": ["env", "algo", "preset", "config", "run_dir", "callbacks", "progress", "trust", "settings"],
         "resume": ["run", "total_steps", "max_time", "strict", "trust", "callbacks", "progress"],
-        "load": ["run", "checkpoint", "encoder", "trust"],
+        "load": ["run", "checkpoint", "encoder", "trust", "backend"],
         "evaluate": ["agent", "env", "episodes", "seed", "deterministic", "max_steps", "env_settings"],
     }
     predict = list(inspect.signature(surefoot.Agent.predict).parameters)

@@ -126,7 +126,8 @@ def flatten(
 ) -> Batch:
     """`[T, N, ...]` → `[B, ...]`; invalid steps get weight 0 and a harmless advantage."""
     weight, flat = None, advantage.flatten()
-    if not (rollout.valid.is_cpu and rollout.valid.numpy().all()):  # on a GPU, asking would wait for the device
+    # On a GPU, asking would wait for the device.
+    if not (rollout.complete or (rollout.valid.is_cpu and rollout.valid.numpy().all())):
         weight = rollout.valid.flatten().to(advantage.dtype)
         flat = flat.where(weight > 0, 0.0)
     return Batch(

@@ -43,6 +43,13 @@ class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig
             raise UsageError(f"kl_coef={self.kl_coef} is outside [{self.kl_coef_min}, {self.kl_coef_max}]")
 
 
+def adapted_kl_coef(beta: float, kl: float, target: float) -> float:
+    """2β if d ≥ 1.5δ, β/2 if d ≤ δ/1.5, else β."""
+    if kl >= 1.5 * target:
+        return 2.0 * beta
+    return beta / 2.0 if kl <= target / 1.5 else beta
+
+
 class PPOPenalty(Base[Config]):
     """−E[r·Â − β·KL] + c_v·L_V − c_e·H."""
 
@@ -68,9 +75,5 @@ class PPOPenalty(Base[Config]):
 
     def next_kl_coef(self, kl: float, target: float) -> float:
         """β for the next update, from the exact KL of this one."""
-        beta = self.state["kl_coef"]
-        if kl >= 1.5 * target:
-            beta *= 2.0
-        elif kl <= target / 1.5:
-            beta /= 2.0
+        beta = adapted_kl_coef(self.state["kl_coef"], kl, target)
         return min(max(beta, self.config.kl_coef_min), self.config.kl_coef_max)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from surefoot.analysis.memory import EnvTally
+from surefoot.analysis.memory import MOST_ENVS, EnvTally
 from surefoot.analysis.rule import Moment
 
 LONG_EPISODE = 10_000  # steps of one env; where nothing is known of its episodes, they should have ended by then
@@ -32,7 +32,7 @@ def odd_env(now: Moment) -> tuple[int, int, str] | None:
     envs, each = now.memory.envs, now.step / now.facts.num_envs
     if now.facts.num_envs < 2 or now.memory.all_envs.count < 10 * now.facts.num_envs:
         return None
-    for env in range(now.facts.num_envs):
+    for env in range(min(now.facts.num_envs, MOST_ENVS)):
         own = envs.get(env, EnvTally())
         silent = (now.step - own.step) / now.facts.num_envs
         long = silent > max(5 * now.memory.longest, 0.2 * each)

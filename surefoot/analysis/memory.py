@@ -149,6 +149,7 @@ class EnvTally:
 
 
 ENV = Record(count=Whole(), total=Number(finite=False), squares=Number(finite=False), step=Whole())
+MOST_ENVS = 1024  # that are told apart: a GPU steps many more, which no one could look at one by one
 KEPT = ("episode_return", "kl", "explained_variance", "entropy")  # the metrics that have a series
 
 
@@ -181,7 +182,8 @@ class Memory:
     def add_episodes(self, episodes: Iterable[tuple[int, float, int]], step: int) -> None:
         """(env, return, length) of the episodes that ended up to this step of the run."""
         for env, ret, length in episodes:
-            self.envs.setdefault(env, EnvTally()).add(ret, step)
+            if env < MOST_ENVS:
+                self.envs.setdefault(env, EnvTally()).add(ret, step)
             self.all_envs.add(ret, step)
             self.longest = max(self.longest, length)
 

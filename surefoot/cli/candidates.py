@@ -182,6 +182,14 @@ def _algos(current: str) -> Candidates:
     return Candidates(dict.fromkeys([*ALGORITHMS, *installed_algorithms()], ""), ".py" if current else "none")
 
 
+def _words(current: str) -> Candidates:
+    """Whatever `surefoot explain` explains; the algorithms alone before a letter is typed, because there are many."""
+    from surefoot.cli.explain import known_words
+
+    found = _algos(current)
+    return Candidates({**found.words, **known_words()}, found.files) if current and ":" not in current else found
+
+
 def _files(pattern: str) -> Callable[[str], Candidates]:
     return lambda current: Candidates({}, pattern)
 
@@ -197,11 +205,13 @@ KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands f
     "ENV": _envs,
     "PRESET": _presets,
     "ALGO": _algos,
+    "WORD": _words,
     "ENGINE": _engines,
     "WRAPPER": _wrappers,
     "FILE.py:CLASS": _objects,
     "FILE.toml": _files(".toml"),
     "FILE.mp4": _files(".mp4"),
+    "FILE.zip": _files(".zip"),
     "FILE": _files("any"),
     "DIR": _files("folders"),
 }

@@ -24,8 +24,11 @@ EXAMPLES = {  # for required arguments
     "A": ("runs", "latest RUN"),
     "A, B": ("runs", "latest RUN"),
     "B": ("second run", "latest RUN"),
-    "ALGO": ("algorithm", "ppo"),
+    "WORD": ("word", "ppo (or gae, clip_ratio, …)"),
     "ENV": ("environment", "CartPole-v1"),
+    "FILE.zip": ("file", "run.zip"),
+    "RUN, --to": ("run", "latest --to c"),
+    "--to": ("kind of file", "latest --to c (or onnx)"),
     "{algos,envs,presets,runs}": ("kind", "runs (or algos, envs, presets)"),
     "{bash,zsh,fish}": ("shell", "bash (or zsh, fish)"),
 }
@@ -180,9 +183,15 @@ def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
     if inner is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
     elif get_origin(inner) is tuple:
-        group.add_argument(flag, nargs="*", metavar=option.metavar or _metavar(get_args(inner)[0]), **keywords)
+        group.add_argument(flag, nargs="*", metavar=metavar_of(option), **keywords)
     else:
-        group.add_argument(flag, metavar=option.metavar or _metavar(inner), **keywords)
+        group.add_argument(flag, metavar=metavar_of(option), **keywords)
+
+
+def metavar_of(option: Option) -> str:
+    """What a value of the setting looks like: N, X, {adam,rmsprop}, RUN …"""
+    inner, _ = unwrap_optional(option.type)
+    return option.metavar or _metavar(get_args(inner)[0] if get_origin(inner) is tuple else inner)
 
 
 def _metavar(kind: object) -> str:
@@ -192,7 +201,7 @@ def _metavar(kind: object) -> str:
         return "{" + ",".join(map(str, get_args(kind))) + "}"
     if get_origin(kind) is dict:
         return "JSON"
-    known: dict[object, str] = {int: "N", float: "X", Seconds: "TIME"}
+    known: dict[object, str] = {int: "N", float: "X", Seconds: "TIME", bool: "{yes,no}"}
     return known.get(kind, "TEXT")
 
 

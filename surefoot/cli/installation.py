@@ -31,6 +31,8 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
     "mlflow": "mlflow",
     "ray": "ray",
     "plots": "matplotlib",
+    "docs": "sphinx",
+    "onnx": "onnxruntime",
     "ui": "starlette",
 }
 MOST_LINES = 12  # of compiler output
@@ -85,6 +87,8 @@ def examine() -> Installation:
         "errors": errors,
         "warnings": warnings,
     }
+    if found["extras"]["mujoco"] and (why := _no_batch()):
+        warnings.append(f"MuJoCo's envs are stepped one by one, which is slower: {why}")
     try:
         return {**found, **_torch()}
     except Exception as error:  # whatever a broken package raises
@@ -97,6 +101,17 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _no_batch() -> str:
+    """Why MuJoCo cannot step envs in batches; empty if it can."""
+    from surefoot.envs.mujoco.batch import NoBatch, batch_library
+
+    try:
+        batch_library()
+    except NoBatch as reason:
+        return str(reason)
+    return ""
 
 
 def _torch() -> PyTorch:

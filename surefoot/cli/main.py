@@ -23,6 +23,9 @@ COMMANDS = {  # name -> (module, one line)
     "sweep": ("surefoot.cli.sweep", "train many runs, several at a time"),
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
+    "export": ("surefoot.cli.export", "write a run's policy as C or ONNX, for other programs"),
+    "pack": ("surefoot.cli.pack", "write a run as one zip file to send"),
+    "unpack": ("surefoot.cli.unpack", "make a run of a zip that pack wrote"),
     "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
     "compare": ("surefoot.cli.compare", "tell which method is better, and how certain that is"),
     "ui": ("surefoot.cli.ui", "show runs live in the browser"),
@@ -31,13 +34,13 @@ COMMANDS = {  # name -> (module, one line)
     "diagnose": ("surefoot.cli.diagnose", "tell why a run is not learning, and what to try"),
     "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
-    "explain": ("surefoot.cli.explain", "show an algorithm: its formula, what it adds, its settings"),
+    "explain": ("surefoot.cli.explain", "explain an algorithm, a setting, a metric or a word"),
     "theory": ("surefoot.cli.theory", "compute the lecture's formulas exactly on small MDPs"),
     "list": ("surefoot.cli.list", "list algorithms, environments, presets or runs"),
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
-WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "bench", "replay", "diff")
+WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "export", "bench", "replay", "diff")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 
@@ -45,6 +48,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot train Pendulum-v1 --algo trpo --seed 3  another algorithm and seed
   surefoot eval latest                             evaluate the newest run
   surefoot video latest --untrained                trained next to untrained
+  surefoot export latest --to c                    the policy as a C file
   surefoot sweep --env CartPole-v1 --seeds 0..9    ten runs, several at a time
   surefoot plot CartPole-v1                        learning curves of its runs
   surefoot compare CartPole-v1                     which algorithm is better

@@ -1,4 +1,4 @@
-"""`surefoot theory bound|surrogate|clip|step-size|gae`: the lecture's plots, computed exactly."""
+"""`surefoot theory STUDY`: the lecture's plots, computed exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from surefoot.drawing import can_draw, check_picture
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.settings import Settings, options
 from surefoot.text import print
-from surefoot.theory.config import BoundConfig, ClipConfig, GaeConfig, StepSizeConfig, SurrogateConfig
+from surefoot.theory.config import (
+    BaselineConfig,
+    BoundConfig,
+    ClipConfig,
+    GaeConfig,
+    PenaltyConfig,
+    StepSizeConfig,
+    SurrogateConfig,
+)
 from surefoot.training.reports.screen import fit
 
 if TYPE_CHECKING:
@@ -26,9 +34,17 @@ STUDIES: dict[str, tuple[type[Settings], str]] = {
     "surrogate": (SurrogateConfig, "how the surrogate touches the true return in value and slope"),
     "clip": (ClipConfig, "PPO's clipped objective against the ratio, with its gradient"),
     "step-size": (StepSizeConfig, "step sizes that fall off the cliff, and methods that do not"),
+    "penalty": (PenaltyConfig, "PPO-penalty's β finding the price of a trust region"),
+    "baseline": (BaselineConfig, "variance of the policy gradient with and without a baseline"),
     "gae": (GaeConfig, "bias and variance of GAE against λ"),
 }
-ELSEWHERE = {"epsilon": "clip-ratio", "eps": "clip-ratio", "delta": "max-kl", "lr": "learning-rates"}
+ELSEWHERE = {
+    "epsilon": "clip-ratio",
+    "eps": "clip-ratio",
+    "delta": "max-kl",
+    "lr": "learning-rates",
+    "beta": "kl-coefs",
+}
 
 HELP = """surefoot theory STUDY: the lecture's formulas from the trust region to the
 clip, computed exactly on small MDPs
@@ -107,6 +123,38 @@ def _picture(study: str, wanted: str | None) -> Path | None:
     if wanted is None:
         return Path(f"theory-{study}.png") if can_draw() else None
     return check_picture("--out", wanted, ", or none")
+
+
+def _baseline(numbers: results.Baseline) -> Iterator[str]:
+    yield (
+        f"‖∇η‖ = {numbers['gradient_norm']:.4g}   γ = {numbers['gamma']:g}   "
+        f"{numbers['reward_offset']:g} added to every reward"
+    )
+    yield ""
+    yield f"{'baseline b':<34}{'variance':>12}{'sampled':>12}{'bias':>10}{'episodes':>11}"
+    for row in numbers["estimators"]:
+        yield (
+            f"{row['baseline']:<34}{row['variance']:>12.4g}{row['sampled']:>12.4g}{row['bias']:>10.1g}"
+            f"{row['episodes']:>11.4g}"
+        )
+    yield ""
+    yield "bias: of the exact mean, against ∇η. episodes: to average until noise and gradient are equally large"
+
+
+def _penalty(numbers: results.Penalty) -> Iterator[str]:
+    yield (
+        f"price of δ = {numbers['target_kl']:g}: β = {numbers['price']:.5g}   "
+        f"(for small steps √(E Var A / 2δ) = {numbers['small_step_price']:.5g})"
+    )
+    yield ""
+    yield f"{'first β':>10}{'found after':>14}{'last β':>12}{'KL':>12}   in the end"
+    for run in numbers["runs"]:
+        found = "never" if run["found_after"] is None else f"{run['found_after']} updates"
+        ending = "stays" if run["settled"] else "alternates" if run["alternates"] else "still on its way"
+        yield f"{run['start']:>10g}{found:>14}{run['kl_coef'][-1]:>12.4g}{run['kl'][-1]:>12.4g}   {ending}"
+    yield ""
+    yield "found: within a factor of two of the price. Doubling β divides a small KL by 4, and the band in"
+    yield "which β stays is a factor of 2.25 wide, so some β jump over it from side to side"
 
 
 def _bound(numbers: results.Bound) -> Iterator[str]:
@@ -201,9 +249,11 @@ def _gae(numbers: results.Gae) -> Iterator[str]:
 
 
 DESCRIBE: dict[str, Callable[..., Iterator[str]]] = {
+    "baseline": _baseline,
     "bound": _bound,
     "surrogate": _surrogate,
     "clip": _clip,
     "step-size": _step_size,
+    "penalty": _penalty,
     "gae": _gae,
 }

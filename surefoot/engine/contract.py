@@ -124,7 +124,7 @@ class Engine(ABC):
     """One way to act and to learn. A subclass is registered by name (`registry.py`)."""
 
     name: ClassVar[str]
-    acts_with: ClassVar[str]  # torch or native: what computes the actions
+    acts_with: ClassVar[str]  # torch, native or cuda: what computes the actions
     may_use_kernels: ClassVar[bool] = False  # whether envs may be stepped by the compiled kernels
     operations: Operations = OPERATIONS
 
@@ -139,6 +139,10 @@ class Engine(ABC):
     def learns(self, loss: LossFunction) -> bool:
         """Whether its learner computes this loss itself; otherwise PyTorch does."""
         return True
+
+    def take_notices(self) -> list[str]:
+        """What the user should know that has come up since the last call."""
+        return []
 
     @abstractmethod
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner: ...

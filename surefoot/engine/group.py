@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, TypeVar
-
-import numpy as np
 
 from surefoot.engine.board import Board
 from surefoot.engine.interface import choose_interface
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from torch.distributed import ReduceOp, Store  # type: ignore[attr-defined]
 
     from surefoot.engine.nearby import Nearby
+    from surefoot.types import Array
 
 T = TypeVar("T")
 TIMEOUT_VARIABLE = "SUREFOOT_RANK_TIMEOUT"  # seconds until a process that does not answer counts as lost
@@ -114,22 +113,26 @@ class Processes:
                 self._nearby = find_nearby(self.index, self.size, self.gather, timeout)
 
     def sum_(self, numbers: Tensor) -> Tensor:
-        return self._reduce(numbers, self._distributed.ReduceOp.SUM, np.add)
+        return self._reduce(
+            numbers, self._distributed.ReduceOp.SUM, None if self._nearby is None else self._nearby.sum_
+        )
 
     def max_(self, numbers: Tensor) -> Tensor:
-        return self._reduce(numbers, self._distributed.ReduceOp.MAX, np.maximum)
+        return self._reduce(
+            numbers, self._distributed.ReduceOp.MAX, None if self._nearby is None else self._nearby.max_
+        )
 
-    def _reduce(self, numbers: Tensor, how: ReduceOp.RedOpType, same: np.ufunc) -> Tensor:
-        """`same`: what NumPy calls it."""
+    def _reduce(self, numbers: Tensor, how: ReduceOp.RedOpType, in_memory: Callable[[Array], None] | None) -> Tensor:
+        """`in_memory`: the same for numbers on the host, if the processes share memory."""
         here = numbers.cpu() if self._by_host else numbers
-        if self._nearby is None or not here.is_cpu:
+        if in_memory is None or not here.is_cpu:
             with self._exchange():
                 self._distributed.all_reduce(here, op=how)
         else:
             here = here.contiguous()
             shared = here.numpy()
             with self._exchange():
-                self._nearby.reduce(shared, same)
+                in_memory(shared)
         return numbers if here is numbers else numbers.copy_(here)
 
     def agree(self, value: T) -> T:

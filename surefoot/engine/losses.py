@@ -41,6 +41,11 @@ LOG_PROB = Surrogate(lambda outputs, batch: outputs.log_prob * batch.advantage, 
 RATIO = Surrogate(lambda outputs, batch: ratio_of(outputs, batch) * batch.advantage, "ratio")
 
 
+def present(weight: float) -> bool:
+    """Whether a term has to be computed. A weight that is a tensor may change, so its term always is."""
+    return not isinstance(weight, (int, float)) or weight != 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Terms and weights of a loss. Calling it computes the loss in PyTorch; an engine may use its kernel instead."""
@@ -58,7 +63,7 @@ class Loss:
         """−E[surrogate − β·KL] + c_v·L_V − c_e·H, and its terms."""
         assert self.surrogate is not None, "the critic's loss alone is `of_value`"
         gain = batch.mean(self.surrogate.formula(outputs, batch, *self.parameters))
-        if self.kl_coef:
+        if present(self.kl_coef):
             old = outputs.distribution.with_params(batch.dist_params)
             gain = gain - self.kl_coef * batch.mean(old.kl_to(outputs.distribution))
         entropy = batch.mean(outputs.distribution.entropy())
@@ -67,7 +72,7 @@ class Loss:
             value_loss = self.of_value(outputs.value, batch)
             loss = loss + self.value_coef * value_loss
             metrics["value_loss"] = value_loss.detach()
-        if self.entropy_coef:  # a term times zero would still cost its backward pass
+        if present(self.entropy_coef):  # a term times zero would still cost its backward pass
             loss = loss - self.entropy_coef * entropy
         metrics["entropy"] = entropy.detach()
         return loss, metrics | self._more(outputs, batch)
@@ -76,7 +81,9 @@ class Loss:
         """E[surrogate] + c_e·H, which a natural step maximises."""
         assert self.surrogate is not None
         gain = batch.mean(self.surrogate.formula(outputs, batch, *self.parameters))
-        return gain + self.entropy_coef * batch.mean(outputs.distribution.entropy()) if self.entropy_coef else gain
+        if not present(self.entropy_coef):
+            return gain
+        return gain + self.entropy_coef * batch.mean(outputs.distribution.entropy())
 
     def of_value(self, value: Tensor, batch: Batch) -> Tensor:
         """E[(V(s) − target)²] or the Huber loss, optionally the maximum of the clipped and the unclipped loss."""

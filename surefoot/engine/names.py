@@ -5,11 +5,12 @@ from __future__ import annotations
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.user_code import installed, is_from_python, name_of, names_code
 
-AUTO = "auto"
+AUTO, CUDA = "auto", "cuda"
 GROUP = "surefoot.engines"  # entry points of installed packages
 BUILT_IN = {  # in the order in which `auto` tries them
     "native": "surefoot.engine.native.engine:NativeEngine",
     "hybrid": "surefoot.engine.native.engine:HybridEngine",
+    CUDA: "surefoot.engine.cuda.engine:CudaEngine",
     "torch": "surefoot.engine.torch.engine:TorchEngine",
 }
 

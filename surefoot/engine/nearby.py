@@ -56,11 +56,18 @@ class Nearby:
             self._handles.append(_watched(pid))
             self._lives.register(self._handles[-1], select.POLLIN)
 
-    def reduce(self, numbers: Array, how: np.ufunc) -> None:
-        """Replace the numbers (contiguous) by, say, their sum over all processes, added in the order of the processes.
+    def sum_(self, numbers: Array) -> None:
+        """Replace the numbers (contiguous) by their sum over all processes, added in the order of the processes.
 
         RuntimeError, as in `torch.distributed`, if another process does not come.
         """
+        self._reduce(numbers, np.add)
+
+    def max_(self, numbers: Array) -> None:
+        """Replace each number by the largest of all processes."""
+        self._reduce(numbers, np.maximum)
+
+    def _reduce(self, numbers: Array, how: np.ufunc) -> None:
         flat, most = numbers.reshape(-1), SLOT // numbers.itemsize
         for begin in range(0, len(flat), most):
             part = flat[begin : begin + most]

@@ -21,6 +21,8 @@ from surefoot.user_code import installed, load_entry
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    import torch
+
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.pettingzoo_copy import ParallelMaker
     from surefoot.types import Envs, GymEnv, GymSpace
@@ -53,6 +55,14 @@ class Backend(ABC):
         in the whole run, for its seeds; 0 unless several processes share the run. Settings that cannot be applied are
         refused here.
         """
+        return None
+
+    def steps_together(self, config: EnvConfig) -> tuple[bool, str]:
+        """(whether `make_many` replaces workers for this config, why). If not, the reason is shown before a run."""
+        return False, ""
+
+    def make_on_device(self, config: EnvConfig, num_envs: int, seed: int, device: torch.device) -> Envs | None:
+        """All envs of a run, stepped on a GPU beside the policy; None if there are none of this kind."""
         return None
 
     def spaces(self, config: EnvConfig) -> tuple[GymSpace, GymSpace]:

@@ -41,7 +41,7 @@ class EnvConfig(Settings):
         0, "Total number of dead or hung workers to replace; their open episodes are cut.", low=0
     )
     frame_stack: int = setting(
-        1, "Stack this many recent observations (Atari preprocessing already stacks four).", low=1
+        1, "Stack this many recent observations (Atari preprocessing already stacks four).", low=1, high=1024
     )
     sign_rewards: bool = setting(False, "Learn from the sign of rewards only, as is usual for Atari.")
     reward_scale: float = setting(
@@ -55,6 +55,12 @@ class EnvConfig(Settings):
         super().__post_init__()
         if self.restart_workers and self.workers == 0:
             raise UsageError("restart_workers has no effect without workers; set --workers as well")
+
+    @property
+    def one_by_one(self) -> str:
+        """The first setting that needs an object for every env; empty if they can be stepped together."""
+        given = {"wrappers": self.wrappers, "frame_stack": self.frame_stack > 1, "workers": self.workers}
+        return next((name for name, value in given.items() if value), "")
 
     @property
     def num_workers(self) -> int:

@@ -12,10 +12,13 @@ from surefoot.envs.ids import ATARI, HIDDEN_ADAPTERS, atari_ids, objects_in, reg
 from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
+    import torch
+
     from surefoot.envs.config import EnvConfig
     from surefoot.types import Envs, GymEnv
 
 FILE = re.compile(r"\.py:")  # in an id
+TOGETHER = "MuJoCo steps the envs together"
 
 
 class Gymnasium(Backend):
@@ -29,13 +32,36 @@ class Gymnasium(Backend):
         return registered_env(config, render_mode)
 
     def make_many(self, config: EnvConfig, num_envs: int, seed: int, *, native: bool, first: int = 0) -> Envs | None:
-        """Classic control in C++, if it equals Gymnasium's to the last bit."""
+        """Classic control in C++ and MuJoCo in batches, if they equal Gymnasium's to the last bit; users' tasks."""
+        from surefoot.envs.mujoco.own import many_envs
+        from surefoot.envs.mujoco.serving import make_v5, serves
         from surefoot.envs.native_envs import NativeEnvs, serves_natively
         from surefoot.kernels.classic import classic_library
 
-        if native and serves_natively(config):
+        if not native:
+            return None
+        if FILE.search(config.env):
+            return many_envs(config, load_object(config.env, "env"), num_envs, seed, first)
+        if serves_natively(config):
             return NativeEnvs(config, num_envs, seed, classic_library(), first)
-        return None
+        return make_v5(config, num_envs, seed, first) if serves(config)[0] else None
+
+    def steps_together(self, config: EnvConfig) -> tuple[bool, str]:
+        from surefoot.envs.mujoco.own import is_task
+        from surefoot.envs.mujoco.serving import serves
+
+        if FILE.search(config.env) and is_task(load_object(config.env, "env")):
+            together, why = not config.one_by_one, f"{config.one_by_one} need them one by one"
+        else:
+            together, why = serves(config)
+        return together, TOGETHER if together else why
+
+    def make_on_device(self, config: EnvConfig, num_envs: int, seed: int, device: torch.device) -> Envs | None:
+        """Classic control in PyTorch: the same equations, but other random numbers."""
+        from surefoot.envs.device_envs import DeviceEnvs
+        from surefoot.envs.native_envs import native_kind
+
+        return None if native_kind(config)[0] is None else DeviceEnvs(config, num_envs, seed, device)
 
     def code(self, env_id: str) -> str:
         # The adapters for Gym's old API can make any env that their env_kwargs name.
@@ -43,8 +69,11 @@ class Gymnasium(Backend):
 
     def takes_render_mode(self, env_id: str) -> bool:
         from surefoot.envs.make import creator_of
+        from surefoot.envs.mujoco.own import is_task
 
         creator = load_object(env_id, "env") if FILE.search(env_id) else creator_of(env_id)
+        if is_task(creator):
+            return True
         if creator is None:
             return False
         try:

@@ -18,6 +18,7 @@ from surefoot.envs.backends import SEVERAL_AGENTS, backend_of
 from surefoot.envs.checks import blamed
 from surefoot.envs.forks import Original
 from surefoot.envs.ids import HIDDEN
+from surefoot.envs.mujoco.own import is_task, own_env
 from surefoot.envs.shipped_ids import register_shipped
 from surefoot.errors import USER_ERRORS, CodeError, EnvError, SurefootError, UsageError, did_you_mean
 from surefoot.user_code import load_object
@@ -104,10 +105,10 @@ def creator_of(env_id: str) -> Callable[..., object] | None:
 
 
 def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -> GymEnv:
-    """The env that the user's function makes."""
+    """The env that the user's function makes, or an env of the user's MujocoTask."""
     kwargs = _kwargs(config, render_mode)
     try:
-        env = factory(**kwargs)
+        env = own_env(config, factory, render_mode) if is_task(factory) else factory(**kwargs)
     except USER_ERRORS as error:
         if isinstance(error, TypeError) and ("render_mode" in str(error) or _cannot_draw(factory, kwargs)):
             raise UsageError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-LEAST_STD = 1e-3
+from surefoot.math.constants import LEAST_STD
 
 
 def sde_log_std(features: Tensor, log_std: Tensor) -> Tensor:

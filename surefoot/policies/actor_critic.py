@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surefoot.errors import UsageError
+from surefoot.math.constants import LOG_STD_RANGE
 from surefoot.math.exploration import sde_log_std, sde_noise
-from surefoot.policies.actions import LOG_STD_RANGE, ActionModel, build_actions
-from surefoot.policies.encoders import Encoder, needs_encoder
+from surefoot.policies.actions import ActionModel, build_actions
+from surefoot.policies.encoders import Encoder
 from surefoot.policies.memory import Memory
 from surefoot.policies.mlp import MLP
 from surefoot.policies.normalizer import build_normalizer
+from surefoot.policies.plans import needs_encoder, shares_trunk
 from surefoot.policies.privileged import divided
 from surefoot.policies.user_encoder import CustomEncoder, EncoderClass
 from surefoot.spaces.layout import Layout
@@ -65,6 +67,16 @@ class NoiseRows:
         return Noise(self.rows[t], None if self.matrices is None else self.matrices[t // self.stretch])
 
 
+class CompiledParts(Protocol):
+    """A policy's MLPs in compiled code: features → (the actor's outputs, V; None without a critic)."""
+
+    def __call__(self, features: Tensor, /) -> tuple[Tensor, Tensor | None]: ...
+
+    def outputs(self, features: Tensor, /) -> Tensor: ...
+
+    def value(self, features: Tensor, /) -> Tensor | None: ...
+
+
 class ActorCritic(nn.Module):
     """π(a|s) and V(s). `critic=False` (REINFORCE) builds no critic: V ≡ 0.
 
@@ -94,14 +106,13 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.config, self.has_critic, self.action_space = config, critic, action_space
         # If the engine has set it, this computes the actor's outputs and V in compiled code instead of the modules.
-        self.compiled: Callable[[Tensor], tuple[Tensor, Tensor | None]] | None = None
+        self.compiled: CompiledParts | None = None
         self.layout = Layout(observation_space, ActionMasks(action_space).size if masked else 0)
         self.actions = build_actions(action_space, config.action_bounds)
         self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
-        images = any(leaf.kind == "image" for leaf in self.layout.leaves)
-        self.shared = images and not config.critic_obs if config.shared_trunk is None else config.shared_trunk
+        self.shared = shares_trunk(config, self.layout)
         # A single Box keeps its shape if something other than an MLP processes it; an image also keeps its dtype.
-        self.raw_inputs = self.layout.plain and images
+        self.raw_inputs = self.layout.plain and self.layout.leaves[0].kind == "image"
         self.shaped_inputs = self.raw_inputs or (self.layout.plain and config.own_encoder)
         inputs = self._build_encoders(encoder, generator)
         self.log_std = None
@@ -332,7 +343,7 @@ class ActorCritic(nn.Module):
             assert start is not None
             features, memory = self.memory.step(features, memory, start)
         if self.compiled is not None:
-            params = self._params_from(self.compiled(features)[0], self.log_std, x)
+            params = self._params_from(self.compiled.outputs(features), self.log_std, x)
             return params, self.actions.draw(params, noise.rows), memory
         features = features if self.trunk is None else self.trunk(features)
         if noise.matrix is None:
@@ -351,7 +362,7 @@ class ActorCritic(nn.Module):
         if not self.has_critic:
             return x.new_zeros(x.shape[: x.dim() - self.input_dims], dtype=torch.float32)
         if self.compiled is not None:
-            compiled = self.compiled(self._recall(x, context))[1]
+            compiled = self.compiled.value(self._recall(x, context))
             assert compiled is not None
             return compiled
         features = self.critic_encoder(x) if self.critic_encoder is not None else self._features(x, context)

@@ -16,16 +16,10 @@ from torch import Tensor, nn
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.policies.images import CNNS, Image
 from surefoot.policies.layers import embedding
+from surefoot.policies.plans import is_embedded
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout, Leaf
-
-MOST_ONE_HOT = 64  # choices; an embedding is smaller for more
-
-
-def needs_encoder(layout: Layout) -> bool:
-    """False if the flattened observation can be used as it is."""
-    return any(leaf.kind not in ("vector", "binary") for leaf in layout.leaves)
 
 
 class Encoder(nn.Module):
@@ -147,7 +141,7 @@ def _build(
     if leaf.kind == "image":
         return Image(leaf, image_encoder, generator)
     if leaf.kind in ("discrete", "multi_discrete"):
-        return OneHot(leaf) if max(leaf.sizes) <= MOST_ONE_HOT else Embedded(leaf, embedding_size, generator)
+        return Embedded(leaf, embedding_size, generator) if is_embedded(leaf) else OneHot(leaf)
     return Flat(leaf)
 
 

@@ -35,6 +35,7 @@ class Memory(nn.Module):
         self.hidden, self.is_lstm = hidden, kind == "lstm"
         self.size = 2 * hidden if self.is_lstm else hidden  # M
         self.net = recurrent(KINDS[kind], inputs, hidden, generator)
+        self.static = False  # decide nothing by looking at the data, which waits for the device
         self.recurrence: Recurrence | None = None  # compiled, if the engine has set it; otherwise PyTorch's own
 
     def orthogonal(self, generator: torch.Generator | None = None) -> None:
@@ -74,9 +75,24 @@ class Memory(nn.Module):
         if self.recurrence is not None:
             return self._compiled(features.view(steps, num_envs, -1), context.memory, context.start)[0]
         memory = context.memory * ~context.start[0][:, None]
+        if self.static:
+            return self._run_each(features.view(steps, num_envs, features.shape[-1]), context.start, context.memory)
         if not bool(context.start[1:].any()):
             return self._run(features.view(steps, num_envs, features.shape[-1]), memory)[0]
         return self._run_stretches(features, context.start, memory)
+
+    def _run_each(self, features: Tensor, start: Tensor, memory: Tensor) -> Tensor:
+        """Step by step, `[T, n, F]` → `[T·n, H]`, resetting the memory where `start` `[T, n]` is true."""
+        weights, outputs = list(self.net.parameters()), []  # in PyTorch's order
+        for inputs, begins in zip(features.unbind(0), start.unbind(0), strict=True):
+            memory = memory * ~begins[:, None]
+            if self.is_lstm:
+                hidden, cell = torch.lstm_cell(inputs, list(memory.chunk(2, -1)), *weights)
+                memory = torch.cat([hidden, cell], -1)
+            else:
+                hidden = memory = torch.gru_cell(inputs, memory, *weights)
+            outputs.append(hidden)
+        return torch.cat(outputs)
 
     def _run_stretches(self, features: Tensor, start: Tensor, memory: Tensor) -> Tensor:
         steps, num_envs = start.shape

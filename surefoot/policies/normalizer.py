@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from surefoot.math.constants import LEAST_VARIANCE, NORMALIZED_CLIP
 from surefoot.math.moments import RunningMoments
 from surefoot.math.operations import OPERATIONS, Operations
 
 if TYPE_CHECKING:
     from surefoot.spaces.layout import Layout
-
-CLIP = 10.0
 
 
 class ObservationNormalizer(nn.Module):
@@ -44,7 +43,7 @@ class ObservationNormalizer(nn.Module):
         self.register_load_state_dict_post_hook(lambda *_: self.refresh())  # type: ignore[no-untyped-call]
 
     def forward(self, obs: Tensor) -> Tensor:
-        normalized = ((obs - self._shift) * self._scale).clamp_(-CLIP, CLIP)
+        normalized = ((obs - self._shift) * self._scale).clamp_(-NORMALIZED_CLIP, NORMALIZED_CLIP)
         return normalized if self._active is None else torch.where(self._active, normalized, obs)
 
     def merge(self, obs: Tensor, valid: Tensor | None = None, operations: Operations = OPERATIONS) -> None:
@@ -78,7 +77,7 @@ class ObservationNormalizer(nn.Module):
     def refresh(self) -> None:
         """Rebuild the float32 shift and scale from the statistics; loading and merging do this automatically."""
         self._shift.copy_(self.mean)
-        self._scale.copy_((self.var + 1e-8).rsqrt())
+        self._scale.copy_((self.var + LEAST_VARIANCE).rsqrt())
 
 
 def build_normalizer(layout: Layout) -> ObservationNormalizer | None:

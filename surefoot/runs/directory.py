@@ -70,7 +70,7 @@ class RunDirectory:
         self.episodes = path / "episodes.csv"
         self.tensorboard, self.checkpoints = path / "tensorboard", path / "checkpoints"
         self.status, self.result, self.log = path / "status.json", path / "result.json", path / "log.txt"
-        self.videos, self.crash = path / "videos", path / "crash"
+        self.videos, self.crash, self.exports = path / "videos", path / "crash", path / "exports"
 
     @classmethod
     def create(cls, path: str | Path | None, env: str, algo: str, seed: int, name: str | None = None) -> RunDirectory:
@@ -162,7 +162,7 @@ class RunDirectory:
     def refuse_links(self) -> None:
         """Refuse links: a run from a stranger could make us write to files outside it."""
         own = (*vars(self).values(), self.path / LOCK, self.checkpoints / "LATEST", self.checkpoints / "BEST")
-        folders = (self.tensorboard, self.checkpoints, self.videos, self.crash)
+        folders = (self.tensorboard, self.checkpoints, self.videos, self.crash, self.exports)
         for path in own:
             if not isinstance(path, Path) or path == self.path:
                 continue

@@ -9,7 +9,8 @@ two equal runs; it comes last, so that it is easy to leave out when comparing fi
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -45,6 +46,16 @@ def read_episodes(path: Path) -> Iterator[EpisodeRow]:
             yield {name: _number(name, cell) for name, cell in zip(names, cells, strict=True)}
         except (ValueError, csv.Error) as error:
             raise CheckpointError(f"{path} is damaged in line {number}: {error}") from None
+
+
+def monitor_text(rows: Iterable[EpisodeRow], started: float, env: str) -> str:
+    """The rows in the format of Stable-Baselines3's Monitor, which plotting tools read: return, length, seconds.
+
+    `started`: in seconds since 1970.
+    """
+    lines = [f"#{json.dumps({'t_start': started, 'env_id': env})}", "r,l,t"]
+    lines += [f"{row['return']},{row['length']},{row['seconds']}" for row in rows]
+    return "\n".join(lines) + "\n"
 
 
 def _number(name: str, cell: str) -> int | float | None:

@@ -16,7 +16,7 @@ from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines
 from surefoot.schema import Items, Misfit, Number, Optional, Record, Text, Whole
 
-OWN = {"checkpoints", "tensorboard", "videos", "crash"}  # folders of a run, which contain no other runs
+OWN = {"checkpoints", "tensorboard", "videos", "crash", "exports"}  # folders of a run, which contain no other runs
 RETURN = Optional(Number(finite=False), later=True)
 MANIFEST = Record(
     env=Optional(Text(), later=True),

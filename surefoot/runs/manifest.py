@@ -15,6 +15,7 @@ from surefoot.runs.directory import RunDirectory
 from surefoot.runs.files import read_json
 
 PACKAGES = ("surefoot", "torch", "numpy", "gymnasium")
+GPU = "GPU"  # in messages
 
 
 def build_manifest(**facts: object) -> dict[str, object]:
@@ -42,7 +43,7 @@ def different_versions(run: RunDirectory) -> list[str]:
 
 
 def different_machine(run: RunDirectory, here: Mapping[str, object], *, kernels: bool) -> list[str]:
-    """Instruction sets that differ from those of the machine where the run started; bits differ then.
+    """Instruction sets and GPUs that differ from those of the machine where the run started; bits differ then.
 
     `here`: this process's manifest, or part of it. `kernels`: whether the run uses the compiled kernels.
     """
@@ -50,6 +51,8 @@ def different_machine(run: RunDirectory, here: Mapping[str, object], *, kernels:
     if "kernels" not in there:
         return ["note: the run does not say which instruction set it began with; it is exact only on the same one"]
     now, then = _instructions(here, kernels), _instructions(there, kernels)
+    if GPU not in then:  # an earlier version, or begun on a CPU
+        now.pop(GPU, None)
     other = [f"{name} {now[name]} here, {then.get(name)} there" for name in now if now[name] != then.get(name)]
     if not other:
         return []
@@ -61,7 +64,8 @@ def _instructions(facts: Mapping[str, object], kernels: bool) -> dict[str, objec
     named = facts["kernels"] if kernels else None
     said = named if isinstance(named, dict) else {}
     found = {"kernels": said.get("variant"), "compiler": said.get("compiler")} if kernels else {}
-    return found | ({"PyTorch": facts["torch_instructions"]} if "torch_instructions" in facts else {})
+    found |= {"PyTorch": facts["torch_instructions"]} if "torch_instructions" in facts else {}
+    return found | ({GPU: facts["gpu"]} if "gpu" in facts else {})
 
 
 def processor() -> str:

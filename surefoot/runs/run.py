@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surefoot import notebook
-from surefoot.errors import SurefootError, UsageError
+from surefoot.errors import CheckpointError, SurefootError, UsageError
 from surefoot.runs.checkpoints import BEST, LATEST, pointed, steps_of
 from surefoot.runs.directory import RunDirectory
-from surefoot.runs.episodes import EpisodeRow, read_episodes
+from surefoot.runs.episodes import EpisodeRow, monitor_text, read_episodes
 from surefoot.runs.files import (
     line_start,
     read_json,
@@ -26,7 +26,7 @@ from surefoot.runs.files import (
     read_toml,
     write_output,
 )
-from surefoot.runs.index import find_run
+from surefoot.runs.index import find_run, started
 from surefoot.runs.life import Life, read_life
 from surefoot.text import one_line
 
@@ -194,6 +194,20 @@ class Run:
         """Write the metrics (or the timings, or the episodes) to a CSV file; what a row lacks is an empty cell."""
         target, text = Path(path), self.csv(log)
         try:
+            write_output(target, text)
+        except OSError as error:
+            raise UsageError(f"cannot write {target}: {error.strerror}") from None
+        return target
+
+    def to_monitor(self, folder: str | Path) -> Path:
+        """Write the training episodes as `0.monitor.csv`, for tools that read Stable-Baselines3's Monitor files."""
+        target, manifest = Path(folder) / "0.monitor.csv", self.manifest
+        try:
+            text = monitor_text(self.episodes, started(manifest.get("created"), 0.0), str(manifest.get("env")))
+        except KeyError as error:
+            raise CheckpointError(f"{self.directory.episodes} has no column {error}") from None
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             write_output(target, text)
         except OSError as error:
             raise UsageError(f"cannot write {target}: {error.strerror}") from None

@@ -6,21 +6,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from gymnasium import spaces
+
+from surefoot.spaces import plain
 
 if TYPE_CHECKING:
     from surefoot.types import Array, GymSpace
 
 
-def choices(space: GymSpace) -> tuple[int, ...]:
+def choices(space: GymSpace | plain.Space) -> tuple[int, ...]:
     """Sizes of the discrete components of an action space that can be masked, depth first."""
-    if isinstance(space, spaces.Discrete):
-        return (int(space.n),)
-    if isinstance(space, spaces.MultiDiscrete):
+    space = plain.as_plain(space)
+    if isinstance(space, plain.Discrete):
+        return (space.n,)
+    if isinstance(space, plain.MultiDiscrete):
         return tuple(int(n) for n in space.nvec.reshape(-1))
-    if isinstance(space, spaces.Dict):
+    if isinstance(space, plain.Dict):
         return tuple(n for part in space.spaces.values() for n in choices(part))
-    if isinstance(space, spaces.Tuple):
+    if isinstance(space, plain.Tuple):
         return tuple(n for part in space.spaces for n in choices(part))
     return ()
 
@@ -28,8 +30,9 @@ def choices(space: GymSpace) -> tuple[int, ...]:
 class ActionMasks:
     """Masks of one action space; `size` is 0 if there is nothing to mask."""
 
-    def __init__(self, space: GymSpace) -> None:
-        self.space, self.sizes = space, choices(space)
+    def __init__(self, space: GymSpace | plain.Space) -> None:
+        self.space = plain.as_plain(space)
+        self.sizes = choices(self.space)
         self.size = sum(self.sizes)
         self._offsets = np.cumsum((0, *self.sizes[:-1])) if self.sizes else np.zeros(0, np.int64)
 
@@ -46,23 +49,23 @@ class ActionMasks:
         return row
 
 
-def _flatten(space: GymSpace, mask: object) -> Array:
+def _flatten(space: plain.Space, mask: object) -> Array:
     """Flatten a mask; None stands for a part in which everything is legal."""
     size = sum(choices(space))
     if mask is None:
         return np.ones(size, np.bool_)
-    if isinstance(space, spaces.Dict) and isinstance(mask, Mapping):
+    if isinstance(space, plain.Dict) and isinstance(mask, Mapping):
         if unknown := set(mask) - set(space.spaces):
             known = list(space.spaces)
             raise ValueError(f"the action mask has {sorted(map(str, unknown))}; the action space has {known}")
         return np.concatenate([_flatten(part, mask.get(key)) for key, part in space.spaces.items()])
-    parts: tuple[GymSpace, ...] = ()
-    if isinstance(space, spaces.Tuple):
+    parts: tuple[plain.Space, ...] = ()
+    if isinstance(space, plain.Tuple):
         parts = space.spaces
-    elif isinstance(space, spaces.MultiDiscrete):
-        parts = tuple(spaces.Discrete(n) for n in choices(space))
+    elif isinstance(space, plain.MultiDiscrete):
+        parts = tuple(plain.Discrete(n, 0, space.dtype) for n in choices(space))
     if parts and isinstance(mask, (tuple, list)) and any(piece is None or np.ndim(piece) for piece in mask):
-        pieces = list(_pieces(mask)) if isinstance(space, spaces.MultiDiscrete) else list(mask)
+        pieces = list(_pieces(mask)) if isinstance(space, plain.MultiDiscrete) else list(mask)
         if len(pieces) != len(parts):
             raise ValueError(f"the action mask has {len(pieces)} parts; the action space has {len(parts)}")
         return np.concatenate([_flatten(part, piece) for part, piece in zip(parts, pieces, strict=True)])

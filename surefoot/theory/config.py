@@ -63,6 +63,36 @@ class StepSizeConfig(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaselineConfig(Settings):
+    """`surefoot theory baseline`."""
+
+    states: int = setting(6, "Number of states of the random MDP.", low=2, high=50)
+    actions: int = setting(3, "Number of actions of the random MDP.", low=2, high=20)
+    gamma: float = setting(0.9, "γ: discount.", low=0.0, high=0.99)
+    reward_offset: float = setting(1.0, "A constant added to every reward, which changes no gradient.")
+    critic_error: float = setting(1.0, "Standard deviation of V̂ − V over the states.", low=0.0)
+    seed: int = setting(0, "Random seed of the MDP, the critic's errors and the samples.", low=0)
+    trajectories: int = setting(4000, "Trajectories to sample, to check the exact numbers.", low=2, high=1_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PenaltyConfig(WorldConfig):
+    """`surefoot theory penalty`."""
+
+    world: World = "random"
+    target_kl: float = setting(0.01, "δ: the KL per update that β is adapted to.", above=0.0, high=1.0)
+    kl_coefs: tuple[float, ...] = setting(
+        (0.01, 1.0, 1.5, 100.0), "β to start from, one curve each.", low=1e-6, high=1e6
+    )
+    updates: int = setting(20, "Updates of each curve, all from the same policy.", low=1, high=1000)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= len(self.kl_coefs) <= 5:
+            raise UsageError("kl_coefs: give one to five values of β")
+
+
+@dataclass(frozen=True, kw_only=True)
 class GaeConfig(Settings):
     """`surefoot theory gae`."""
 

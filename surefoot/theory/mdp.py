@@ -87,6 +87,9 @@ class MDP:
     def with_gamma(self, gamma: float) -> MDP:
         return replace(self, gamma=gamma)
 
+    def with_reward(self, reward: Array) -> MDP:
+        return replace(self, reward=reward)
+
     def policy(self, parameters: Array) -> Array:
         """π(a|s) = softmax(φ(s)ᵀθ)_a, from θ `[..., D, A]`. `[..., S, A]`."""
         return softmax(self.basis @ parameters)

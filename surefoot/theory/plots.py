@@ -240,14 +240,59 @@ def _gae(figure: Figure, numbers: results.Gae) -> None:
     critics.legend(loc="upper left")
 
 
+def _baseline(figure: Figure, numbers: results.Baseline) -> None:
+    bars, offsets = figure.subplots(1, 2)
+    figure.suptitle("A baseline changes the noise of the gradient, not the gradient", fontweight="bold")
+    rows = numbers["estimators"][::-1]
+    places = range(len(rows))
+    bars.barh(places, [row["variance"] for row in rows], color=SKY, height=0.6)
+    bars.plot([row["sampled"] for row in rows], places, "o", color=BLACK, label="sampled")
+    bars.set_yticks(places, [row["baseline"] for row in rows])
+    bars.set_xlabel("variance of one episode's gradient")
+    bars.legend(loc="lower right")
+    curves = numbers["offsets"]
+    offsets.semilogy(curves["reward_offset"], curves["without"], color=ORANGE, label="none: REINFORCE")
+    offsets.semilogy(curves["reward_offset"], curves["with_value"], color=BLUE, linestyle="--", label="b = V(s)")
+    offsets.axvline(numbers["reward_offset"], color=BLACK, linewidth=0.8, linestyle=":")
+    offsets.set_xlabel("constant added to every reward")
+    offsets.set_ylim(0.5 * min(curves["with_value"]))
+    offsets.set_title("the task stays the same; the noise need not")
+    offsets.legend(loc="upper center")
+
+
+def _penalty(figure: Figure, numbers: results.Penalty) -> None:
+    left, right = figure.subplots(1, 2)
+    figure.suptitle("Doubling and halving finds the price of the trust region", fontweight="bold")
+    target = numbers["target_kl"]
+    left.loglog(numbers["curve"]["kl_coef"], numbers["curve"]["kl"], color=BLUE, label="KL of the best step")
+    left.axhspan(target / 1.5, 1.5 * target, color=GREEN, alpha=0.18, linewidth=0.0, label="δ/1.5 to 1.5δ: β stays")
+    left.plot(numbers["price"], target, "o", color=BLACK)
+    left.annotate(
+        f"price {numbers['price']:.3g}", (numbers["price"], target), xytext=(8, 6), textcoords="offset points"
+    )
+    left.set_xlabel("β")
+    left.set_ylabel("mean KL of an exact update")
+    left.set_title("one β fits a KL of δ")
+    left.legend(loc="lower left")
+    for run, colour in zip(numbers["runs"], (BLUE, ORANGE, PINK, GREEN, SKY), strict=False):
+        right.semilogy(run["kl_coef"], ".-", color=colour, label=f"from {run['start']:g}")
+    right.axhline(numbers["price"], color=BLACK, linewidth=0.8, linestyle=":")
+    right.xaxis.get_major_locator().set_params(integer=True)
+    right.set_xlabel("update")
+    right.set_title("β by the rule, and the price (dotted)")
+    right.legend(loc="upper right")
+
+
 def _percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"
 
 
 PICTURES: dict[str, Callable[..., None]] = {
+    "baseline": _baseline,
     "bound": _bound,
     "surrogate": _surrogate,
     "clip": _clip,
     "step-size": _step_size,
+    "penalty": _penalty,
     "gae": _gae,
 }

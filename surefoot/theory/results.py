@@ -129,3 +129,54 @@ class Gae(TypedDict):
     gae_lambda: list[float]
     families: list[Family]
     sampled: list[SampledGae]
+
+
+class Weighted(TypedDict):
+    """The policy gradient with one baseline: Σ over its components of the variance, exact and sampled."""
+
+    baseline: str
+    variance: float
+    sampled: float
+    bias: float  # largest difference between the estimator's exact mean and ∇η
+    episodes: float  # to average until the noise is as large as the gradient
+
+
+class Offset(TypedDict):
+    """Variance against a constant that is added to every reward."""
+
+    reward_offset: list[float]
+    without: list[float]
+    with_value: list[float]
+
+
+class Baseline(TypedDict):
+    gamma: float
+    reward_offset: float
+    gradient_norm: float
+    estimators: list[Weighted]
+    offsets: Offset
+
+
+class PriceCurve(TypedDict):
+    kl_coef: list[float]
+    kl: list[float]
+
+
+class Feedback(TypedDict):
+    """PPO-penalty's rule from one β on."""
+
+    start: float
+    kl_coef: list[float]
+    kl: list[float]
+    found_after: int | None  # updates until β is within a factor of two of the price
+    settled: bool  # whether β stays
+    alternates: bool  # whether it doubles and halves in turn
+
+
+class Penalty(TypedDict):
+    gamma: float
+    target_kl: float
+    price: float
+    small_step_price: float
+    curve: PriceCurve
+    runs: list[Feedback]

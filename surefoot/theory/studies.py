@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.theory import divergence, estimators, exact, gradients, sampling, steps, worlds
+from surefoot.theory import divergence, estimators, exact, gradients, prices, sampling, steps, worlds
+from surefoot.theory.baselines import baseline as baseline  # a study, too
 from surefoot.theory.penalty import maximise_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from surefoot.theory import results
-    from surefoot.theory.config import BoundConfig, ClipConfig, GaeConfig, StepSizeConfig, SurrogateConfig, WorldConfig
+    from surefoot.theory.config import (
+        BoundConfig,
+        ClipConfig,
+        GaeConfig,
+        PenaltyConfig,
+        StepSizeConfig,
+        SurrogateConfig,
+        WorldConfig,
+    )
     from surefoot.theory.mdp import MDP
     from surefoot.types import Array
 
@@ -214,6 +223,11 @@ def step_size(config: StepSizeConfig) -> results.StepSize:
         "landscape": {"log_odds": odds.tolist(), "expected_return": height.tolist()},
         "runs": runs,
     }
+
+
+def penalty(config: PenaltyConfig) -> results.Penalty:
+    """The price of a trust region, and PPO-penalty's β on its way there."""
+    return prices.penalty(config, world_of(config))
 
 
 def gae(config: GaeConfig) -> results.Gae:

@@ -202,6 +202,8 @@ class Trainer:
             expected = self.engines.learns_in_pytorch
             with self.timer.phase("learn"), own_modes(gradients=True):
                 metrics = self._learn(rollout, remaining)
+            for message in self.engines.engine.take_notices():
+                self.warn(message)
             if self.engines.learns_in_pytorch != expected:
                 self.warn(f"the update does not do what the algorithm's spec says: {self.engines}")
             self.rollout = None

@@ -58,7 +58,7 @@ def test_eval_repeats_the_runs_own_evaluation(capsys):
         ("eval", "no run given; for example: surefoot eval latest"),
         ("video", "no run given; for example: surefoot video latest"),
         ("resume", "no run given; for example: surefoot resume latest"),
-        ("explain", "no algorithm given; for example: surefoot explain ppo"),
+        ("explain", "no word given; for example: surefoot explain ppo (or gae, clip_ratio, …)"),
         ("list", "no kind given; for example: surefoot list runs (or algos, envs, presets)"),
     ],
 )

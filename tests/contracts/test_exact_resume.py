@@ -26,6 +26,8 @@ ENVS = {  # env -> (the package that it needs beyond the base, its settings)
     "Pendulum-v1": ("gymnasium", {}),
     "LunarLander-v3": ("Box2D", {}),
     "HalfCheetah-v5": ("mujoco", {}),
+    "Hopper-v5": ("mujoco", {}),
+    "Ant-v5": ("mujoco", {}),
     "ALE/Pong-v5": ("ale_py", {"env_kwargs": {"obs_type": "ram"}}),
 }
 

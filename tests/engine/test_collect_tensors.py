@@ -8,6 +8,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from surefoot.engine.episodes import EpisodeTracker
 from surefoot.envs.gym_envs import SeededEpisodes
 from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.tensor_envs import TensorEnvs
@@ -16,6 +17,7 @@ from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actions import build_actions
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
+from surefoot.types import Step
 from tests.building import make_collector
 from tests.helpers import NoiseEnv, ScriptedEnv
 from tests.tensor_vector_envs import AsTensors, Drift, Guard, HostReads
@@ -80,6 +82,27 @@ def test_the_rollouts_are_those_of_the_ordinary_collector(mode, policy, how):
     assert torch.equal(ordinary.generator.get_state(), tensor.generator.get_state())
     if "episodes_per_env" not in how:
         np.testing.assert_array_equal(ordinary.tracker.ret, tensor.tracker.ret)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 40])
+def test_episodes_are_counted_on_the_device_as_on_the_host(steps):
+    rng = np.random.default_rng(steps)
+    counted, other = EpisodeTracker(6), EpisodeTracker(6)
+    for _ in range(3):
+        reward, shape = rng.normal(size=(steps, 6)), (steps, 6)
+        terminated, valid = rng.random(shape) < 0.15, rng.random(shape) < 0.9
+        ended = terminated | (rng.random(shape) < 0.1)
+        for t in range(steps):
+            last = {int(i): {} for i in np.flatnonzero(ended[t])}
+            counted.add(Step(np.zeros(0), reward[t], terminated[t], ended[t], valid[t], final_info=last))
+        made = collector(adapted(Drift(num_envs=6)), 2).storage
+        made.tracker = other
+        made.count_on_device(*(torch.from_numpy(x) for x in (reward, terminated, ended, valid)))
+        np.testing.assert_allclose(other.ret, counted.ret, atol=1e-12)
+        np.testing.assert_array_equal(other.length, counted.length)
+        mine, theirs = other.take(), counted.take()
+        assert [(e.env, e.length, e.truncated) for e in mine] == [(e.env, e.length, e.truncated) for e in theirs]
+        np.testing.assert_allclose([e.ret for e in mine], [e.ret for e in theirs], atol=1e-12)
 
 
 def test_whole_episodes_go_on_rollout_after_rollout():

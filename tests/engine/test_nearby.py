@@ -46,8 +46,8 @@ def numbers_of(index, count, dtype):
 def test_sums_are_those_in_the_order_of_the_processes(size, dtype, count):
     def work(group):
         total, most = (numbers_of(group.index, count, dtype) for _ in range(2))
-        group.reduce(total, np.add)
-        group.reduce(most, np.maximum)
+        group.sum_(total)
+        group.max_(most)
         return total, most
 
     found = together(size, work)
@@ -67,7 +67,7 @@ def test_many_rounds_never_mix():
         found = []
         for at in range(2_000):
             numbers = np.full(3 + at % 50, float(at + group.index))
-            group.reduce(numbers, np.add)
+            group.sum_(numbers)
             found.append(set(numbers.tolist()))
         return found
 

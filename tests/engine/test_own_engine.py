@@ -80,7 +80,10 @@ def test_a_class_that_cannot_be_found_again_is_said(capsys):
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
-        ("naitve", r"unknown engine 'naitve'; did you mean 'native'\? \(known: auto, native, hybrid, torch; one of"),
+        (
+            "naitve",
+            r"unknown engine 'naitve'; did you mean 'native'\? \(known: auto, native, hybrid, cuda, torch; one of",
+        ),
         ("mine.py:Contuing", "there is no 'Contuing' in mine.py; did you mean 'Counting'"),
         ("none.py:Counting", r"engine: the file none\.py does not exist"),
         ("no_such_module:Counting", "No module named 'no_such_module'"),

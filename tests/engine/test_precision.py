@@ -24,6 +24,13 @@ def test_no_tensorfloat_inside_and_everything_as_before_outside():
     assert now() == (True, "tf32", "tf32")
 
 
+def test_sums_have_a_fixed_order_inside():
+    assert not cudnn.deterministic
+    with full_precision():
+        assert cudnn.deterministic
+    assert not cudnn.deterministic
+
+
 def test_it_is_undone_after_an_error():
     with pytest.raises(KeyError), full_precision():
         raise KeyError

@@ -39,6 +39,7 @@ def forge(run, file, change):
 
 WAYS = {  # every way to use the weights of a run
     "load": lambda run: surefoot.load(run) and 0,
+    "light": lambda run: surefoot.load(run, backend="numpy") and 0,
     "eval": lambda run: main(["eval", str(run.path), "--episodes=1"]),
     "video": lambda run: main(["video", str(run.path), "--max-steps=2"]),
     "untrained": lambda run: main(["video", str(run.path), "--max-steps=2", "--untrained"]),

@@ -17,6 +17,7 @@ import surefoot
 from surefoot.cli.main import main
 from surefoot.errors import SurefootError
 from surefoot.runs import checkpoints
+from surefoot.runs.locate import locate_checkpoint
 from tests.faults.runs import TINY, command, copy, newest, opened, sign
 
 CANARY = "the canary sings"
@@ -64,6 +65,7 @@ def look(run):
 
 PATHS = {  # every way into a run directory
     "load": surefoot.load,
+    "light": lambda run: surefoot.load(run, backend="numpy"),
     "look": look,
     "resume": lambda run: main(["resume", run]),
     "eval": lambda run: play(run, "eval"),
@@ -242,7 +244,7 @@ def test_a_pointer_out_of_the_run_is_not_followed(whole, tmp_path, pointer):
     for where in ("../../elsewhere/checkpoints/1600", str(newest(other)), "1600/../../../elsewhere/checkpoints/1600"):
         (run.path / "checkpoints" / pointer).write_text(f"{where}\n")
         with pytest.raises(SurefootError) if pointer == "BEST" else pytest.MonkeyPatch.context():
-            folder = surefoot.api.locate_checkpoint(run.path, "latest" if pointer == "LATEST" else "best")[0]
+            folder = locate_checkpoint(run.path, "latest" if pointer == "LATEST" else "best")[0]
             assert folder.resolve().is_relative_to(run.path)
 
 

@@ -17,7 +17,6 @@ from surefoot.kernels import library, recipe
 from surefoot.kernels.structs import SHARED
 
 REPOSITORY = Path(__file__).parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.so", "build", "build.json", "*.egg-info", "runs", "dist")
 pytestmark = pytest.mark.skipif(not (REPOSITORY / "setup.py").exists(), reason="not a checkout")
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="about the variants of x86-64")
 # A compiler that makes an empty file of anything, in no time.
@@ -32,20 +31,30 @@ exec g++ "$@" -O0
 """
 
 
-@pytest.fixture(autouse=True)
-def _unforced(monkeypatch):
-    monkeypatch.delenv(library.FORCED, raising=False)
+def left_out(folder, names):
+    """What is made rather than written. The packages `surefoot/runs` and `surefoot/training/build` are written."""
+    made = shutil.ignore_patterns(".*", "__pycache__", "*.so", "build.json", "*.egg-info")(folder, names)
+    here = {REPOSITORY: {"build", "dist", "runs"}, REPOSITORY / "docs": {"reference"}}
+    return made | (here.get(Path(folder), set()) & set(names))
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """A copy of the repository, to build in."""
-    target = tmp_path_factory.mktemp("copy") / "surefoot"
-    shutil.copytree(REPOSITORY, target, ignore=LEFT_OUT)
-    for name in (".ci", ".gitignore", ".pre-commit-config.yaml"):
+    return copy_of_the_repository(tmp_path_factory.mktemp("copy") / "surefoot")
+
+
+def copy_of_the_repository(target):
+    shutil.copytree(REPOSITORY, target, ignore=left_out)
+    for name in (".ci", ".github", ".gitignore", ".pre-commit-config.yaml"):
         source = REPOSITORY / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)
     return target
+
+
+@pytest.fixture(autouse=True)
+def _unforced(monkeypatch):
+    monkeypatch.delenv(library.FORCED, raising=False)
 
 
 def compiler(folder, text):
@@ -168,6 +177,7 @@ def test_the_wheel_is_for_any_python_and_has_what_a_user_needs(checkout, tmp_pat
     inside = zipfile.ZipFile(wheel).namelist()
     assert {"surefoot/kernels/build.json", "surefoot/kernels/_classic.so", "surefoot/py.typed"} <= set(inside)
     assert "surefoot/training/config/presets/CartPole-v1/ppo.toml" in inside
+    assert {"surefoot/runs/run.py", "surefoot/training/build/__init__.py"} <= set(inside)
     assert not [name for name in inside if "/src/" in name or name.startswith(("tests", "benchmarks", "docs"))]
     assert not [name for name in inside if "cpython" in name]
 

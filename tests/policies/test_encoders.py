@@ -8,8 +8,9 @@ from gymnasium import spaces
 from torch import nn
 
 from surefoot.errors import UsageError
-from surefoot.policies.encoders import Encoder, needs_encoder
+from surefoot.policies.encoders import Encoder
 from surefoot.policies.images import CNNS, Residual
+from surefoot.policies.plans import needs_encoder
 from surefoot.policies.user_encoder import CustomEncoder
 from surefoot.spaces.layout import Layout
 

@@ -1,6 +1,7 @@
 """The run as it is read: everything by its name, while it goes on and after it."""
 
 import csv
+import json
 import math
 import shutil
 import subprocess
@@ -170,3 +171,17 @@ def test_reading_a_run_imports_no_torch(run):
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_episodes_for_tools_that_read_monitor_files(run, tmp_path):
+    """The format of Stable-Baselines3's Monitor: a comment with JSON, then returns, lengths and seconds."""
+    file = run.to_monitor(tmp_path / "logs")
+    first, *rows = file.read_text(encoding="utf-8").splitlines()
+    assert file.name == "0.monitor.csv"
+    facts = json.loads(first.removeprefix("#"))
+    assert facts["env_id"] == "CartPole-v1"
+    assert facts["t_start"] > 1e9
+    found = list(csv.DictReader(rows))
+    assert [float(row["r"]) for row in found] == [row["return"] for row in run.episodes]
+    assert [int(row["l"]) for row in found] == [row["length"] for row in run.episodes]
+    assert all(float(row["t"]) >= 0 for row in found)

@@ -9,7 +9,12 @@ import pytest
 from surefoot.cli import theory
 from surefoot.cli.main import main
 
-FAST = {"gae": ["--trajectories", "200"], "step-size": ["--updates", "20"]}
+FAST = {
+    "gae": ["--trajectories", "200"],
+    "step-size": ["--updates", "20"],
+    "baseline": ["--trajectories", "200"],
+    "penalty": ["--updates", "5"],
+}
 
 
 def run(*words, code=0):
@@ -28,6 +33,15 @@ def test_every_study_prints_numbers_and_draws(study, kind, capsys, tmp_path):
     assert f"picture: {out}" in printed
     assert len(printed.splitlines()) > 4
     assert out.read_bytes()[:4] == (b"\x89PNG" if kind == "png" else b"<?xm")
+
+
+@pytest.mark.parametrize("study", ["surrogate", "penalty", "baseline"])
+def test_logarithmic_axes_have_plain_numbers(study, tmp_path, monkeypatch):
+    mpl = pytest.importorskip("matplotlib")
+    monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")  # text stays text
+    out = tmp_path / "a.svg"
+    run(study, "--out", str(out), *FAST.get(study, []))
+    assert "mathdefault" not in out.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("study", theory.STUDIES)
@@ -54,6 +68,10 @@ def test_json_is_one_line_without_anything_that_is_no_json(study, capsys):
         ("step-size", "--learning-rates", "0.05", "--updates", "5", "--states", "3"),
         ("gae", "--critic-error", "0", "--trajectories", "50"),
         ("gae", "--gamma", "0", "--trajectories", "50"),
+        ("baseline", "--gamma", "0", "--trajectories", "50", "--critic-error", "0"),
+        ("baseline", "--reward-offset", "-2", "--states", "2", "--actions", "2", "--trajectories", "50"),
+        *(("penalty", "--world", world, "--updates", "3") for world in ("cliff", "grid", "chain")),
+        ("penalty", "--gamma", "0", "--target-kl", "1", "--kl-coefs", "1e-6", "1e6", "--updates", "2"),
     ],
 )
 def test_every_knob_turns(words, capsys):

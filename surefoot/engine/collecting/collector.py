@@ -13,9 +13,10 @@ from surefoot.engine.collecting.shared_state import merged
 from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.torch.modes import own_modes
+from surefoot.envs.device_envs import elsewhere_shape, from_elsewhere
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.errors import EnvError
-from surefoot.schema import ArrayOf, Nothing, Optional, Record, Shape
+from surefoot.schema import ArrayOf, Either, Nothing, Optional, Record, Shape
 from surefoot.types import Restorable
 
 if TYPE_CHECKING:
@@ -176,8 +177,15 @@ class Collector:
             last_obs=Optional(_like(storage.obs[0])),
             memory=Nothing() if self._memory is None else _like(self._memory),
             start=Optional(_like(storage.start[0])),
-            envs=Optional(self.envs.state_shape()) if isinstance(self.envs, Restorable) else Nothing(),
+            envs=self._envs_shape(),
         )
+
+    def _envs_shape(self) -> Shape:
+        """Of the envs' own state, or that of the same envs on a GPU or on the host, where the run may have begun."""
+        envs = self.envs
+        if not isinstance(envs, Restorable):
+            return Nothing()
+        return Optional(Either((envs.state_shape(), elsewhere_shape(envs, envs.num_envs, envs.action_space.shape))))
 
     def load_state_dict(self, state: CollectorState) -> list[int]:
         """Returns the envs of this process whose open episode could not be restored; they start a new one.
@@ -190,7 +198,7 @@ class Collector:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
         if state["last_obs"] is None or state["start"] is None:
             return []
-        if state["envs"] is None or not isinstance(self.envs, Restorable):
+        if state["envs"] is None or not isinstance(self.envs, Restorable) or from_elsewhere(self.envs, state["envs"]):
             return list(range(self.envs.num_envs))  # `_begin` will reset them
         if state["memory"] is not None:
             self._memory = state["memory"].to(self.device)

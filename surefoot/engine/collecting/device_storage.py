@@ -8,12 +8,15 @@ once per rollout.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.engine.collecting.device_episodes import ended_episodes
+from surefoot.engine.episodes import Episode
 from surefoot.engine.rollouts import normalize_on_device
 from surefoot.engine.torch.modes import own_modes
 from surefoot.errors import EnvError, NonFiniteError, UsageError
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, TensorStep
 
+NO_INFO: dict[str, float] = {}  # of all these episodes: a million of empty ones would keep the collector busy
 LOOK_EVERY = 32  # whole-episode collection checks every so many steps whether all envs are done
 
 
@@ -68,8 +72,9 @@ class DeviceStorage:
         self._info = {key: zeros(*shape, dtype=exact) for key in tracker.info_keys}
         self._info_given = {key: np.zeros(length, np.bool_) for key in self._info}
         self._episodes = zeros(num_envs, dtype=torch.int64)
-        self._open: Array = np.zeros(num_envs, np.bool_)
-        self._cut: Array = np.zeros((0, num_envs), np.bool_)  # truncations of the last rollout, read on the host
+        self._complete = False
+        self._open = zeros(num_envs, dtype=torch.bool)
+        self._cut = zeros(0, num_envs, dtype=torch.bool)  # truncations of the last rollout
 
     def clear(self) -> None:
         """Nothing to do: everything is overwritten."""
@@ -125,26 +130,55 @@ class DeviceStorage:
         """Nothing to do: they are already in order."""
 
     def read(self, used: int, *, whole_episodes: bool) -> int:
-        """The number of used steps. The only place where the host reads flags and rewards, all at once."""
+        """The number of used steps. The only place where the host reads flags and rewards, all at once, or (from a GPU)
+        just the episodes that ended.
+        """
+        # Only fake steps between episodes and idle envs are invalid.
+        self._complete = self.device.type != "cpu" and self.envs.separate_final and not whole_episodes
+        if self._info or self.device.type != "cuda":
+            return self._read_every_step(used, whole_episodes)
+        if whole_episodes:
+            used = int(self.valid[:used].any(1).nonzero()[-1]) + 1
+        flags = (self.terminated[:used], self._ended[:used], self.valid[:used])
+        self.count_on_device(self.reward[:used], *flags)
+        self._cut = self.truncated[:used] & ~self.terminated[:used]
+        last = used - 1
+        self._open = self.valid[last] & ~self.terminated[last] & ~self.truncated[last]
+        if not self._given[:used].all():
+            self._require_given(self._cut.cpu().numpy())
+        return used
+
+    def _read_every_step(self, used: int, whole_episodes: bool) -> int:
         columns = (self.reward, self._ended, self.terminated, self.truncated, self.valid)
         reward, ended, terminated, truncated, valid = (x[:used].cpu().numpy() for x in columns)
         if whole_episodes:  # drop what came after the last wanted episode
             used = int(np.flatnonzero(valid.any(1))[-1]) + 1
-        self._cut = truncated[:used] & ~terminated[:used]
-        self._open = valid[used - 1] & ~terminated[used - 1] & ~truncated[used - 1]
-        self._require_given(self._cut)
+        cut = truncated[:used] & ~terminated[:used]
+        self._cut = torch.from_numpy(cut).to(self.device)
+        self._open = torch.from_numpy(valid[used - 1] & ~terminated[used - 1] & ~truncated[used - 1]).to(self.device)
+        self._require_given(cut)
         self._count(used, reward, terminated, ended, valid)
         return used
 
+    def count_on_device(self, reward: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor) -> None:
+        """Returns and lengths of the episodes that ended, for thousands of envs."""
+        carried = np.stack([self.tracker.ret, self.tracker.length.astype(np.float64)])
+        found = ended_episodes(reward, terminated, ended, valid, torch.from_numpy(carried).to(self.device))
+        rest = torch.stack([found.ret, found.length]).cpu().numpy()
+        self.tracker.ret, self.tracker.length = rest[0].copy(), rest[1].astype(np.int64)
+        env, ret, length, cut = found.columns.T.tolist()
+        self.tracker.finished += map(Episode, map(int, env), ret, map(int, length), repeat(NO_INFO), map(bool, cut))
+
     def truncate_open(self, used: int, memory: Tensor | None) -> Array:
         """End every open episode at the last step; returns which were open, `[N]` bool."""
-        last, here = used - 1, torch.from_numpy(self._open).to(self.device)
+        last, here = used - 1, self._open
         self.truncated[last] |= here
-        self._cut[last] |= self._open
+        self._cut[last] |= here
         if self._final is not None:
             wide = here.reshape(-1, *(1,) * (self._final.dim() - 2))
             self._final[last] = torch.where(wide, self.obs[used], self._final[last])
-        return self._open
+        open_: Array = here.cpu().numpy()
+        return open_
 
     def scaled_rewards(
         self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
@@ -160,8 +194,8 @@ class DeviceStorage:
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
         """The rollout, without values yet. `memory`: the memory before the first step."""
         policy, obs, params, action = self.policy, self.obs[: used + 1], self.params[:used], self.action[:used]
-        places = np.flatnonzero(self._cut) if self._final is not None else np.zeros(0, np.int64)
-        final_index = torch.from_numpy(places).to(self.device)
+        cut = self._cut.flatten() if self._final is not None else self._cut.flatten()[:0]
+        final_index = cut.nonzero().flatten()
         final = obs[:0, 0] if self._final is None else self._final.flatten(0, 1)[final_index]
         context = final_memory = None
         if memory is not None:
@@ -186,10 +220,15 @@ class DeviceStorage:
             remaining=remaining,
             context=context,
             final_memory=final_memory,
+            complete=self._complete,
         )
 
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
-        """Nothing to do: such envs cannot be restored and start new episodes."""
+        """Continue from a checkpoint. `fresh`: envs that could not be restored, with their new first observations."""
+        self.obs[0], self.start[0] = obs.to(self.device), start.to(self.device)
+        for index, shown in fresh.items():
+            self.obs[0, index] = torch.from_numpy(np.asarray(shown)).to(self.device)
+            self.start[0, index] = True
 
     def _require_given(self, cut: Array) -> None:
         """Raise an error if a truncation in `cut` `[T, N]` has no final observation."""

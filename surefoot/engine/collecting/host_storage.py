@@ -147,6 +147,7 @@ class HostStorage:
             remaining=remaining,
             context=context,
             final_memory=final_memory,
+            complete=device.type != "cpu" and bool(self.valid[:used].all()),
         )
 
     def _finals(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,8 @@ SMALL = 256  # samples; an update on fewer is measured half as often, because pa
 HALVES_EVERY = 10  # measured updates, from one in which half of the batch gets a gradient of its own to the next
 SAMPLE = 128  # samples whose hidden layer and action dimensions are looked at
 MOST_DIMENSIONS = 32  # of an action that get columns of their own
-CHUNK = 65_536  # samples per pass where no gradient is needed
+CHUNK = 65_536  # samples per pass where no gradient is needed; a GPU takes more of them
+SMALL_ROW = 256  # numbers of an observation of which a GPU takes more
 MOST_QUANTILES = 1_000_000  # values that torch.quantile takes
 QUANTILES = {"ratio_p5": 0.05, "ratio_p50": 0.5, "ratio_p95": 0.95}
 SUMS = ("weight", "before", "after", "ratio", "ratio_squared")
@@ -157,11 +158,13 @@ def inspect(policy: ActorCritic, loss: Loss, batch: Batch, *, normalize: bool = 
 
 def pieces(batch: Batch) -> Iterator[Batch]:
     """The batch in pieces that go through a policy at once; with a memory, in one."""
-    if batch.context is not None or len(batch) <= CHUNK:
+    small = batch.obs.device.type == "cuda" and batch.obs[0].numel() <= SMALL_ROW
+    chunk = CHUNK * 16 if small else CHUNK
+    if batch.context is not None or len(batch) <= chunk:
         yield batch
         return
-    for begin in range(0, len(batch), CHUNK):
-        own = slice(begin, begin + CHUNK)
+    for begin in range(0, len(batch), chunk):
+        own = slice(begin, begin + chunk)
         yield replace(
             batch,
             obs=batch.obs[own],

@@ -33,6 +33,7 @@ from surefoot.engine.torch.instruments import (
 from surefoot.engine.torch.mean_noise import with_mean_noise
 from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, natural_step
 from surefoot.engine.torch.optimizers import adapted, build_optimizer, step_outwards
+from surefoot.engine.torch.passes import EagerPasses, Passes
 from surefoot.engine.torch.verdict import checked
 from surefoot.errors import UsageError
 from surefoot.math.operations import OPERATIONS, Operations
@@ -67,6 +68,7 @@ class Learner:
     """
 
     operations: Operations = OPERATIONS
+    engine = "torch"  # what `used` says of the gradients that these methods compute
     instruments = True  # off only to measure what they cost
 
     def __init__(
@@ -138,7 +140,7 @@ class Learner:
         Several processes take the step together, along the average of their gradients; None: this one has no sample.
         `optimizer`: the one that takes the step, if not `self.optimizer`.
         """
-        self.used.add("torch")
+        self.used.add(self.engine)
         self.flat.gradient.zero_()
         if loss is not None:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -178,40 +180,41 @@ class Learner:
             return self.normalized(batch) if normalize and whole else batch
 
         batch = prepare(batch)
-        history, first, epochs = list[dict[str, Tensor]](), dict[str, Tensor](), 0
+        epochs = 0
         with self.all_or_nothing() as start:
-            seen = self.shifted(batch, config.mean_noise)
-            self.begin_look(loss, seen, config.num_epochs, parts, normalize=normalize and not whole)
+            each, noise = normalize and not whole, config.mean_noise
+            seen = self.shifted(batch, noise)
+            self.begin_look(loss, seen, config.num_epochs, parts, normalize=each)
+            passes = self.passes(loss, seen, parts, config.num_epochs, normalize=each)
+            once = self._before(batch, shifted=bool(noise))
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.actor)
                     # value_clip clips around the values from collection
                     batch = replace(prepare(estimate(rollout, self.operations)), value=batch.value)
-                seen = self.shifted(batch, config.mean_noise) if epoch else seen
-                for part in self.minibatches(seen, parts):
-                    if normalize and not whole:
-                        part = self.normalized(part)
-                    outputs = self.policy.evaluate(part.obs, part.action, part.context) if len(part) else None
-                    if not history:
-                        first = self._before(batch, part, outputs, shifted=seen is not batch)
-                    history.append(self._descend_on(loss, outputs, part))
+                if epoch and (config.recompute_advantage or noise):
+                    passes.load(self.shifted(batch, noise))
+                passes.once()
                 epochs = epoch + 1
                 if config.stop_kl is not None and epochs < config.num_epochs:  # noqa: SIM102 (the read costs)
                     if self.mean_kl(batch) > config.stop_kl:
                         break
             if of_value is not None:
-                first["value_loss"] = averaged(self.fit_value(of_value, batch, critic_passes(config)))["value_loss"]
+                once["value_loss"] = averaged(self.fit_value(of_value, batch, critic_passes(config)))["value_loss"]
             step_outwards(self.flat.vector, start, config.outer_learning_rate)
-            result = self.summarize(batch, history, first)
+            result = self.summarize(batch, passes.history, passes.first | once)
         return {**result, "epochs": float(epochs)}
 
-    def _before(self, batch: Batch, part: Batch, outputs: Outputs | None, *, shifted: bool) -> Metrics:
-        """Metrics before the first step. `shifted`: the outputs are those of shifted actions, whose ratio is not 1."""
-        error = self.policy_metrics(batch)["ratio_error"] if shifted else max_ratio_error(outputs, part)
-        if not self.policy.has_critic:
-            return {"ratio_error": error}
-        # still the critic that collected the rollout
-        return {"explained_variance": self.explained_variance(batch), "ratio_error": error}
+    def _before(self, batch: Batch, *, shifted: bool) -> Metrics:
+        """Metrics before the first step. `shifted`: the passes see shifted actions, whose ratio is not 1."""
+        found = {"ratio_error": self.policy_metrics(batch)["ratio_error"]} if shifted else {}
+        if self.policy.has_critic:  # still the critic that collected the rollout
+            found["explained_variance"] = self.explained_variance(batch)
+        return found
+
+    def passes(self, loss: LossFunction, batch: Batch, parts: int, number: int, *, normalize: bool) -> Passes:
+        """What takes up to `number` passes over a batch; `normalize` standardises advantages per minibatch."""
+        return EagerPasses(self, loss, batch, parts, normalize=normalize)
 
     def shifted(self, batch: Batch, alpha: float) -> Batch:
         """The batch with RPO's noise for one epoch; the batch itself if there is none."""
@@ -220,9 +223,9 @@ class Learner:
     def step(self, loss: LossFunction, part: Batch) -> Metrics:
         """One gradient step on a minibatch; returns its metrics as tensors."""
         outputs = self.policy.evaluate(part.obs, part.action, part.context) if len(part) else None
-        return self._descend_on(loss, outputs, part)
+        return self.descend_on(loss, outputs, part)
 
-    def _descend_on(self, loss: LossFunction, outputs: Outputs | None, part: Batch) -> Metrics:
+    def descend_on(self, loss: LossFunction, outputs: Outputs | None, part: Batch) -> Metrics:
         """`outputs` None: this process has no sample of the minibatch."""
         if outputs is None:
             return {"grad_norm": self.descend(None)}
@@ -270,7 +273,7 @@ class Learner:
 
     def natural_step(self, loss: Loss, batch: Batch, config: NaturalStep) -> tuple[Tensor, Tensor]:
         """The actor's natural step within `config.max_kl`, and its predicted gain."""
-        self.used.add("torch")
+        self.used.add(self.engine)
         actor, outputs = self.flat.actor_list, self.policy.evaluate(batch.obs, batch.action, batch.context)
         gradient = self.overall_(flat_gradient(loss.objective(outputs, batch), actor), batch)
         if self.look is not None:

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-GAMMA_CANDIDATES = 8  # a gamma variate of shape ≥ 1 takes the first with ≥ 95 % each: all fail once in 10¹⁰
-BETA_EDGE = 1e-6  # minimum distance of a draw from the ends of (0, 1)
+from surefoot.math.constants import BETA_EDGE, GAMMA_CANDIDATES
 
 
 class Beta:

@@ -1,7 +1,6 @@
 """From an action space to a distribution, and from a drawn action to what the env accepts."""
 
-from surefoot.policies.actions.box import LOG_STD_RANGE
 from surefoot.policies.actions.build import build_actions
 from surefoot.policies.actions.model import ActionModel
 
-__all__ = ["LOG_STD_RANGE", "ActionModel", "build_actions"]
+__all__ = ["ActionModel", "build_actions"]

@@ -13,13 +13,12 @@ from torch.nn import functional as F
 
 from surefoot.errors import UsageError
 from surefoot.kernels.heads import BETA, GAUSSIAN, TANH_GAUSSIAN, KernelPart
+from surefoot.math.constants import LOG_STD_RANGE
 from surefoot.math.distributions import Beta, DiagGaussian, TanhGaussian
 from surefoot.policies.actions.model import MeanRange, Sender, SingleAction, torch_dtype
 
 if TYPE_CHECKING:
     from surefoot.types import Array
-
-LOG_STD_RANGE = (-20.0, 5.0)  # beyond this range, densities overflow float32
 
 
 class BoxActions(SingleAction):

@@ -137,6 +137,8 @@ def check_memory(plan: Plan, device: torch.device = CPU, *, on_host: bool = True
     """
     elsewhere = device.type != "cpu"
     needed = footprint(replace(plan, native=False) if elsewhere else plan)
+    if elsewhere:  # a recorded gradient step has a copy of the batch
+        needed = replace(needed, learning=needed.learning + stored_bytes(plan))
     _require(needed, plan, device)
     if elsewhere and on_host:
         _require(Footprint(stored_bytes(plan), 0, 0), plan, CPU)

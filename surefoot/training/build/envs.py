@@ -7,13 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import gymnasium as gym
+import torch
 
 from surefoot.engine.group import ALONE, check_equal, own_envs
+from surefoot.engine.names import AUTO, CUDA
+from surefoot.engine.native.threads import most_threads
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.backends import backend_of, no_workers
 from surefoot.envs.checks import blamed, reset_result, supported_spaces
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import made, make_env
+from surefoot.envs.mujoco.own import many_envs
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
 from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
@@ -23,6 +27,7 @@ from surefoot.errors import UsageError
 from surefoot.training.build.checks import check_rollout
 from surefoot.training.config.together import check_together
 from surefoot.training.config.unused import check_ready
+from surefoot.types import Threaded
 
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
@@ -52,10 +57,13 @@ def build_envs(
     env, own = config.env, own_envs(group, config.algorithm.num_envs)
     num_envs = own.stop - own.start
     check_rollout(config.algorithm.rollout_length, config.algorithm.num_envs)
-    if factory is None and (envs := _together(config, seed, own, group)) is not None:
-        return envs
+    if (together := _together(config, seed, factory, own, group)) is not None:
+        return together
     if not env.num_workers:
-        return GymEnvs(lambda: make_env(env, factory), num_envs, seed, own.start)
+        envs = GymEnvs(lambda: make_env(env, factory), num_envs, seed, own.start)
+        if factory is None and uses_kernels(config.engine) and (why := backend_of(env.env).steps_together(env)[1]):
+            envs.notes = (f"note: the envs are stepped one by one, which is slower: {why}",)
+        return envs
     if factory is None and (why := no_workers(env.env)):
         raise UsageError(f"workers cannot step {env.env}: {why}; drop --workers")
     if env.restart_workers and algorithm.episodes_per_env is not None:
@@ -82,11 +90,31 @@ def ready_envs(envs: GymVectorEnv, seed: int) -> Envs:
     return TensorEnvs(envs, (obs, info)) if holds_tensors(obs) else VectorEnvs(envs, seed, (obs, info))
 
 
-def _together(config: TrainConfig, seed: int, own: slice, group: Group) -> Envs | None:
+def _together(
+    config: TrainConfig, seed: int, factory: Callable[..., GymEnv] | None, own: slice, group: Group
+) -> Envs | None:
     """Envs that their backend makes all at once; None if they are made one by one."""
+    native, num_envs = uses_kernels(config.engine), own.stop - own.start
+    envs: Envs | None
+    if factory is not None:
+        with made(config.env):
+            envs = many_envs(config.env, factory, num_envs, seed, own.start) if native else None
+    else:
+        envs = _from_backend(config, seed, own, group, native=native)
+    if isinstance(envs, Threaded):
+        threads = config.run.threads
+        most = (1 if group.size > 1 else most_threads()) if threads == "auto" else threads
+        envs.use_threads(most, measure=threads == "auto")
+    return envs
+
+
+def _from_backend(config: TrainConfig, seed: int, own: slice, group: Group, *, native: bool) -> Envs | None:
     backend, first = backend_of(config.env.env), {"first": own.start} if group.size > 1 else {}
     with made(config.env):
-        envs = backend.make_many(config.env, own.stop - own.start, seed, native=uses_kernels(config.engine), **first)
+        device = gpu_for_envs(config) if group.size == 1 else None
+        if device is not None and (beside := backend.make_on_device(config.env, own.stop, seed, device)) is not None:
+            return beside
+        envs = backend.make_many(config.env, own.stop - own.start, seed, native=native, **first)
     if envs is not None and not backend.one_row_each:  # the number of rows is known only now
         try:
             check_equal(group, envs.num_envs)
@@ -95,6 +123,14 @@ def _together(config: TrainConfig, seed: int, own: slice, group: Group) -> Envs 
             envs.close()
             raise
     return envs
+
+
+def gpu_for_envs(config: TrainConfig) -> torch.device | None:
+    """Where envs may be stepped beside the policy. A run that began without the engine for it goes on as it began."""
+    before, wanted = config.engines_before, config.run.device == "cuda" and config.engine in (AUTO, CUDA)
+    if not wanted or (before and CUDA not in before) or not torch.cuda.is_available():
+        return None
+    return torch.device("cuda")
 
 
 def settle_workers(config: TrainConfig, env: object = None, group: Group = ALONE) -> tuple[TrainConfig, list[str]]:
@@ -113,5 +149,9 @@ def settle_workers(config: TrainConfig, env: object = None, group: Group = ALONE
             if asked:
                 raise UsageError(f"{name} needs workers, but {why}; drop it")
     else:
-        number, why = group.agree(choose_workers(config.env, num_envs // group.size))
+        alone = replace(config.env, workers=0, restart_workers=0)
+        together, why = backend_of(alone.env).steps_together(alone) if uses_kernels(config.engine) else (False, "")
+        needed = config.env.restart_workers or config.env.env_timeout != type(config.env).env_timeout
+        best = (0, why) if together and not needed else choose_workers(config.env, num_envs // group.size)
+        number, why = group.agree(best)
     return replace(config, env=replace(config.env, workers=number)), [f"workers {number} ({why})"]

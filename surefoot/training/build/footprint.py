@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from surefoot.policies.actions import build_actions
-from surefoot.policies.encoders import MOST_ONE_HOT
-from surefoot.policies.images import CNNS, chosen, geometry, outputs_of
+from surefoot.policies.images import CNNS, outputs_of
+from surefoot.policies.plans import chosen, geometry, is_embedded, shares_trunk
 
 if TYPE_CHECKING:
     from surefoot.policies.actions import ActionModel
@@ -81,8 +81,7 @@ class Plan:
 
     @property
     def shared_trunk(self) -> bool:
-        images = any(leaf.kind == "image" for leaf in self.layout.leaves)
-        return images and not self.policy.critic_obs if self.policy.shared_trunk is None else self.policy.shared_trunk
+        return shares_trunk(self.policy, self.layout)
 
     @property
     def served(self) -> bool:
@@ -222,7 +221,7 @@ def _encoded(leaf: Leaf, policy: PolicyConfig) -> Part:
         parameters = sum(p.numel() for p in cnn.parameters()) + (outputs[-1] + 1) * size
         # The image as floats and scaled; every layer's outputs are kept.
         return Part(size, parameters, 2 * leaf.size, leaf.size + sum(outputs))
-    if leaf.sizes and max(leaf.sizes) > MOST_ONE_HOT:
+    if leaf.sizes and is_embedded(leaf):
         size = len(leaf.sizes) * policy.embedding_size
         return Part(size, sum(leaf.sizes) * policy.embedding_size, size, size)
     if leaf.sizes:  # one-hot: indices, comparison, floats

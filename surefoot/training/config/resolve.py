@@ -6,7 +6,6 @@ Precedence: defaults < preset < config file < flags (or keywords).
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,9 +25,9 @@ from surefoot.envs.backends import backend_of
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import USER_ERRORS, CheckpointError, CodeError, SurefootError, UsageError, did_you_mean
 from surefoot.policies.config import PolicyConfig
-from surefoot.runs import find_run
-from surefoot.runs.checkpoints import MANIFEST, find_checkpoint, read_verified
+from surefoot.runs.checkpoints import read_verified
 from surefoot.runs.files import read_toml
+from surefoot.runs.locate import locate_checkpoint
 from surefoot.schedules import Schedule, as_schedule
 from surefoot.settings import Option, Settings, SettingsT, coerce, options, title_of
 from surefoot.training.config.other_libraries import explain
@@ -243,13 +242,6 @@ def policy_settings(source: str) -> tuple[Path, dict[str, object]]:
         return folder, {n: value for n, value in settings.items() if n in known}  # ignore the rest: it is untrusted
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{folder / 'policy.json'} does not describe a policy: {error!r}") from None
-
-
-def locate_checkpoint(source: str | Path, which: str = "latest", *, strict: bool = False) -> tuple[Path, list[str]]:
-    """A checkpoint that verifies, of a run by name or at a path, and the reasons why newer ones were skipped."""
-    if os.path.exists(Path(source) / MANIFEST):  # False if no file can have this name
-        return Path(source), []
-    return find_checkpoint(find_run(source).checkpoints, which, strict=strict)
 
 
 def _check_preset_algo(named: str | None, values: Mapping[str, object], algos: tuple[str, str]) -> None:

@@ -27,14 +27,15 @@ class RunConfig(Settings):
     )
     engine: str = setting(
         AUTO,
-        "What acts and learns: native (compiled kernels), hybrid (PyTorch with its MLPs and memory compiled) or torch; "
-        "auto: the first of them that supports the policy. Or your own: file.py:Class or module:Class.",
+        "What acts and learns: native (compiled kernels), hybrid (PyTorch with its MLPs and memory compiled), cuda (a "
+        "GPU, with CUDA graphs) or torch; auto: the first of them that supports the policy. Or your own: file.py:Class "
+        "or module:Class.",
         metavar="{" + ",".join((AUTO, *BUILT_IN)) + "}|FILE.py:CLASS",
     )
     threads: int | Literal["auto"] = setting(
         "auto",
-        "Threads of the learner; auto: measure and use the fastest number. PyTorch's rounding depends on it, so its "
-        "runs record it in config.toml.",
+        "Threads of the learner and of MuJoCo's envs; auto: measure and use the fastest number. PyTorch's rounding "
+        "depends on the learner's, so its runs record it in config.toml.",
         low=1,
         high=1024,
     )

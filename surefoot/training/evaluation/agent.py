@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.masks import MaskReader, Source, has_method, method_of
-from surefoot.errors import NonFiniteError, UsageError
+from surefoot.errors import NOT_FINITE, NonFiniteError, UsageError
 from surefoot.math.distributions import Bernoulli, Categorical, MultiCategorical
+from surefoot.spaces.given import given_memory, given_rows
 from surefoot.spaces.masks import ActionMasks
+from surefoot.spaces.plain import as_plain
 from surefoot.text import one_line
 from surefoot.types import Context
 
@@ -182,62 +183,18 @@ class Agent:
         return replace(noise, matrix=self._matrix)
 
     def _memory(self, state: Array | None, episode_start: object, count: int) -> Array | None:
-        empty = self.policy.initial_memory(count)
-        if empty is None:
-            return None
-        if state is None:
-            return empty.cpu().numpy()
-        memory = np.array(state, np.float32).reshape(count, -1)
-        if episode_start is not None:
-            memory[np.broadcast_to(np.asarray(episode_start, np.bool_), (count,))] = 0.0
-        return memory
+        memory = self.policy.memory
+        return None if memory is None else given_memory(state, episode_start, count, memory.size)
 
     def _rows(self, observation: object, masks: Iterable[object] | None) -> tuple[Array, bool]:
-        """(rows, whether it was a single observation)."""
-        layout = self.policy.layout
-        if layout.plain:
-            obs = np.array(observation)  # a copy: PyTorch takes neither read-only arrays nor negative strides
-            if obs.shape == layout.shape:
-                return obs[None], True
-            if obs.shape[1:] != layout.shape:
-                raise UsageError(
-                    f"observation of shape {obs.shape}; the policy expects {layout.shape} or a batch of it"
-                )
-            return obs, False
-        try:
-            count = layout.count(observation)
-            if count is None:
-                return layout.pack(observation, self._mask(masks))[None], True
-            flat = None if masks is None else np.stack([self._masks.flat(mask) for mask in masks])
-            return layout.pack_batch(observation, count, self._free(flat, count)), False
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise UsageError(f"the observation does not fit the policy's space {layout.space}: {error}") from None
-
-    def _mask(self, mask: object) -> Array | None:
-        return self._masks.flat(mask) if mask is not None else self._free(None, None)
-
-    def _free(self, mask: Array | None, count: int | None) -> Array | None:
-        """Without a mask, every action is legal, unless the observation contains a mask."""
-        layout = self.policy.layout
-        if mask is not None or not layout.mask_size or layout.mask_in_obs:
-            return mask
-        return np.ones(layout.mask_size if count is None else (count, layout.mask_size), np.bool_)
+        return given_rows(self.policy.layout, self._masks, observation, masks)
 
 
 def _require_finite(outputs: Tensor) -> None:
     if not bool(outputs.isfinite().all()):
-        raise NonFiniteError(
-            "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
-            "what float32 holds, or the observation is not finite"
-        )
+        raise NonFiniteError(NOT_FINITE)
 
 
 def short_space(space: GymSpace) -> str:
     """A space in a word or two, without its bounds."""
-    if isinstance(space, spaces.Box):
-        return f"Box{space.shape}"
-    if isinstance(space, spaces.Dict):
-        return f"Dict({', '.join(space.spaces)})"
-    if isinstance(space, spaces.Tuple):
-        return f"Tuple({', '.join(short_space(part) for part in space.spaces)})"
-    return one_line(str(space), 40)
+    return one_line(str(as_plain(space)))

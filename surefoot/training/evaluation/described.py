@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
 import safetensors.torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from surefoot.errors import CheckpointError, SurefootError
 from surefoot.policies.actor_critic import ActorCritic
-from surefoot.policies.config import PolicyConfig
-from surefoot.schema import ArrayOf, Flag, Misfit, Record, Shape, Table
-from surefoot.settings import options
+from surefoot.schema import ArrayOf, Misfit, Record, Shape
 from surefoot.spaces.as_json import space_from_json
 from surefoot.training.build.parts import initial_policy
+from surefoot.training.evaluation.facts import (
+    WRONG_CONTENT,
+    PolicyFacts,
+    policy_config,
+    read_facts,
+    unbuildable,
+    why,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -27,42 +32,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from surefoot.policies.config import PolicyConfig
     from surefoot.training.build.own_encoders import EncoderCode
-
-# Exceptions that a malformed but correctly hashed file can cause.
-WRONG_CONTENT = (
-    KeyError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    IndexError,
-    RuntimeError,
-    AssertionError,
-    ArithmeticError,
-    MemoryError,
-    safetensors.SafetensorError,
-)
-
-
-class Anything:
-    """A field that is checked by the code that reads it."""
-
-    def check(self, value: object, where: str = "") -> None:
-        pass
-
-
-TABLE = Table(Anything())
-FACTS = Record(observation_space=TABLE, action_space=TABLE, policy=TABLE, critic=Flag(), masked=Flag())
-
-
-class PolicyFacts(TypedDict):
-    """`policy.json`. Spaces are as written by `space_to_json`; `policy` holds the settings by name."""
-
-    observation_space: dict[str, object]
-    action_space: dict[str, object]
-    policy: dict[str, Any]
-    critic: bool
-    masked: bool
 
 
 @dataclass(frozen=True)
@@ -76,24 +47,15 @@ class Described:
     @classmethod
     def read(cls, folder: Path, files: dict[str, bytes]) -> Described:
         """`files`: the contents of the checkpoint `folder`, with verified hashes."""
-        try:
-            facts: PolicyFacts = json.loads(files["policy.json"])
-            FACTS.check(facts)
-            if unknown := facts["policy"].keys() - {option.name for option in options(PolicyConfig)}:
-                raise Misfit(f"policy.{min(unknown)} is not known")
-        except WRONG_CONTENT as error:
-            raise CheckpointError(f"{folder / 'policy.json'} describes no policy: {_why(error)}") from None
+        facts = read_facts(folder, files)
         try:
             weights: dict[str, Tensor] = safetensors.torch.load(files["policy.safetensors"])
         except WRONG_CONTENT as error:
-            raise CheckpointError(f"{folder / 'policy.safetensors'} cannot be read: {_why(error)}") from None
+            raise CheckpointError(f"{folder / 'policy.safetensors'} cannot be read: {why(error)}") from None
         return cls(folder, facts, weights)
 
     def config(self) -> PolicyConfig:
-        try:
-            return PolicyConfig(**self.facts["policy"])
-        except (*WRONG_CONTENT, SurefootError) as error:
-            raise self._unbuildable(error) from None
+        return policy_config(self.folder, self.facts)
 
     def build(self, code: EncoderCode, seed: int = 0) -> ActorCritic:
         """The described policy, with the initial weights of a run with this seed."""
@@ -108,10 +70,7 @@ class Described:
                     observations, actions, config, seed, critic=facts["critic"], masked=facts["masked"], encoder=encoder
                 )
         except (*WRONG_CONTENT, SurefootError) as error:
-            raise self._unbuildable(error) from None
-
-    def _unbuildable(self, error: Exception) -> CheckpointError:
-        return CheckpointError(f"{self.folder} describes a policy that this version cannot build: {_why(error)}")
+            raise unbuildable(self.folder, error) from None
 
     def fill(self, policy: ActorCritic, *, strict: bool = True) -> None:
         """Load the weights. Without `strict`, tensors that only one side has are ignored."""
@@ -120,7 +79,7 @@ class Described:
             policy.load_state_dict(self.weights, strict=strict)
         except WRONG_CONTENT as error:
             file = self.folder / "policy.safetensors"
-            raise CheckpointError(f"the weights in {file} do not fit their description: {_why(error)}") from None
+            raise CheckpointError(f"the weights in {file} do not fit their description: {why(error)}") from None
 
 
 def weights_shape(policy: ActorCritic, names: Container[str]) -> Shape:
@@ -158,7 +117,3 @@ def no_larger_than(count: int) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, (Misfit, SurefootError, safetensors.SafetensorError)) else repr(error)

@@ -17,12 +17,13 @@ from surefoot.errors import CheckpointError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.runs.checkpoints import find_checkpoint, has_checkpoints, point_best, read_verified
 from surefoot.runs.files import write_atomic, write_json
+from surefoot.runs.locate import locate_checkpoint
 from surefoot.runs.manifest import build_manifest
 from surefoot.settings import coerce
 from surefoot.training.build.envs import settle_workers
 from surefoot.training.build.own_encoders import load_encoder
 from surefoot.training.callbacks import Callback
-from surefoot.training.config.resolve import TrainConfig, locate_checkpoint
+from surefoot.training.config.resolve import TrainConfig
 from surefoot.training.config.toml_files import to_toml
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.life.horizon import set_horizon

@@ -128,11 +128,12 @@ def what_differs(trainer: Trainer, directory: RunDirectory) -> list[str]:
 
 def computed_with(trainer: Trainer) -> dict[str, object]:
     """Properties of this process and machine that the last bits of the result depend on."""
-    return {
+    found: dict[str, object] = {
         "kernels": library.facts(),
         "torch_instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": trainer.threads.number,
     }
+    return found | ({"gpu": torch.cuda.get_device_name(trainer.device)} if trainer.device.type == "cuda" else {})
 
 
 def _different_engine(trainer: Trainer, directory: RunDirectory) -> list[str]:

@@ -19,7 +19,8 @@ from surefoot.runs.checkpoints import MANIFEST, read_verified
 from surefoot.schema import Misfit
 from surefoot.spaces.as_json import space_to_json
 from surefoot.training.build.own_encoders import NO_CODE, EncoderCode
-from surefoot.training.evaluation.described import WRONG_CONTENT, Described
+from surefoot.training.evaluation.described import Described
+from surefoot.training.evaluation.facts import WRONG_CONTENT
 from surefoot.training.loop.global_generators import restore_globals
 from surefoot.training.loop.state_tree import join, split
 

@@ -1,0 +1,397 @@
+"""The engine for GPUs, checked and timed on a machine that has one.
+
+    python benchmarks/gpu.py [--only checks|learning|speed] [--beside purejax_ppo.py] [--out FILE.json]
+
+Checks: one update of every algorithm and kind of policy equals the torch engine's up to rounding; the same seed gives
+the same bytes twice; a run that is killed and resumed ends with the bytes of one that was not; an encoder that waits
+for the device is trained without a graph, and the run says so; 20 runs on the device's CartPole learn what 20 on
+Gymnasium's do. Speed: training steps per second, collecting and learning together, with each engine in turn.
+`--beside`: a script that prints the speed of another implementation for settings [(num_envs, rollout_length, epochs,
+minibatches, iterations), …]; it runs first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import machine
+import numpy as np
+import same_learning
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from torch import Tensor, nn
+
+import surefoot
+from surefoot.algorithms import ALGORITHMS
+from surefoot.api import resume
+from surefoot.engine.cuda.engine import CudaEngine
+from surefoot.settings import options
+from surefoot.training.build.own_encoders import load_encoder
+from surefoot.training.config.resolve import resolve
+from surefoot.training.trainer import Trainer
+
+CLOSE = 2e-4  # the largest difference of a weight that rounding explains after one update
+QUIET: dict[str, Any] = {"preset": "none", "eval_episodes": 0, "progress": False}
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "discrete": ("CartPole-v1", {}),
+    "box": ("Pendulum-v1", {"normalize_observations": True, "normalize_rewards": True}),
+    "tanh-box": ("Pendulum-v1", {"action_bounds": "tanh", "entropy_coef": 0.01}),
+    "beta-box": ("MountainCarContinuous-v0", {"action_bounds": "beta"}),
+    "gsde": ("Pendulum-v1", {"std": "gsde"}),
+    "gru": ("Acrobot-v1", {"memory": "gru", "memory_size": 16}),
+    "lstm": ("CartPole-v1", {"memory": "lstm", "memory_size": 16}),
+    "shared": ("MountainCar-v0", {"shared_trunk": True, "activation": "elu"}),
+}
+
+
+class Robots(gym.vector.VectorEnv[Any, Any, Any]):
+    """A stub simulator the size of a robot: 48 observations, 12 actions, everything on the device."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 (as Gymnasium declares it)
+
+    def __init__(self, num_envs: int, observations: int = 48, actions: int = 12) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space = spaces.Box(-np.inf, np.inf, (observations,), np.float32)
+        self.single_action_space = spaces.Box(-1.0, 1.0, (actions,), np.float32)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
+        generator = torch.Generator("cuda").manual_seed(0)
+        self._drift = 0.1 * torch.randn(actions, observations, generator=generator, device="cuda")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Tensor, dict[str, Any]]:
+        self._state = torch.zeros(self.num_envs, self._drift.shape[1], device="cuda")
+        self._time = torch.arange(self.num_envs, device="cuda") % 500
+        return self._state, {}
+
+    def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Any]]:
+        final = 0.95 * self._state + action @ self._drift
+        self._time = self._time + 1
+        truncated = self._time >= 500
+        self._state, self._time = final * ~truncated[:, None], self._time * ~truncated
+        terminated = torch.zeros_like(truncated)
+        return self._state, -final.square().mean(1), terminated, truncated, {"final_obs": final}
+
+
+class Frames(gym.Env[Any, Any]):
+    """Small pictures: a bright column is to be named."""
+
+    observation_space = spaces.Box(0, 255, (3, 36, 36), np.uint8)
+    action_space = spaces.Discrete(3)
+
+    def _show(self) -> Any:
+        self._wanted = int(self.np_random.integers(3))
+        frame = self.np_random.integers(0, 100, (3, 36, 36)).astype(np.uint8)
+        frame[:, :, 12 * self._wanted : 12 * self._wanted + 12] += 100
+        return frame
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._time += 1
+        reward = float(action == self._wanted)
+        return self._show(), reward, False, self._time >= 20, {}
+
+
+class Waits(nn.Module):
+    """An encoder that reads a number on the host."""
+
+    def __init__(self, layout: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+        self.size = 8
+
+    def forward(self, parts: dict[str, Tensor]) -> Tensor:
+        obs = parts[""]
+        if not float(obs.abs().max()) < 1e6:
+            raise ValueError("an observation is not plausible")
+        return torch.tanh(self.layer(obs.float()))
+
+
+class OnHostEnvs(CudaEngine):
+    """The engine under a name of its own, which leaves the envs to Gymnasium: the torch engine's rollouts."""
+
+    name = "on_host_envs"
+
+
+class Stop(surefoot.Callback):
+    """Ends a run after so many updates, and keeps the last one's metrics, its warnings and the time of each update."""
+
+    def __init__(self, updates: int | None = None) -> None:
+        self.updates, self.metrics, self.warnings = updates, dict[str, float](), list[str]()
+        self.marks: list[tuple[float, int]] = []
+
+    def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        self.metrics = metrics
+        if trainer.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.marks.append((time.perf_counter(), trainer.step))
+        if trainer.update == self.updates:
+            trainer.stop("enough")
+
+    def on_warning(self, trainer: Trainer, message: str) -> None:
+        self.warnings.append(message)
+
+    @property
+    def rate(self) -> float:
+        """Steps per second, after the first third."""
+        (began, first), (ended, last) = self.marks[len(self.marks) // 3], self.marks[-1]
+        return (last - first) / (ended - began)
+
+
+def updated(
+    env: str, algo: str, engine: Any, *, graphs: bool = True, updates: int = 2, **settings: Any
+) -> tuple[Tensor, Stop]:
+    """(all weights after so many updates, what happened)."""
+    stop, fields = Stop(updates), {field.name for field in options(ALGORITHMS[algo].config_type)}
+    size = {"max_episode_steps": 40} if "episodes_per_env" in fields else {"rollout_length": 32}
+    own = {name: value for name, value in settings.items() if name != "entropy_coef" or name in fields}
+    overrides = {"total_steps": 10**6, "num_envs": 16, "engine": engine, "device": "cuda", **size, **own}
+    config = resolve(env, algo, preset="none", overrides=overrides)
+    trainer = Trainer(config, 3, callbacks=[stop], encoder=load_encoder(config.policy))
+    if isinstance(trainer.engines.engine, CudaEngine):
+        trainer.engines.engine.recorder.enabled = graphs
+    trainer.train()
+    assert trainer.device.type == "cuda"
+    return torch.cat([p.detach().cpu().flatten() for p in trainer.policy.parameters()]), stop
+
+
+def check_updates() -> Iterator[tuple[str, Any]]:
+    """Two updates of every algorithm and policy: those of the torch engine, and the same with and without graphs."""
+    cases = [(algo, "discrete") for algo in ALGORITHMS] + [("ppo", kind) for kind in POLICIES]
+    cases += [("trpo", "gru"), ("ppo-penalty", "box"), ("a2c", "lstm")]
+    for algo, kind in cases:
+        env, settings = POLICIES[kind]
+        theirs, reference = updated(env, algo, "torch", **settings)
+        ours, stop = updated(env, algo, OnHostEnvs, **settings)
+        error = float((ours - theirs).abs().max())
+        keys = reference.metrics.keys() == stop.metrics.keys()
+        graphs, eager = (updated(env, algo, "cuda", graphs=on, **settings)[0] for on in (True, False))
+        same = bool(torch.equal(graphs, eager))
+        found = {"error": error, "same_metrics": keys, "graph_equals_eager": same, "said": stop.warnings}
+        found["graph_error"] = float((graphs - eager).abs().max())
+        yield f"{algo} {kind}", {**found, "ok": error < CLOSE and keys and found["graph_error"] < CLOSE}
+
+
+def train(env: Any, folder: Path, **settings: Any) -> Any:
+    base = {
+        "seed": 3,
+        "num_envs": 64,
+        "rollout_length": 32,
+        "log_every": 2048,
+        "device": "cuda",
+        "total_steps": 20 * 2048,
+    }
+    return surefoot.train(env, run_dir=folder, **{**QUIET, **base, **settings})
+
+
+def files(run: Any) -> tuple[bytes, bytes]:
+    last = max(run.path.glob("checkpoints/*"), key=lambda p: int(p.name) if p.name.isdigit() else -1)
+    return (last / "policy.safetensors").read_bytes(), (run.path / "metrics.jsonl").read_bytes()
+
+
+RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "CartPole": ("CartPole-v1", {"num_minibatches": 4}),
+    "Pendulum, normalised, adaptive": (
+        "Pendulum-v1",
+        {"normalize_observations": True, "normalize_rewards": True, "adaptive_kl": 0.01},
+    ),
+    "Acrobot, GRU": ("Acrobot-v1", {"memory": "gru", "memory_size": 32, "num_minibatches": 4}),
+    "CartPole, TRPO": ("CartPole-v1", {"algo": "trpo"}),
+    "CartPole, stop_kl, schedules": (
+        "CartPole-v1",
+        {"stop_kl": 0.01, "learning_rate_schedule": "linear", "clip_ratio_schedule": "linear", "num_minibatches": 4},
+    ),
+    "frames": (f"{Path(__file__)}:Frames", {"num_envs": 16, "total_steps": 10 * 512, "log_every": 512}),
+}
+
+
+class Die(surefoot.Callback):
+    """Ends the run the hard way in the middle of a rollout, some time after a checkpoint."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def on_rollout(self, trainer: Trainer, rollout: Any) -> None:
+        if trainer.update == self.update:
+            assert trainer.run is not None
+            trainer.run.set_status("running", step=0)
+            trainer.save = lambda **_: False  # type: ignore[method-assign] # a killed process saves nothing
+            raise KeyboardInterrupt
+
+
+def check_bytes() -> Iterator[tuple[str, Any]]:
+    """The same seed twice, and a run that is killed and resumed."""
+    for name, (env, settings) in RUNS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            places = [Path(folder) / each for each in ("one", "two", "killed")]
+            one, two = (train(env, place, **settings) for place in places[:2])
+            every = settings.get("log_every", 2048)
+            with suppress(KeyboardInterrupt):
+                train(env, places[2], checkpoint_every=3 * every, callbacks=[Die(8)], **settings)
+            resumed = resume(places[2], progress=False)
+            twice, killed = files(one) == files(two), files(one) == files(resumed)
+            yield name, {"twice": twice, "killed": killed, "engine": one.result["engine"], "ok": twice and killed}
+
+
+def check_waiting() -> Iterator[tuple[str, Any]]:
+    """An encoder that reads a number on the host is trained without a graph, and the run says so."""
+    _, stop = updated("CartPole-v1", "ppo", "cuda", encoder=f"{Path(__file__)}:Waits")
+    said = [message for message in stop.warnings if "CUDA graph" in message]
+    yield "an encoder that waits", {"said": said, "ok": bool(said)}
+    clear = torch.ones(3, device="cuda") + 1  # the device is still usable
+    yield "the device afterwards", {"ok": bool((clear == 2).all())}
+
+
+def check_rows() -> Iterator[tuple[str, Any]]:
+    """A row has the same bits in any batch."""
+    from surefoot.kernels.fused_linear import forward
+
+    x, weight, bias = (torch.randn(size, device="cuda") for size in ((5000, 64), (64, 64), (64,)))
+    whole = forward(x, weight, bias, "tanh")
+    parts = [slice(77, 78), slice(3, 90), slice(1000, 4001)]
+    same = [torch.equal(forward(x[own].contiguous(), weight, bias, "tanh"), whole[own]) for own in parts]
+    yield "fused layers", {"same": same, "ok": all(same)}
+
+
+LEARNING: dict[str, Any] = {"num_envs": 16, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4}
+SEEDS, STEPS = 20, 100_000
+
+
+def learned(task: tuple[str, int]) -> float:
+    """The area under the learning curve of one run on CartPole."""
+    engine, seed = task
+    steps, returns = list[int](), list[float]()
+
+    class Curve(surefoot.Callback):
+        def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+            ended = [episode.ret for episode in trainer.journal.latest]
+            steps.extend([trainer.step] * len(ended))
+            returns.extend(ended)
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        where = {"engine": engine, "device": "cuda" if engine == "cuda" else "cpu", "run_dir": Path(folder) / "run"}
+        settings = {**QUIET, **LEARNING, "total_steps": STEPS, "threads": 1, "callbacks": [Curve()]}
+        surefoot.train("CartPole-v1", seed=seed, **settings, **where)
+    return same_learning.area(steps, returns, STEPS)
+
+
+def check_learning() -> Iterator[tuple[str, Any]]:
+    """Runs on device envs learn what runs on Gymnasium's envs and the CPU do."""
+    tasks = [(engine, seed) for engine in ("cuda", "torch") for seed in range(SEEDS)]
+    with ProcessPoolExecutor(10, get_context("spawn")) as pool:
+        areas = list(pool.map(learned, tasks))
+    ours, theirs = areas[:SEEDS], areas[SEEDS:]
+    found, low, high = same_learning.difference_interval(ours, theirs)
+    means = {"cuda": float(np.mean(ours)), "torch_cpu": float(np.mean(theirs))}
+    yield "CartPole", {**means, "difference": found, "interval": [low, high], "ok": low < 0.05 and high > -0.05}
+
+
+def speed(env: Any, engine: Any, updates: int, **settings: Any) -> dict[str, Any]:
+    """Steps per second of a whole run."""
+    clock = Stop()
+    with tempfile.TemporaryDirectory() as folder:
+        ready = env() if callable(env) else env
+        num_envs = ready.num_envs if callable(env) else settings["num_envs"]
+        steps = num_envs * settings["rollout_length"]
+        own = {"total_steps": updates * steps, "log_every": 10 * steps, "engine": engine, "callbacks": [clock]}
+        own |= {} if callable(env) else {"device": "cuda"}
+        run = surefoot.train(ready, run_dir=Path(folder) / "run", seed=0, **{**QUIET, **settings, **own})
+        returns = [row["episode_return"] for row in run.metrics if row["episode_return"] is not None]
+        split = {name: round(share, 2) for name, share in run.result["time_split"].items()}
+        return {"steps_per_second": round(clock.rate), "last_return": round(returns[-1], 1), "time_split": split}
+
+
+ROBOTS: dict[str, Any] = {
+    "rollout_length": 24, "num_epochs": 5, "num_minibatches": 4, "hidden_sizes": (512, 256, 128), "activation": "elu",
+    "normalize_observations": True,
+}  # fmt: skip
+SPEEDS: dict[str, tuple[Any, int, dict[str, Any]]] = {
+    "CartPole 2048 x 64": (
+        "CartPole-v1",
+        150,
+        {"num_envs": 2048, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4},
+    ),
+    "CartPole 16384 x 64": (
+        "CartPole-v1",
+        60,
+        {"num_envs": 16384, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4},
+    ),
+    "Pendulum 8 x 128": ("Pendulum-v1", 30, {"num_envs": 8, "rollout_length": 128}),
+    "robots 4096 x 24": (lambda: Robots(4096), 30, ROBOTS),
+}
+
+
+def beside(script: Path) -> list[str]:
+    settings = "[(2048, 64, 4, 4, 100), (16384, 64, 4, 4, 50)]"
+    found = subprocess.run([sys.executable, str(script), settings], capture_output=True, text=True, check=False)
+    return [line for line in found.stdout.splitlines() if " sps" in line] or found.stderr.splitlines()[-3:]
+
+
+def tried(check: Callable[[], Iterator[tuple[str, Any]]]) -> dict[str, Any]:
+    """Everything that a check finds, and the error that ended it."""
+    found: dict[str, Any] = {}
+    try:
+        for name, result in check():
+            found[name] = result
+            print(name, json.dumps(result), flush=True)
+    except Exception as error:
+        traceback.print_exc()
+        found["error"] = {"message": repr(error), "ok": False}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("checks", "learning", "speed"))
+    parser.add_argument("--beside", type=Path, metavar="FILE.py")
+    parser.add_argument("--engines", nargs="+", default=["torch", "cuda"])
+    parser.add_argument("--out", type=Path, default=machine.RESULTS / "gpu.json", metavar="FILE.json")
+    arguments = parser.parse_args()
+    result: dict[str, Any] = {"machine": machine.describe(), "device": torch.cuda.get_device_name()}
+    checks = {"updates": check_updates, "bytes": check_bytes, "waiting": check_waiting, "rows": check_rows}
+    checks = checks if arguments.only in (None, "checks") else {}
+    checks |= {"learning": check_learning} if arguments.only in (None, "learning") else {}
+    result |= {name: tried(check) for name, check in checks.items()}
+    result["ok"] = all(row["ok"] for name in checks for row in result[name].values())
+    table = [f"All checks passed: {'yes' if result['ok'] else 'no'}", ""] if checks else []
+    if arguments.only in (None, "speed"):
+
+        def speeds() -> Iterator[tuple[str, Any]]:
+            for name, (env, updates, settings) in SPEEDS.items():
+                for engine in arguments.engines:
+                    yield f"{name}, {engine}", speed(env, engine, updates, **settings)
+
+        result["beside"] = [] if arguments.beside is None else beside(arguments.beside)
+        result["speed"] = tried(speeds)
+        rates = {
+            name: f"{row['steps_per_second']:,}" for name, row in result["speed"].items() if "steps_per_second" in row
+        }
+        table += [
+            *machine.head("what", "steps/s"),
+            *(machine.row(*pair) for pair in rates.items()),
+            "",
+            *result["beside"],
+        ]
+    machine.write(result, table, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Compiles an exported policy with the C compiler of this machine, and runs its test program."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from surefoot.errors import SurefootError
+from surefoot.text import one_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic-errors", "-O2")
+COMPILE_SECONDS, RUN_SECONDS = 600, 600
+REPORT = re.compile(r"records=(\d+) params=(\S+) actions=(\S+) ties=(\d+) wrong=(\d+)")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    records: int
+    params: float  # the largest difference
+    actions: float
+    ties: int  # choices that differ where two were equally likely up to rounding
+    wrong: int  # choices that differ elsewhere, and results that are not finite
+    passed: bool
+
+
+def find_compiler() -> str | None:
+    """`CC`, or the first C compiler that is there."""
+    named = os.environ.get("CC")
+    return next((found for name in (named, "cc", "gcc", "clang") if name and (found := shutil.which(name))), None)
+
+
+def replay(folder: Path, name: str, recording: Path, allowed: float, compiler: str, flags: Sequence[str]) -> Replayed:
+    """Run the test program in `folder` on the recording. `allowed`: largest difference."""
+    program = _compiled(folder, name, compiler, flags)
+    done = _run([str(program), str(recording), repr(allowed)], folder, RUN_SECONDS)
+    found = REPORT.search(done.stdout)
+    if found is None:
+        raise SurefootError(f"the test program of the exported policy failed: {one_line(done.stderr, 2000)}")
+    records, ties, wrong = (int(found[group]) for group in (1, 4, 5))
+    return Replayed(records, float(found[2]), float(found[3]), ties, wrong, done.returncode == 0)
+
+
+def _compiled(folder: Path, name: str, compiler: str, flags: Sequence[str]) -> Path:
+    """The test program, compiled unless an earlier check did so: a large network takes a while."""
+    program = folder / f"{name}_test.out"
+    if not program.exists():
+        sources = [f"{name}.c", f"{name}_test.c"]
+        built = _run([compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
+        if built.returncode:
+            raise SurefootError(f"{compiler} does not compile the exported policy: {one_line(built.stderr, 2000)}")
+    return program
+
+
+def _run(words: Sequence[str], folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            words, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise SurefootError(f"{words[0]} did not finish within {seconds:g} seconds") from None
+    except OSError as error:
+        raise SurefootError(f"{words[0]} cannot be executed: {error.strerror}") from None

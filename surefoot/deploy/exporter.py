@@ -1,0 +1,58 @@
+"""What an exporter is: it translates a `Program` into files, and checks the files against the policy itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from surefoot.deploy.program import Program
+    from surefoot.deploy.trials import Trials
+    from surefoot.policies.actor_critic import ActorCritic
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asked for."""
+
+    name: str = "surefoot_policy"  # of the files and functions
+    seed: int | None = None  # of drawn actions; None: the most likely ones
+    about: str = ""  # a line about the run, for comments
+
+    @property
+    def drawn(self) -> bool:
+        return self.seed is not None
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How an export compares with the policy, computed in float64. Differences are relative to numbers above 1."""
+
+    observations: int
+    parameters: float  # the largest difference of a parameter of the distribution
+    actions: float  # the largest difference of a continuous action
+    ties: int  # discrete actions that differ where two choices were equal up to rounding
+    wrong: int  # discrete actions that differ elsewhere, and results that are not finite
+    rounding: float  # by how much PyTorch's float32 differs from float64, which the export is compared with
+    allowed: float  # the largest difference: the exporter's own tolerance, and that rounding
+    passed: bool
+
+
+class Exporter(Protocol):
+    tolerance: float
+    checked_with: str  # what executes the files in the check
+
+    def translate(self, program: Program, wish: Wish) -> Mapping[str, bytes]:
+        """The files, by name."""
+        ...
+
+    def check(self, folder: Path, program: Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Parity:
+        """Execute the files in `folder` on these observations and compare."""
+        ...
+
+    def sample(self, program: Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Mapping[str, bytes]:
+        """More files, for users who want to repeat the check: a few observations with what is expected."""
+        ...

@@ -1,0 +1,170 @@
+"""`surefoot export`: translates a run's policy, checks the result, and only then writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from surefoot import __version__
+from surefoot.deploy import program as ops
+from surefoot.deploy.describe import read_program
+from surefoot.deploy.exporter import Exporter, Parity, Wish
+from surefoot.deploy.trials import Trials, random_trials
+from surefoot.envs.playing import play
+from surefoot.errors import SurefootError, UsageError
+from surefoot.runs.files import write_atomic
+from surefoot.training.evaluation.actor import PolicyActor
+from surefoot.training.evaluation.agent import Agent
+from surefoot.training.evaluation.evaluate import open_envs, step_limit
+from surefoot.training.loop.state import load_policy
+
+if TYPE_CHECKING:
+    from surefoot.training.evaluation.actor import SeenEnvs
+    from surefoot.training.evaluation.evaluate import MakeEnv
+    from surefoot.types import Actions, Array
+
+SEQUENCES = 16
+OBSERVATIONS, FEWER = 4096, 2048  # of each kind; the fewer for networks with much to compute
+MUCH = 2_000_000  # multiplications for one observation
+SAMPLE = 4 * 2**20  # bytes of the recording that is kept with the export, at most
+RECORD = "parity.json"
+
+
+@dataclass(frozen=True)
+class Exported:
+    folder: Path
+    files: tuple[str, ...]
+    parity: Mapping[str, Parity]  # by kind of observations: recorded, random
+    notes: tuple[str, ...]
+
+
+def export_policy(
+    checkpoint: Path,
+    exporter: Exporter,
+    out: Path,
+    wish: Wish,
+    *,
+    make: MakeEnv | None,
+    manifest: bytes,
+    seed: int = 0,
+) -> Exported:
+    """Write the policy of `checkpoint` to the folder `out`. SurefootError, and nothing written, if the check fails.
+
+    `make`: the env to record observations in; None: only random ones are tried. `manifest`: that of the run.
+    """
+    program, policy = read_program(checkpoint), load_policy(checkpoint)
+    files = dict(exporter.translate(program, wish))
+    kinds, notes = {}, []
+    length = (FEWER if multiplications(program) > MUCH else OBSERVATIONS) // SEQUENCES
+    if make is None:
+        notes.append("the env cannot be made here, so only random observations were tried")
+    else:
+        kinds["recorded"] = recorded_trials(Agent(policy), make, SEQUENCES, length, seed)
+    kinds["random"] = random_trials(program, SEQUENCES, length, seed)
+    with TemporaryDirectory() as place:
+        for name, data in files.items():
+            (Path(place) / name).write_bytes(data)
+        found = {kind: exporter.check(Path(place), program, policy, each, wish) for kind, each in kinds.items()}
+    _require_passed(found)
+    files |= exporter.sample(program, policy, _some(kinds.get("recorded", kinds["random"])), wish)
+    files["run_manifest.json"] = manifest
+    files[RECORD] = _record(checkpoint, exporter, wish, found)
+    _write(out, files)
+    return Exported(out, tuple(files), found, tuple(notes))
+
+
+def _require_passed(found: Mapping[str, Parity]) -> None:
+    failed = {kind: each for kind, each in found.items() if not each.passed}
+    if failed:
+        kind, worst = next(iter(failed.items()))
+        raise SurefootError(
+            f"the exported policy does not act like the run's own, so nothing was written. On {worst.observations:,} "
+            f"{kind} observations: parameters differ by up to {worst.parameters:.2g}, actions by {worst.actions:.2g} "
+            f"(allowed is {worst.allowed:.2g}), and {worst.wrong} choices are wrong"
+        )
+
+
+def _record(checkpoint: Path, exporter: Exporter, wish: Wish, found: Mapping[str, Parity]) -> bytes:
+    facts = {
+        "surefoot": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "checkpoint": checkpoint.name,
+        "stochastic": wish.drawn,
+        "seed": wish.seed,
+        "checked_with": exporter.checked_with,
+        "tolerance": exporter.tolerance,
+        "parity": {kind: asdict(each) for kind, each in found.items()},
+    }
+    return (json.dumps(facts, indent=2) + "\n").encode()
+
+
+def _write(out: Path, files: Mapping[str, bytes]) -> None:
+    if out.is_symlink():
+        raise UsageError(f"{out} is a link; name a folder with --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomic(out / name, data)
+    except OSError as error:
+        raise UsageError(f"cannot write to {out}: {error.strerror}; choose another --out") from None
+
+
+def _some(trials: Trials) -> Trials:
+    """As many steps as fit into the sample."""
+    length = max(1, min(64, SAMPLE // trials.rows[:, 0].nbytes))
+    return Trials(trials.rows[:, :length], trials.begins[:, :length])
+
+
+def multiplications(program: ops.Program) -> int:
+    """For one observation, about."""
+    total = 0
+    for operation in program.operations:
+        if isinstance(operation, ops.Linear):
+            total += operation.weight.size
+        elif isinstance(operation, ops.Convolution):
+            total += operation.weight.size * operation.result[1] * operation.result[2]
+    return total
+
+
+class _Recorder:
+    """Acts with the policy and keeps what it sees."""
+
+    def __init__(self, actor: PolicyActor) -> None:
+        self.actor = actor
+        self.seen: dict[int, list[tuple[Array, bool]]] = {}
+
+    def act(self, envs: SeenEnvs, rows: Array, begins: Array) -> Actions:
+        for row, starts in zip(rows.tolist(), begins.tolist(), strict=True):
+            self.seen.setdefault(row, []).append((envs.observations[row].copy(), starts))
+        return self.actor.act(envs, rows, begins)
+
+
+def recorded_trials(agent: Agent, make: MakeEnv, num_envs: int, length: int, seed: int) -> Trials:
+    """What the policy sees in its env, `length` steps in each of several envs."""
+    recorder = _Recorder(PolicyActor(agent, seed, deterministic=True))
+    with closing(open_envs(agent, make, num_envs, seed)) as envs:
+        limit = step_limit(None, envs.time_limit)
+        for turn in play(envs, recorder, range(num_envs * length), limit=limit):
+            if turn.step is not None and min(map(len, recorder.seen.values())) >= length:
+                break
+    shortest = min(map(len, recorder.seen.values()))
+    rows = np.stack([np.stack([row for row, _ in seen[:shortest]]) for seen in recorder.seen.values()])
+    begins = np.array([[starts for _, starts in seen[:shortest]] for seen in recorder.seen.values()])
+    begins[:, 0] = True
+    return Trials(rows.astype(agent.policy.layout.dtype), begins)
+
+
+def exporters() -> dict[str, Callable[[], Exporter]]:
+    """By the name that `--to` takes."""
+    from surefoot.deploy.c.exporter import CExporter
+    from surefoot.deploy.onnx.exporter import OnnxExporter
+
+    return {"c": CExporter, "onnx": OnnxExporter}

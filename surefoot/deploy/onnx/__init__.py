@@ -1,0 +1,1 @@
+"""Translates a `Program` to an ONNX model."""

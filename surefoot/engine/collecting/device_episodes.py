@@ -1,0 +1,46 @@
+"""Which episodes ended in a rollout on a device, computed there: the host reads a short list, not every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Ended(NamedTuple):
+    """The episodes that ended, in the order of steps and envs, and what each env carries into the next rollout."""
+
+    columns: Tensor  # [E, 4] float64: env, return, length, whether the clock ended it
+    ret: Tensor  # [N] float64, of the open episodes
+    length: Tensor  # [N] float64
+
+
+def ended_episodes(reward: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor, carried: Tensor) -> Ended:
+    """Returns and lengths, by sums that restart after every end. All `[T, N]`; `carried` `[2, N]` float64: return and
+    length of the episodes that were open before.
+    """
+    own = torch.stack([reward.double() * valid, valid.double()])  # [2, T, N]
+    own[:, 0] += carried
+    going_on = torch.ones_like(own[0])
+    going_on[1:] = (~ended[:-1]).double()
+    sums = _running_sums(own, going_on)
+    time, env = (ended & valid).nonzero(as_tuple=True)
+    cut = ~terminated[time, env]
+    columns = torch.stack([env.double(), sums[0, time, env], sums[1, time, env], cut.double()], 1)
+    rest = sums[:, -1] * ~ended[-1]
+    return Ended(columns, rest[0], rest[1])
+
+
+def _running_sums(x: Tensor, going_on: Tensor) -> Tensor:
+    """y_t = x_t + going_on_t · y_{t−1} along the middle axis, by doubling: log₂ T rounds instead of T steps."""
+    reach, steps = 1, x.shape[1]
+    while reach < steps:
+        further = x.clone()
+        further[:, reach:] += going_on[reach:] * x[:, :-reach]
+        joined = torch.zeros_like(going_on)
+        joined[reach:] = going_on[reach:] * going_on[:-reach]
+        x, going_on, reach = further, joined, 2 * reach
+    return x

@@ -1,0 +1,89 @@
+"""A policy that acts on a GPU, with its step recorded as a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor
+
+from surefoot.engine.torch.actor import TorchActor
+from surefoot.engine.torch.modes import own_modes
+from surefoot.policies.actor_critic import Noise
+
+if TYPE_CHECKING:
+    from surefoot.engine.cuda.recorder import Recorder, Work
+    from surefoot.policies.actor_critic import ActorCritic
+
+    Out: TypeAlias = tuple[Tensor, Tensor, Tensor]
+
+
+class RecordedActor(TorchActor):
+    """A `TorchActor` that copies its inputs into their places and starts a graph."""
+
+    def __init__(self, policy: ActorCritic, recorder: Recorder) -> None:
+        super().__init__(policy)
+        self.recorder = recorder
+        self._places: Places | None = None
+
+    def act(self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: Out) -> None:
+        if self.policy.device.type != "cuda" or self.recorder.busy:  # it is recorded as a part of a rollout
+            super().act(obs, noise, start, memory, out)
+            return
+        if self._places is None or not self._places.fit(obs, noise):
+            self._places = Places(self.policy, obs, noise)
+            self._places.record(super().act, self.recorder)
+        self._places.act(obs, noise, start, memory, out)
+
+
+class Places:
+    """Inputs and outputs of one step of n envs that stay where they are."""
+
+    def __init__(self, policy: ActorCritic, obs: Tensor, noise: Noise) -> None:
+        device, actions, size = policy.device, policy.actions, len(obs)
+        self.policy, self.obs = policy, torch.zeros_like(obs, device=device)
+        matrix = None if noise.matrix is None else torch.zeros_like(noise.matrix, device=device)
+        self.noise = Noise(torch.zeros_like(noise.rows, device=device), matrix)
+        self.start = torch.ones(size, dtype=torch.bool, device=device)
+        self.memory = policy.initial_memory(size)
+        self.params = torch.zeros(size, actions.num_params, dtype=torch.float32, device=device)
+        self.action = torch.zeros(size, *actions.shape, dtype=actions.dtype, device=device)
+        self._work: Work = lambda: None
+
+    def fit(self, obs: Tensor, noise: Noise) -> bool:
+        return obs.shape == self.obs.shape and noise.rows.shape == self.noise.rows.shape
+
+    def record(self, act: Callable[..., None], recorder: Recorder) -> None:
+        def work() -> None:
+            start = None if self.memory is None else self.start
+            act(self.obs, self.noise, start, self.memory, (self.params, self.action, self.params[:, 0]))
+
+        changed = [self.params, self.action, *self.policy.buffers()]
+        changed += [] if self.memory is None else [self.memory]
+        self._work = recorder.record("acting", work, self.obs.device, changed)
+
+    def act(self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: Out) -> None:
+        with own_modes(gradients=False):
+            self.obs.copy_(obs, non_blocking=True)
+            self.noise.rows.copy_(noise.rows)
+            if self.noise.matrix is not None and noise.matrix is not None:
+                self.noise.matrix.copy_(noise.matrix)
+            if self.memory is not None and memory is not None and start is not None:
+                self.start.copy_(start)
+                self.memory.copy_(memory)
+            self._work()
+            if memory is not None and self.memory is not None:
+                memory.copy_(self.memory)
+            self._give(out)
+
+    def _give(self, out: Out) -> None:
+        if out[1].device == self.action.device:
+            out[0].copy_(self.params)
+            out[1].copy_(self.action)
+            return
+        # Waiting for the device costs more than the copy, so both travel together; float64 holds either exactly.
+        size, width = self.params.shape
+        both = torch.cat([self.params.double(), self.action.reshape(size, -1).double()], 1).to(out[1].device)
+        out[0].copy_(both[:, :width])
+        out[1].copy_(both[:, width:].reshape(out[1].shape))

@@ -1,0 +1,61 @@
+"""The engine for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surefoot.engine.collecting.collector import Collector
+from surefoot.engine.collecting.stepping import step_all
+from surefoot.engine.contract import Engine, Threads
+from surefoot.engine.cuda.actor import RecordedActor
+from surefoot.engine.cuda.fused import fuse, not_fused
+from surefoot.engine.cuda.learner import CudaLearner
+from surefoot.engine.cuda.operations import DeviceOperations
+from surefoot.engine.cuda.recorder import Recorder
+from surefoot.engine.cuda.stepping import RecordedStepping
+from surefoot.engine.torch.engine import make_learner
+from surefoot.envs.device_envs import DeviceEnvs
+
+if TYPE_CHECKING:
+    from surefoot.engine.collecting.collector import Stepping
+    from surefoot.engine.contract import Actor, CollectorOptions, LearnerOptions, Learns
+    from surefoot.engine.torch.learner import Learner
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.types import Envs
+
+
+class CudaEngine(Engine):
+    """PyTorch on a GPU, with the policy's steps, gradient steps and whole rollouts of our own envs as CUDA graphs."""
+
+    name = acts_with = "cuda"
+    operations = DeviceOperations()
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+
+    def serves(self, policy: ActorCritic, algorithm: Learns, envs: Envs) -> str | None:
+        return None if policy.device.type == "cuda" else f"the policy is on {policy.device}, not on a GPU"
+
+    def brings(self, policy: ActorCritic) -> str:
+        return "CUDA graphs" if not_fused(policy) else "CUDA graphs with fused layers"
+
+    def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
+        learner = make_learner(CudaLearner, policy, algorithm, options)
+        assert isinstance(learner, CudaLearner)
+        learner.connect(self.recorder, fixed_length=algorithm.episodes_per_env is None)
+        learner.threads = Threads(1)
+        if policy.device.type == "cuda":
+            reason = fuse(policy)
+            if reason is not None and not_fused(policy) is None:
+                self.recorder.notices.append(f"the layers of the policy are not fused, which would be faster: {reason}")
+        learner.actor = RecordedActor(policy, self.recorder)
+        return learner
+
+    def collector(self, envs: Envs, actor: Actor, options: CollectorOptions) -> Collector:
+        stepping: Stepping = step_all
+        if isinstance(envs, DeviceEnvs) and options.episodes_per_env is None:
+            stepping = RecordedStepping(self.recorder)
+        return Collector(envs, actor, options, self.operations, stepping)
+
+    def take_notices(self) -> list[str]:
+        return self.recorder.take_notices()

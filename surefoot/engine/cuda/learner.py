@@ -1,0 +1,92 @@
+"""The learner whose gradient steps are recorded. Its results equal those of `Learner`, up to rounding."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import TYPE_CHECKING, TypeAlias
+
+from surefoot.engine.cuda.operations import DeviceOperations
+from surefoot.engine.cuda.passes import WHAT, FixedLoss, FixedPasses, critic, joint, shape_of, structure
+from surefoot.engine.losses import Loss
+from surefoot.engine.torch.learner import Learner
+
+if TYPE_CHECKING:
+    from surefoot.engine.config import ValueFit
+    from surefoot.engine.cuda.recorder import Recorder
+    from surefoot.engine.losses import LossFunction, Surrogate
+    from surefoot.engine.torch.passes import Passes
+    from surefoot.types import Batch, Metrics
+
+    Key: TypeAlias = tuple[str, tuple[object, ...], tuple[object, ...], int, int, bool, bool]
+
+MOST_SHAPES = 4  # of batches and losses that are recorded; a run that changes them again and again gains nothing
+
+
+class CudaLearner(Learner):
+    """A `Learner` whose minibatch steps work on fixed tensors."""
+
+    engine = "cuda"
+    operations = DeviceOperations()
+    recorder: Recorder
+    fixed_length = True  # every rollout has the same number of steps
+
+    def connect(self, recorder: Recorder, *, fixed_length: bool) -> None:
+        self.recorder, self.fixed_length = recorder, fixed_length
+        self._fixed: dict[Key, tuple[FixedPasses, FixedLoss]] = {}
+        if self.policy.memory is not None:
+            self.policy.memory.static = True
+
+    def passes(self, loss: LossFunction, batch: Batch, parts: int, number: int, *, normalize: bool) -> Passes:
+        fixed = self._passes("joint", loss, batch, parts, number, normalize=normalize)
+        return fixed or super().passes(loss, batch, parts, number, normalize=normalize)
+
+    def fit_value(self, loss: Loss, batch: Batch, config: ValueFit) -> list[Metrics]:
+        parts, epochs = self.shares.count(config.value_minibatches, batch), config.value_epochs
+        fixed = self._passes("critic", loss, batch, parts, epochs, normalize=False)
+        if fixed is None:
+            return super().fit_value(loss, batch, config)
+        for _ in range(epochs):
+            fixed.once()
+        return fixed.history
+
+    def not_fixed(self, loss: LossFunction, batch: Batch, parts: int) -> str | None:
+        """Why the steps on this batch cannot be recorded; None if they can."""
+        if not isinstance(loss, Loss):
+            return "the algorithm has a loss of its own, which may change from update to update"
+        if loss.surrogate is not None and not _pure(loss.surrogate):
+            return "the loss depends on variables outside its formula; make them parameters of the surrogate"
+        if self.shares.several:
+            return "several processes share the gradients"
+        if not self.fixed_length:
+            return "rollouts of whole episodes differ in length"
+        return None if batch.units % parts == 0 else "its minibatches differ in size"
+
+    def _passes(
+        self, kind: str, loss: LossFunction, batch: Batch, parts: int, number: int, *, normalize: bool
+    ) -> FixedPasses | None:
+        """The fixed passes for batches of this shape, begun on this one. None if there can be none."""
+        reason = self.not_fixed(loss, batch, parts)
+        if reason is None:
+            assert isinstance(loss, Loss)
+            key = (kind, structure(loss), shape_of(batch), parts, number, normalize, self.max_grad_norm is None)
+            if key in self._fixed or len(self._fixed) < MOST_SHAPES:
+                passes, fixed = self._fixed.get(key) or self._new(key, kind, loss, batch)
+                fixed.load(loss)
+                passes.begin(batch)
+                return passes
+            reason = "its batches or its loss change their form too often"
+        self.recorder.refuse(WHAT, reason, batch.obs.device)
+        return None
+
+    def _new(self, key: Key, kind: str, loss: Loss, batch: Batch) -> tuple[FixedPasses, FixedLoss]:
+        fixed = FixedLoss(loss, batch.obs.device)
+        objective = (joint if kind == "joint" else critic)(self, fixed.loss)
+        _, _, _, parts, number, normalize, _ = key
+        passes = FixedPasses(self, objective, batch, parts, number, self.recorder, normalize=normalize)
+        self._fixed[key] = passes, fixed
+        return passes, fixed
+
+
+def _pure(surrogate: Surrogate) -> bool:
+    """Whether the formula depends on its arguments alone, as far as can be seen."""
+    return isinstance(surrogate.formula, FunctionType) and not surrogate.formula.__closure__

@@ -1,0 +1,46 @@
+"""Operations over a rollout in a few large steps instead of one per time step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surefoot.math.operations import Operations
+from surefoot.math.returns import td_error
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.types import Rollout
+
+
+class DeviceOperations(Operations):
+    """Equal to the readable versions, up to rounding."""
+
+    def reverse_scan(self, x: Tensor, decay: Tensor) -> Tensor:
+        """By doubling: after k rounds, y_t holds the terms of 2ᵏ steps, and c_t the product of their decays."""
+        assert x.ndim == 2, f"expected [T, N], got {tuple(x.shape)}"
+        assert x.shape == decay.shape, f"x {tuple(x.shape)} and decay {tuple(decay.shape)} differ"
+        y, c, reach = x, decay, 1
+        while reach < len(x):
+            ahead = y.clone()
+            ahead[:-reach].addcmul_(c[:-reach], y[reach:])
+            y = ahead
+            if 2 * reach < len(x):
+                further = c.new_zeros(c.shape)  # nothing follows the last step
+                further[:-reach] = c[:-reach] * c[reach:]
+                c = further
+            reach *= 2
+        return y if y is not x else x.clone()
+
+    def advantages(
+        self, rollout: Rollout, gamma: float, gae_lambda: float, value_lambda: float, segment_length: int | None
+    ) -> tuple[Tensor, Tensor]:
+        delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, gamma)
+        delta = delta.masked_fill(~rollout.valid, 0.0)
+        going_on = (~rollout.done).to(delta.dtype)
+        if segment_length is not None:
+            going_on[segment_length - 1 :: segment_length] = 0.0
+        advantage = correction = self.reverse_scan(delta, gamma * gae_lambda * going_on)
+        if value_lambda != gae_lambda:
+            correction = self.reverse_scan(delta, gamma * value_lambda * going_on)
+        return advantage, rollout.value + correction

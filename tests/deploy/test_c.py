@@ -1,0 +1,148 @@
+"""Exported C: it compiles without a warning, needs no library, and does what the policy does."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from gymnasium import spaces
+
+from surefoot.deploy.c.compiling import STRICT
+from surefoot.deploy.c.exporter import CExporter
+from surefoot.deploy.exporter import Wish
+from surefoot.deploy.trials import random_trials
+from surefoot.errors import UsageError
+from tests.deploy.making import BOX, CASES, FREE, KINDS, PIXELS, make, make_case, make_kind
+from tests.marks import quick
+
+SANITIZED = {
+    "gcc": (*STRICT, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "clang": (*STRICT, "-Wconversion", "-fsanitize=undefined", "-fsanitize-trap=all"),  # needs no library of clang's
+}
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+
+
+def parity(policy, program, folder, *, seed=None, compiler="gcc", flags=STRICT, length=20):
+    exporter, wish = CExporter(compiler, flags), Wish(seed=seed)
+    for name, data in exporter.translate(program, wish).items():
+        (folder / name).write_bytes(data)
+    return exporter.check(folder, program, policy, random_trials(program, 10, length, seed=4), wish)
+
+
+def test_the_file_needs_no_library(tmp_path):
+    """No call leaves it: not even the C library's."""
+    _, program = make_kind("gsde-hybrid")
+    for name, data in CExporter("gcc").translate(program, Wish(seed=1)).items():
+        (tmp_path / name).write_bytes(data)
+    flags = ["-std=c99", "-Wall", "-Werror", "-ffreestanding", "-O1", "-c"]
+    subprocess.run(["gcc", *flags, "surefoot_policy.c"], cwd=tmp_path, check=True)
+    listed = subprocess.run(["nm", "-u", "surefoot_policy.o"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    # A compiler may make a loop that copies a call of these, which even freestanding programs have.
+    outside = {line.split()[-1] for line in listed.stdout.splitlines()}
+    assert outside <= {"memcpy", "memset", "memmove", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("kind", ["beta-hybrid", "gsde-hybrid", "linear", "embedding", "small", "impala", "camera"])
+@pytest.mark.parametrize("seed", [None, 5])
+def test_no_memory_fault_and_no_undefined_behaviour(compiler, kind, seed, tmp_path):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    found = parity(*make_kind(kind), tmp_path, compiler=compiler, flags=SANITIZED[compiler], seed=seed, length=3)
+    assert found.passed, found
+
+
+@pytest.mark.slow
+def test_a_wrong_weight_is_noticed(tmp_path):
+    policy, program = make_kind("tanh")
+    exporter, wish = CExporter("gcc"), Wish()
+    files = dict(exporter.translate(program, wish))
+    source = files["surefoot_policy.c"].decode()
+    weight = re.search(r"-?0\.\d+f", source)
+    files["surefoot_policy.c"] = (source[: weight.start()] + "2.5f" + source[weight.end() :]).encode()
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    assert not exporter.check(tmp_path, program, policy, random_trials(program, 4, 10, seed=0), wish).passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["beta-hybrid", "gsde-hybrid", "state-std", "small"])
+def test_processors_without_doubles(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(CExporter, "tolerance", 2e-5)
+    found = parity(*make_kind(kind), tmp_path, flags=(*STRICT, "-DSUREFOOT_REAL=float"), seed=3)
+    assert found.passed, found
+
+
+@pytest.mark.slow
+def test_it_compiles_to_webassembly(tmp_path):
+    if shutil.which("clang") is None:
+        pytest.skip("there is no clang")
+    _, program = make_kind("gsde-hybrid")
+    for name, data in CExporter("gcc").translate(program, Wish(seed=1)).items():
+        (tmp_path / name).write_bytes(data)
+    flags = ["--target=wasm32", "-ffreestanding", "-std=c99", "-Wall", "-Werror", "-O2", "-c"]
+    subprocess.run(["clang", *flags, "surefoot_policy.c"], cwd=tmp_path, check=True)
+    assert (tmp_path / "surefoot_policy.o").read_bytes().startswith(b"\0asm")
+
+
+@pytest.mark.slow
+def test_a_network_for_atari(tmp_path):
+    policy, program = make(PIXELS, spaces.Discrete(6))
+    found = parity(policy, program, tmp_path, length=4)
+    assert found.observations == 40
+    assert found.passed, found
+
+
+def test_the_header_says_what_each_number_is():
+    _, program = make_case("nested", "hybrid", "none", False)
+    header = CExporter("gcc").translate(program, Wish())["surefoot_policy.h"].decode()
+    assert (
+        "   observation 0 to 2: body/arm\n   observation 3: body/grip/0\n   observation 4 to 5: body/grip/1\n" in header
+    )
+    assert "   action 0 to 1: move\n   action 2: use */" in header
+
+
+def test_no_text_of_a_run_can_break_out_of_a_comment():
+    _, program = make_kind("tanh")
+    evil = '*/ int main(void) { system("x"); } /* ??/\\\n // "\u202e\x00'
+    for text in CExporter("gcc").translate(program, Wish(about=evil)).values():
+        first = text.decode("ascii").splitlines()[0]
+        assert first.count("*/") == 1
+        assert first.endswith("*/")
+    keys = spaces.Dict({evil.replace("/", "*"): FREE})
+    _, program = make(keys, spaces.Dict({evil: BOX}), hidden_sizes=(4,))
+    header = CExporter("gcc").translate(program, Wish())["surefoot_policy.h"].decode("ascii")
+    assert "system(" in header  # as harmless text
+    assert "*/ int" not in header
+    assert header.count("*/") == header.count("/*")
+
+
+@pytest.mark.parametrize("name", ["", "Policy", "a-b", "a b", "1a", "a;b", "a\n", "é", "x" * 70])
+def test_a_name_must_be_one_for_c(name):
+    _, program = make_kind("tanh")
+    with pytest.raises(UsageError, match="is not a name for C"):
+        CExporter("gcc").translate(program, Wish(name=name))
+
+
+def name(number):
+    return "-".join(map(str, CASES[number]))
+
+
+@pytest.mark.parametrize("number", quick(range(len(CASES)), CASES.index(("Dict", "hybrid", "gru", True))), ids=name)
+def test_every_pair_of_spaces_memory_and_mask(number, tmp_path):
+    found = parity(*make_case(*CASES[number]), tmp_path)
+    assert found.observations == 200
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("kind", quick(KINDS, "gsde-hybrid"))
+def test_every_kind_of_head_and_network(kind, tmp_path):
+    found = parity(*make_kind(kind), tmp_path)
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("kind", quick(KINDS, "beta-hybrid"))
+def test_drawn_actions_are_those_of_the_same_noise(kind, tmp_path):
+    found = parity(*make_kind(kind), tmp_path, seed=2**40 + 7)
+    assert found.passed, found

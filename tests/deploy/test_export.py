@@ -1,0 +1,135 @@
+"""`surefoot export`: from a run to files that were checked, or to nothing at all."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import surefoot
+from surefoot.cli.main import main
+from surefoot.deploy import exporting
+from surefoot.deploy.c.source import Translation, translate
+
+RUNS = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(exporting, "OBSERVATIONS", 320)
+    shutil.copytree(RUNS / "ppo-gru", "run")
+    return Path("run")
+
+
+def test_a_run_becomes_c_with_its_parity_beside_it(run, capsys):
+    assert main(["export", str(run), "--to", "c"]) == 0
+    out = capsys.readouterr().out
+    assert "parity on 320 recorded observations: parameters within " in out
+    assert "parity on 320 random observations: " in out
+    (folder,) = (run / "exports").iterdir()
+    names = {"surefoot_policy.c", "surefoot_policy.h", "surefoot_policy_test.c", "surefoot_policy_test.bin"}
+    assert {file.name for file in folder.iterdir()} == {*names, "parity.json", "run_manifest.json"}
+    assert (folder / "run_manifest.json").read_bytes() == (run / "manifest.json").read_bytes()
+    kept = json.loads((folder / "parity.json").read_text(encoding="utf-8"))
+    assert kept["checkpoint"] == folder.name.removesuffix("-c")
+    assert {kind: each["passed"] for kind, each in kept["parity"].items()} == {"recorded": True, "random": True}
+    assert surefoot.Run(run).path == run  # what is in it is still one run
+    assert [found.path for found in surefoot.runs.list_runs(Path())] == [run]
+
+
+def test_an_export_that_differs_is_refused_and_not_written(run, capsys, monkeypatch):
+    def wrong(program, name, **how):
+        found = translate(program, name, **how)
+        return Translation(found.header, found.source.replace("sum += term;", "sum += term * (real)1.001;"))
+
+    monkeypatch.setattr("surefoot.deploy.c.exporter.translate", wrong)
+    assert main(["export", str(run), "--to", "c"]) == 1
+    assert "does not act like the run's own, so nothing was written" in capsys.readouterr().err
+    assert not (run / "exports").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no kind of file given; for example: surefoot export latest --to c"),
+        (["--to", "d"], "cannot export to 'd'; known: c, onnx"),
+        (["--to", "c", "--seed", "3"], "--seed has no effect without --stochastic"),
+        (["--to", "c", "--stochastic", "--seed", "-3"], "--seed -3 must be from 0"),
+        (["--to", "onnx", "--stochastic", "--seed", "3"], "--seed is only for --to c"),
+        (["--to", "c", "--name", "a b"], "'a b' is not a name for C"),
+        (["--to", "c", "--checkpoint", "7"], "there is no checkpoint '7'"),
+    ],
+)
+def test_wrong_words(run, capsys, words, message):
+    assert main(["export", str(run), *words]) in (2, 4)
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_compiler_it_says_so(run, capsys, monkeypatch):
+    monkeypatch.setattr("surefoot.deploy.c.exporter.find_compiler", lambda: None)
+    assert main(["export", str(run), "--to", "c"]) == 2
+    assert "there is no C compiler" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_a_link_is_not_written_to(run, capsys, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (run / "exports").symlink_to(tmp_path / "precious")
+    assert main(["export", str(run), "--to", "c"]) == 4
+    assert "is a link" in capsys.readouterr().err
+    assert not list((tmp_path / "precious").iterdir())
+
+
+@pytest.mark.slow
+def test_the_c_agent_plays_a_hundred_episodes_as_the_policy_does(tmp_path):
+    """A trained CartPole policy, stepped from C in Gymnasium's own env."""
+    import ctypes
+    import subprocess
+
+    import gymnasium as gym
+    import numpy as np
+
+    run = surefoot.train("CartPole-v1", total_steps=100_000, seed=0, progress=False, eval_episodes=20)
+    folder = Path("policy")
+    assert main(["export", str(run.path), "--to", "c", "--out", str(folder)]) == 0
+    words = ["gcc", "-std=c99", "-O2", "-shared", "-fPIC", "surefoot_policy.c", "-o", "policy.so"]
+    subprocess.run(words, cwd=folder, check=True)
+    library = ctypes.CDLL(str((folder / "policy.so").absolute()))
+    state, action = (ctypes.c_float * 4096)(), np.zeros(1, np.float32)
+    env, agent = gym.make("CartPole-v1"), surefoot.load(run, backend="numpy")
+    steps = 0
+    for episode in range(100):
+        obs, _ = env.reset(seed=episode)
+        library.surefoot_policy_begin(state)
+        for _ in range(500):
+            obs = np.ascontiguousarray(obs, np.float32)
+            found = library.surefoot_policy_step(
+                obs.ctypes.data_as(ctypes.c_void_p), None, state, action.ctypes.data_as(ctypes.c_void_p)
+            )
+            assert found == 0
+            if episode < 3:
+                assert int(action[0]) == agent.predict(obs)[0]
+            obs, _, terminated, truncated, _ = env.step(int(action[0]))
+            steps += 1
+            if terminated or truncated:
+                break
+    assert steps / 100 == pytest.approx(run.result["eval"]["mean_return"], abs=25)
+
+
+@pytest.mark.slow
+def test_stochastic_and_json(run, capsys):
+    assert main(["export", str(run), "--to", "c", "--stochastic", "--seed", "7", "--json", "--out", "here"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["folder"] == "here"
+    assert all(each["passed"] for each in found["parity"].values())
+    assert "#define SUREFOOT_POLICY_SEED UINT64_C(7)" in Path("here/surefoot_policy.h").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_run_whose_env_is_gone_is_tried_on_random_observations(run, capsys):
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    (run / "manifest.json").write_text(json.dumps({**manifest, "env_from_python": True}), encoding="utf-8")
+    assert main(["export", str(run), "--to", "c"]) == 0
+    out, err = capsys.readouterr()
+    assert "note: the env cannot be made here, so only random observations were tried" in err
+    assert "recorded" not in out

@@ -1,0 +1,140 @@
+"""A MuJoCo task of the user's own: the example of the docs, trained, resumed, evaluated, and tasks with faults."""
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mujoco")
+
+import surefoot
+from surefoot.envs.backends import backend_of
+from surefoot.envs.config import EnvConfig
+from surefoot.envs.gym_envs import GymEnvs
+from surefoot.envs.make import make_env
+from surefoot.envs.mujoco import MujocoTask
+from surefoot.envs.mujoco.envs import MujocoEnvs
+from surefoot.envs.mujoco.own import many_envs
+from surefoot.envs.native_envs import same_bits, steps_differ
+from surefoot.errors import EnvError, UsageError
+from surefoot.user_code import load_object
+
+ROOT = Path(__file__).parents[2]
+SWING = f"{ROOT / 'examples' / 'swing.py'}:Swing"
+SHORT = {"preset": "none", "progress": False, "seed": 1, "num_envs": 4, "rollout_length": 32, "eval_episodes": 2}
+
+
+def together(config, num_envs=3, seed=0):
+    envs = backend_of(config.env).make_many(config, num_envs, seed, native=True)
+    assert isinstance(envs, MujocoEnvs)
+    return envs
+
+
+def test_the_page_shows_the_example():
+    page = (ROOT / "docs" / "mujoco.md").read_text()
+    assert re.findall(r"```python\n(.*?)```", page, re.DOTALL) == [(ROOT / "examples" / "swing.py").read_text()]
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+def test_many_envs_are_the_same_as_one_by_one(limit):
+    config = EnvConfig(env=SWING, env_kwargs={"effort_cost": 0.25}, max_episode_steps=limit)
+    with closing(together(config)) as ours, closing(GymEnvs(lambda: make_env(config), 3, 0)) as theirs:
+        assert ours.time_limit == theirs.time_limit == (limit or 200)
+        assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+        assert same_bits(ours.reset(), theirs.reset())
+        rng, ended = np.random.default_rng(0), 0
+        for _ in range(20):
+            action = rng.uniform(-1, 1, (3, 1)).astype(np.float32)
+            step, twin = ours.step(action), theirs.step(action)
+            assert steps_differ(step, twin) is None
+            ended += len(step.final_info)
+        assert ended == (0 if limit is None else 6)
+
+
+def test_train_resume_and_evaluate(tmp_path):
+    whole = surefoot.train(SWING, run_dir=tmp_path / "whole", total_steps=1024, log_info=("height",), **SHORT)
+    half = surefoot.train(SWING, run_dir=tmp_path / "half", total_steps=512, log_info=("height",), **SHORT)
+    resumed = surefoot.resume(half, total_steps=1024, progress=False)
+    weights = [run.path / "checkpoints" / "1024" / "policy.safetensors" for run in (whole, resumed)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert "info/height" in {name for row in whole.metrics for name in row}
+    assert len(surefoot.evaluate(surefoot.load(whole), SWING, episodes=2).returns) == 2
+
+
+def test_a_class_in_python(tmp_path):
+    run = surefoot.train(load_object(SWING, "env"), run_dir=tmp_path / "run", total_steps=256, **SHORT)
+    assert run.result["total_steps"] == 256
+
+
+def test_settings_that_need_envs_one_by_one():
+    assert many_envs(EnvConfig(env=SWING, frame_stack=2), load_object(SWING, "env"), 2, 0) is None
+    assert many_envs(EnvConfig(env=SWING), lambda: None, 2, 0) is None
+    backend = backend_of(SWING)
+    assert backend.steps_together(EnvConfig(env=SWING, frame_stack=2)) == (False, "frame_stack need them one by one")
+    assert backend.steps_together(EnvConfig(env=SWING)) == (True, "MuJoCo steps the envs together")
+    assert backend.takes_render_mode(SWING)
+    assert make_env(EnvConfig(env=SWING, frame_stack=2)).observation_space.shape == (2, 3)
+
+
+class Still(MujocoTask):
+    """A ball that nothing moves."""
+
+    xml = "<mujoco><worldbody><body><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
+    time_limit = 3
+
+    def observe(self):
+        return self.qvel
+
+    def reward(self, action):
+        return np.zeros(self.num_envs)
+
+
+def faulty(**methods):
+    return type("Faulty", (Still,), methods)
+
+
+def raises(*_):
+    raise RuntimeError("oh")
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ({"reward": lambda self, action: np.zeros((3, 3))}, r"rewards of \(3, 3\)"),
+        ({"terminated": lambda self: np.zeros(3)}, r"terminated of float64"),
+        ({"reward": raises}, "step of Faulty raised RuntimeError: oh"),
+        ({"observe": lambda self: self.qvel[:, : 3 if self.num_envs > 1 else 6]}, r"observes \(3, 3\) numbers"),
+        (
+            {"start": lambda self, env, rng: (np.zeros(2), np.zeros(6))},
+            r"Faulty.start returned qpos and qvel of .*, not ",
+        ),
+        ({"info": raises}, r"info of Faulty \(env 0, seed \d+, episode 0, step 3\) raised RuntimeError: oh"),
+    ],
+)
+def test_faults_of_a_task_name_it(methods, message):
+    task = faulty(**methods)
+    config = EnvConfig(env="", max_episode_steps=None)
+
+    def play():
+        envs = many_envs(config, task, 3, 0)
+        envs.reset()
+        for _ in range(3):
+            envs.step(np.zeros((3, 0), np.float32))
+
+    with pytest.raises(EnvError, match=message):
+        play()
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ({"xml": ""}, "Faulty has no model; set xml, or override make_model"),
+        ({"xml": "nowhere.xml"}, r"the file .*nowhere.xml does not exist"),
+        ({"observe": lambda self: np.zeros(3)}, r"observe returned float64 \(3,\) for one env"),
+    ],
+)
+def test_tasks_that_cannot_be_made(methods, message):
+    with pytest.raises(UsageError, match=message):
+        many_envs(EnvConfig(env=""), faulty(**methods), 3, 0)

@@ -50,8 +50,11 @@ SHAPES = {"HalfCheetah-v5": ((ENVS, LENGTH), (ENVS, 1024), (64, 256)), "1 ms a s
 
 def envs(wanted: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
     """Their ids and keyword arguments."""
-    computing = f"{HERE / 'ranks_worker.py'}:Computing"
-    found = {"HalfCheetah-v5": ("HalfCheetah-v5", {}), "1 ms a step": (computing, {"additions": additions_for(1e-3)})}
+    worker = HERE / "ranks_worker.py"
+    found: dict[str, tuple[str, dict[str, Any]]] = {
+        "HalfCheetah-v5": (f"{worker}:cheetah", {}),
+        "1 ms a step": (f"{worker}:Computing", {"additions": additions_for(1e-3)}),
+    }
     return {name: found[name] for name in wanted}
 
 

@@ -75,7 +75,7 @@ class EpisodeTracker:
 
     def finish(self, index: int, info: dict[str, float] | None = None, *, truncated: bool = True) -> None:
         ret, length = float(self.ret[index]), int(self.length[index])
-        self.finished.append(Episode(index, ret, length, info or {}, bool(truncated)))
+        self.finished.append(Episode(int(index), ret, length, info or {}, bool(truncated)))  # `index` may be NumPy's
         self.ret[index], self.length[index] = 0.0, 0
 
     def cut(self, whole: Array) -> None:

@@ -6,7 +6,6 @@ depends neither on the other envs nor on how many there are, and nothing has to 
 
 from __future__ import annotations
 
-from contextlib import closing
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,13 +14,10 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from surefoot.envs.device_classic import DYNAMICS
-from surefoot.envs.gym_envs import render_modes, time_limit
-from surefoot.envs.make import make_env
-from surefoot.envs.native_envs import native_kind
+from surefoot.envs.native_envs import classic_facts
 from surefoot.envs.open_episodes import episodes_shape
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs
-from surefoot.kernels.classic import Params
 from surefoot.schema import ArrayOf, Record, Shape, Whole
 from surefoot.spaces.layout import Layout
 from surefoot.types import TensorStep
@@ -77,15 +73,12 @@ class DeviceEnvs(TensorEnvs):
     exact_seeds = True
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, device: torch.device) -> None:
-        kind, reason = native_kind(config)
-        if kind is None:
-            raise ValueError(reason)
-        with closing(make_env(config)) as one:  # for its spaces and its time limit
-            self.observation_space, self.action_space = one.observation_space, one.action_space
-            self.time_limit, self.render_modes = time_limit(one), render_modes(one)
-            self.name = one.spec.id if one.spec else kind.name
+        facts = classic_facts(config)
+        kind, params, self.name = facts.kind, facts.params, facts.name
+        self.observation_space, self.action_space = facts.observation_space, facts.action_space
+        self.time_limit, self.render_modes = facts.time_limit, facts.render_modes
         self.num_envs, self.device, self.mode = num_envs, device, AutoresetMode.SAME_STEP
-        self.kind, params = kind.name, Params(**cast(dict[str, Any], config.env_kwargs))
+        self.kind = kind.name
         self.dynamics = DYNAMICS[kind.name](params)
         first = float(params.sutton_barto_reward) if kind.name == "CartPole" else params.g
         self._params = (float(first), float(params.goal_velocity))

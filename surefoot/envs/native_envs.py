@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import gymnasium as gym
 import numpy as np
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from surefoot.envs.open_episodes import EpisodesState
     from surefoot.kernels.calls import Library
     from surefoot.schema import Shape
-    from surefoot.types import Actions, Array, Info
+    from surefoot.types import Actions, Array, GymSpace, Info
 
 # Gymnasium's class -> the kind, and the constructor arguments that it supports.
 CLASSES = {
@@ -74,6 +74,29 @@ def native_kind(config: EnvConfig, factory: object = None) -> tuple[Kind | None,
     return KINDS[name], f"{config.env} has a native twin"
 
 
+class ClassicFacts(NamedTuple):
+    """An env of classic control, as its config makes it."""
+
+    kind: Kind
+    params: Params
+    name: str
+    observation_space: GymSpace
+    action_space: GymSpace
+    time_limit: int | None
+    render_modes: tuple[str, ...]
+
+
+def classic_facts(config: EnvConfig) -> ClassicFacts:
+    """ValueError if it is none of those that `native_kind` knows."""
+    kind, reason = native_kind(config)
+    if kind is None:
+        raise ValueError(reason)
+    params = Params(**cast(dict[str, Any], config.env_kwargs))  # `native_kind` has checked them
+    with closing(make_env(config)) as one:
+        name, spaces = one.spec.id if one.spec else kind.name, (one.observation_space, one.action_space)
+        return ClassicFacts(kind, params, name, *spaces, time_limit(one), render_modes(one))
+
+
 class NativeEnvs:
     """Like `GymEnvs`, for a config that `native_kind` accepts."""
 
@@ -83,13 +106,10 @@ class NativeEnvs:
 
     def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, library: Library, first: int = 0) -> None:
         """`first`: the index of the first env in the whole run, for the seeds."""
-        kind, reason = native_kind(config)
-        if kind is None:
-            raise ValueError(reason)
-        with closing(make_env(config)) as one:  # for its spaces and its time limit
-            self.observation_space, self.action_space = one.observation_space, one.action_space
-            self.time_limit, self.render_modes = time_limit(one), render_modes(one)
-            self.name = one.spec.id if one.spec else kind.name
+        facts = classic_facts(config)
+        kind, params, self.name = facts.kind, facts.params, facts.name
+        self.observation_space, self.action_space = facts.observation_space, facts.action_space
+        self.time_limit, self.render_modes = facts.time_limit, facts.render_modes
         self.kind, self.num_envs, self.run_seed, self.first = kind, num_envs, run_seed, first
         self.layout = Layout(self.observation_space)
         self.envs = ClassicEnvs(
@@ -98,7 +118,7 @@ class NativeEnvs:
             num_envs,
             run_seed,
             first=first,
-            params=Params(**cast(dict[str, Any], config.env_kwargs)),  # `native_kind` has checked them
+            params=params,
             time_limit=self.time_limit,
             longest_replay=LONGEST_REPLAY,
         )

@@ -1,5 +1,8 @@
 """Returns and lengths of whole episodes."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 
 from surefoot.engine.episodes import EpisodeTracker
@@ -57,3 +60,12 @@ def test_what_ended_an_episode_is_kept():
     tracker.add(both)
     tracker.cut(np.array([False, False, True]))  # by the end of the rollout
     assert [(e.env, e.truncated) for e in tracker.take()] == [(0, False), (1, True), (2, True)]
+
+
+def test_an_episode_is_plain_data_even_if_numpy_counts_the_envs():
+    """Several processes tell each other of their episodes as JSON."""
+    tracker = EpisodeTracker(2)
+    tracker.length[1] = 3
+    tracker.finish(np.flatnonzero([False, True])[0])
+    (episode,) = tracker.take()
+    assert json.loads(json.dumps(asdict(episode))) == asdict(episode)

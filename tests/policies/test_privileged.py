@@ -1,5 +1,7 @@
 """An asymmetric critic: who sees what, on both engines, and what is refused."""
 
+import shutil
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,9 +11,13 @@ from gymnasium import spaces
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.api import env_name, resume
+from surefoot.cli.main import main
 from surefoot.engine.registry import choose_engine
 from surefoot.errors import UsageError
+from surefoot.policies.privileged import seen_space
+from surefoot.spaces import plain
 from surefoot.spaces.layout import Layout
+from surefoot.spaces.rows import RowLayout
 from tests.building import CONTINUOUS, DISCRETE, make_learner, make_policy, make_rollout
 
 F32 = np.float32
@@ -65,9 +71,10 @@ def test_the_critics_first_layer_by_hand():
 
 @pytest.mark.parametrize("space", [DISCRETE, CONTINUOUS], ids=["discrete", "box"])
 @pytest.mark.parametrize("name", ["ppo", "trpo", "a2c"])
-def test_an_update_is_the_same_on_both_engines(name, space):
+@pytest.mark.parametrize("other", ["native", "cuda"])
+def test_an_update_is_the_same_on_every_engine(name, space, other):
     found = []
-    for engine in ("torch", "native"):
+    for engine in ("torch", other):
         algorithm = ALGORITHMS[name](ALGORITHMS[name].config_type(num_envs=8))
         policy = make_policy(space, observation_space=SPACE, critic_obs=("truth",))
         learner = make_learner(engine, policy, algorithm, seed=1)
@@ -163,3 +170,38 @@ def test_a_run_trains_evaluates_and_resumes(tmp_path):
     assert last[0].read_bytes() == last[1].read_bytes()
     agent = surefoot.load(whole)
     assert surefoot.evaluate(agent, env, episodes=2, seed=5).episodes == 2
+    light = surefoot.load(whole, backend="numpy")
+    for sensor in np.eye(2, dtype=F32):  # where the policy is used, nobody knows the luck
+        known = {"sensor": sensor, "luck": np.ones(1, F32)}
+        assert light.predict({"sensor": sensor})[0] == light.predict(known)[0] == agent.predict(known)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+def test_an_export_has_only_what_the_actor_sees(tmp_path, capsys):
+    more = {"preset": "none", "progress": False, "num_envs": 4, "rollout_length": 64, "eval_episodes": 2}
+    more |= {"layer_norm": True, "normalize_observations": True}
+    run = surefoot.train(f"{__file__}:Hidden", run_dir=tmp_path / "run", critic_obs=["luck"], total_steps=512, **more)
+    assert main(["export", str(run.path), "--to", "c", "--out", str(tmp_path / "c")]) == 0
+    assert "parity on 4,096 recorded observations" in capsys.readouterr().out
+    header = (tmp_path / "c" / "surefoot_policy.h").read_text(encoding="utf-8")
+    assert "SUREFOOT_POLICY_OBSERVATION 2 " in header
+    assert "luck" not in header
+
+
+@pytest.mark.parametrize(
+    ("seen", "left"),
+    [
+        ({"a/x"}, {"a/x"}),
+        ({"a/x", "t/1"}, {"a/x", "t/0", "t/1"}),  # a Tuple's parts are known by their position
+        ({"b"}, {"b"}),
+        ({"b", "bc"}, {"b", "bc"}),
+    ],
+)
+def test_a_space_without_what_the_critic_sees(seen, left):
+    box = plain.Box(np.zeros(2, F32), np.ones(2, F32))
+    space = plain.Dict(
+        {"a": plain.Dict({"x": box, "y": box}), "t": plain.Tuple((box, box)), "b": box, "bc": box, "action_mask": box}
+    )
+    found = seen_space(space, seen)
+    assert {leaf.path for leaf in RowLayout(found).leaves} == left | {"action_mask"}

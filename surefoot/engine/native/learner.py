@@ -84,9 +84,7 @@ class NativeLearner(Learner):
     ) -> dict[str, float]:
         if not known(loss):
             return super().epochs(loss, estimate, rollout, config, normalize=normalize)
-        of_value: Loss | None = None
-        if self.optimizer.of_critic is not None:
-            loss, of_value = divided(loss)
+        loss, of_value = (loss, None) if self.optimizer.of_critic is None else divided(loss)
         batch = estimate(rollout, self.operations)
         parts = self.shares.count(config.num_minibatches, batch)
         once = self._first_look(batch)

@@ -17,7 +17,7 @@ from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.shares import Shares, averaged
 from surefoot.engine.torch.actor import TorchActor
-from surefoot.engine.torch.critic_apart import critic_passes, divided, require_apart
+from surefoot.engine.torch.critic_apart import critic_passes, divided
 from surefoot.engine.torch.flat import FlatParameters
 from surefoot.engine.torch.instruments import (
     MOST_QUANTILES,
@@ -90,10 +90,9 @@ class Learner:
             self.operations = self.operations.over_all(group.sum_)
         self.flat = FlatParameters(policy)
         self.first_trained = 0 if train_actor else self.flat.actor_size
-        if critic_apart:
-            require_apart(policy)
-        critic_rate = critic_learning_rate or config.learning_rate
-        self.optimizer = build_optimizer(self.flat, config, train_actor, critic_rate, apart=critic_apart)
+        self.optimizer = build_optimizer(
+            self.flat, config, train_actor, critic_learning_rate or config.learning_rate, apart=critic_apart
+        )
         self.max_grad_norm = config.max_grad_norm
         self.rate_scale = 1.0  # changed by adaptive_kl or by a callback
         self.rate_is_set = False  # a callback has set the rate, which ends the schedule
@@ -117,8 +116,7 @@ class Learner:
 
     def adapt_rate(self, kl: float) -> None:
         """÷1.5 when the update's KL was over twice `adaptive_kl`, ×1.5 when under half of it."""
-        if self.adaptive_kl is not None:
-            self.rate_scale = adapted(self.rate_scale, kl, self.adaptive_kl, self.config.learning_rate)
+        self.rate_scale = adapted(self.rate_scale, kl, self.adaptive_kl, self.config.learning_rate)
 
     @property
     def learning_rate(self) -> float:
@@ -169,9 +167,7 @@ class Learner:
         The metrics are means over all minibatches of the update, except KL(old‖new), which is exact: it is computed on
         the whole rollout after the last step.
         """
-        of_value: Loss | None = None
-        if self.optimizer.of_critic is not None:
-            loss, of_value = divided(loss)
+        loss, of_value = (loss, None) if self.optimizer.of_critic is None else divided(loss)
         batch = estimate(rollout, self.operations)
         parts = self.shares.count(config.num_minibatches, batch)
         whole = parts == 1  # the minibatch is the whole batch, so normalise once

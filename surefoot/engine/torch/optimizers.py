@@ -152,8 +152,10 @@ def build_optimizer(
     return make([(0, end, rate)] if rate == critic_rate else [(0, split, rate), (split, end, critic_rate)])
 
 
-def adapted(scale: float, kl: float, target: float, base_rate: float) -> float:
-    """The scale of a learning rate for the next update, which keeps the rate within `RATE_RANGE`."""
+def adapted(scale: float, kl: float, target: float | None, base_rate: float) -> float:
+    """The scale of a learning rate for the next update, which keeps the rate within `RATE_RANGE`; None: as it is."""
+    if target is None:
+        return scale
     if kl > 2.0 * target:
         scale /= 1.5
     elif kl < target / 2.0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +17,12 @@ from surefoot.errors import UsageError
 from surefoot.math.constants import LOG_STD_RANGE
 from surefoot.math.exploration import sde_log_std, sde_noise
 from surefoot.policies.actions import ActionModel, build_actions
-from surefoot.policies.encoders import Encoder
+from surefoot.policies.encoder_choice import encoder_makers
 from surefoot.policies.memory import Memory
 from surefoot.policies.mlp import MLP
 from surefoot.policies.normalizer import build_normalizer
-from surefoot.policies.plans import needs_encoder, shares_trunk
-from surefoot.policies.privileged import divided
-from surefoot.policies.user_encoder import CustomEncoder, EncoderClass
+from surefoot.policies.plans import shares_trunk
+from surefoot.policies.user_encoder import EncoderClass
 from surefoot.spaces.layout import Layout
 from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Context, Outputs
@@ -134,25 +133,13 @@ class ActorCritic(nn.Module):
     def _build_encoders(self, own: EncoderClass | None, generator: torch.Generator | None) -> int:
         """Build everything before the MLPs; returns their number of inputs."""
         config, layout = self.config, self.layout
-        if config.own_encoder != (own is not None):
-            raise UsageError(f"encoder={config.encoder}, but the class {own} was passed; give both or neither")
-        make: Callable[[], Encoder | CustomEncoder]
-        for_critic: Callable[[], Encoder | CustomEncoder]
-        if own is not None:
-            make = for_critic = partial(CustomEncoder.make, own, layout, generator)
-        else:
-            chosen = partial(Encoder, layout, image_encoder=config.encoder, embedding_size=config.embedding_size)
-            make = for_critic = partial(chosen, generator=generator)
-            if config.critic_obs:  # the actor's leaves come first, because the kernels give it the first columns
-                seen, hidden = divided(layout, config.critic_obs)
-                make, for_critic = partial(make, leaves=seen), partial(make, leaves=(*seen, *hidden))
-        needed = own is not None or needs_encoder(layout) or bool(config.critic_obs)
-        self.encoder = make() if needed else None
+        makers = encoder_makers(layout, config, own, generator)
+        self.encoder = None if makers is None else makers[0]()
         inputs = self.encoder.size if self.encoder is not None else layout.numbers
         cell = partial(Memory, config.memory, inputs, config.memory_size, generator)
         self.memory = None if config.memory == "none" else cell()
-        apart = needed and self.has_critic and not self.shared and self.memory is None
-        self.critic_encoder = for_critic() if apart else None
+        apart = self.has_critic and not self.shared and self.memory is None
+        self.critic_encoder = makers[1]() if makers is not None and apart else None
         return inputs if self.memory is None else config.memory_size
 
     def _build_networks(self, inputs: int, generator: torch.Generator | None) -> None:

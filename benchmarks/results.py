@@ -5,15 +5,15 @@
     python benchmarks/results.py --env Hopper-v5 --side ours     # one row, without the peers
     python benchmarks/results.py --page-only                     # rewrite the page from the stored results
     python benchmarks/results.py --presets                       # write the winners as presets
-    python benchmarks/results.py --scale 0.003 --out /tmp/try.json --work /tmp/try --env Reacher-v5   # a quick try
+    python benchmarks/results.py --scale 0.01 --out /tmp/try.json --work /tmp/try --env Reacher-v5   # a quick try
 
 For each env, every candidate (candidates.py) is trained for 300k steps on seeds 100 to 102. The three best are trained
-for all steps on the same seeds, and the best of them is the row's. It is reported on seeds 0 to 4, which took no part in
-the choice. The peers get the same steps and seeds, with the RL Zoo's settings (peers/zoo.py). A score is the mean return
-of 20 greedy episodes with the final weights. Runs have one thread, two at a time.
+for all steps on the same seeds, and the best of them is the row's. It is reported on seeds 0 to 4, which took no part
+in the choice. The peers get the same steps and seeds, with the RL Zoo's settings (peers/zoo.py). A score is the mean
+return of 20 greedy episodes with the final weights. Runs have one thread, two at a time.
 
-The study takes days. Stop it in any way and call it again: runs in progress go on where they were. Scores are written to
-benchmarks/results/results.json as they arrive, and docs/results.md is written from that file.
+The study takes days. Stop it in any way and call it again: runs in progress go on where they were. Scores are written
+to benchmarks/results/results.json as they arrive, and docs/results.md is written from that file.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from results_page import page
 EPISODES = 20
 CHOICE_SEEDS, SEEDS = (100, 101, 102), (0, 1, 2, 3, 4)
 KEEP = 3  # candidates of the second round
+LEAST = 16_384  # steps of a quick try: the longest rollout
 PEERS = {"sb3-ppo": "ppo", "sb3-trpo": "trpo"}
 SIDES = ("ours", *PEERS)
 OUT = machine.RESULTS / "results.json"
@@ -78,7 +79,8 @@ class Study:
     failed: list[str] = field(default_factory=list)
 
     def steps(self, env: str, *, short: bool = False) -> int:
-        return max(1, int((SHORT_STEPS if short else STEPS[env]) * self.scale))
+        least, most = (LEAST, SHORT_STEPS) if short else (2 * LEAST, STEPS[env])
+        return max(least, int(most * self.scale))
 
     def outcome(self, run: Wanted) -> Outcome | None:
         return self.runs.get(run.key, {}).get(str(run.seed))
@@ -207,10 +209,8 @@ def write_presets(study: Study) -> None:
         settings = {"env": env, "algo": chosen.algo, "total_steps": study.steps(env), **chosen.settings}
         file = PRESETS / env / f"{chosen.algo}.toml"
         file.parent.mkdir(exist_ok=True)
-        text = (
-            f"# The best of {tried} candidates of all algorithms (benchmarks/results.py): {mean:.1f} on seeds 0 to 4.\n"
-        )
-        file.write_text(text + tomli_w.dumps(settings), encoding="utf-8")
+        head = f"# The best of {tried} candidates (benchmarks/results.py): {mean:.1f} on average over seeds 0 to 4.\n"
+        file.write_text(head + tomli_w.dumps(settings), encoding="utf-8")
         print(f"written: {file.relative_to(machine.ROOT)}")
 
 

@@ -28,9 +28,9 @@ TRPO with the settings of the RL Zoo, trained here for the same steps on the sam
 
 - **Score.** The mean return of 20 greedy episodes with the final weights. A cell shows the interquartile mean over the
   seeds and its 95 % interval, as in [`surefoot compare`](compare.md).
-- **Choice.** Every candidate (`benchmarks/candidates.py`) was trained for 300k steps on seeds 100 to 102. The three best
-  were trained for all steps on the same seeds, and the best of them is the row's. The seeds of the table, 0 to 4, took no
-  part in the choice.
+- **Choice.** Every candidate (`benchmarks/candidates.py`) was trained for 300k steps on seeds 100 to 102. The three
+  best were trained for all steps on the same seeds, and the best of them is the row's. The seeds of the table, 0 to 4,
+  took no part in the choice.
 - **Peers.** Their settings are in `benchmarks/peers/zoo.py`. A peer's run that was interrupted went on with fresh
   episodes from its last rollout; ours go on exactly.
 - **Published.** The best scores of on-policy algorithms that we found within the same steps, and with any number of

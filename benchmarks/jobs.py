@@ -61,9 +61,10 @@ def digest(*parts: object) -> str:
     return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:10]
 
 
-def our_words(env: str, algo: str, settings: Mapping[str, Any]) -> list[str]:
-    """What to type after `surefoot`, without seed and folder."""
-    return ["train", env, f"--algo={algo}", "--preset=none", *flags_of(settings)]
+def our_words(env: str, algo: str, settings: Mapping[str, Any], preset: str = "none") -> list[str]:
+    """What to type after `surefoot`, without seed and folder. `preset` auto: the shipped one, if there is one."""
+    chosen = [] if preset == "auto" else [f"--preset={preset}"]
+    return ["train", env, f"--algo={algo}", *chosen, *flags_of(settings)]
 
 
 def our_run(name: str, folder: Path, words: Sequence[str], seed: int, episodes: int) -> Job:

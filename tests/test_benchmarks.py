@@ -67,29 +67,33 @@ def test_the_area_under_a_learning_curve(module):
 def test_an_ablation_by_hand(module):
     """Seed by seed +1, +2, +3: 2 on average. And −2, +2, with a third seed that has no partner: 0."""
     ablation = module("ablation")
-    better = ablation.difference({"0": {"final": 10.0}, "1": {"final": 10.0}, "2": {"final": 10.0}},
-                                 {"0": {"final": 11.0}, "1": {"final": 12.0}, "2": {"final": 13.0}})  # fmt: skip
+    better = ablation.difference(np.full(3, 10.0), np.array([11.0, 12.0, 13.0]))
     assert better.value == 2.0
-    unclear = ablation.difference(
-        {"0": {"final": 5.0}, "1": {"final": 5.0}}, {"0": {"final": 3.0}, "1": {"final": 7.0}, "4": {"final": 99.0}}
-    )
+    study = ablation.Study({})
+    for setting, scores in {"off": (5.0, 5.0), "spo": (3.0, 7.0, 99.0), "outer": (9.0,)}.items():
+        for seed, score in enumerate(scores):
+            study.note("cartpole", setting, 4 * (seed // 2) + seed % 2, {"score": score})
+    study.note("cartpole", "outer", 1, {"error": "not finite"})
+    off, on = study.pairs("cartpole", "spo")
+    assert (off.tolist(), on.tolist()) == ([5.0, 5.0], [3.0, 7.0])
+    unclear = ablation.difference(off, on)
     assert unclear.value == 0.0
     assert unclear.low < 0.0 < unclear.high
     assert [ablation.verdict(ablation.Estimate(1.0, *ends)) for ends in ((0.5, 2), (-1, 2), (-2, -1))] == [
         "helps", "unclear", "hurts"]  # fmt: skip
-    results = {"cartpole": {"off": {"0": {"final": 5.0}, "1": {"final": 5.0}}, "spo": {"0": {"final": 9.0}}}}
-    (row,) = ablation.table(results)[2:]
-    assert row == "| `--surrogate spo` | cartpole | 1 | 5.0 | 9.0 | +4.0 | one seed |"
+    lines = ablation.table(study)
+    assert "| `--outer-learning-rate 1.5` | cartpole | 1 | 5.0 | 9.0 | +4.0 | one seed |" in lines
+    assert any(line.startswith("| `--surrogate spo` | 1 | 0 | 1 | 0 | 0.50 (") for line in lines)
 
 
 def test_every_ablation_is_a_valid_run(module):
     ablation = module("ablation")
     assert {name for task in ablation.TASKS.values() for name in ablation.settings_for(task)} >= set(ablation.SETTINGS)
     for name, task in ablation.TASKS.items():
-        if task.factory is None:
-            for setting in ablation.settings_for(task):
-                resolve(task.env, "ppo", overrides=ablation.overrides(task, setting, 1.0))
         assert "off" in ablation.settings_for(task), name
+        for setting in ablation.settings_for(task):
+            given = ablation.overrides(task, setting, 1.0)
+            resolve(task.env, "ppo", preset=task.preset, overrides=given)
 
 
 def test_the_difference_of_two_engines(module):

@@ -132,21 +132,26 @@ def carry_out(
     stop, running = Stop(minutes), dict[str, tuple[Job, subprocess.Popen[bytes]]]()
     with stop.watching():
         try:
-            while True:
-                for job, process in list(running.values()):
-                    if process.poll() is not None:
-                        del running[job.name]
-                        ended(job, job.outcome(job.folder) or {"error": last_line(job.log, process.returncode)})
-                waiting = [] if stop.now else [job for job in missing() if job.name not in running]
+            waiting = list(missing())
+            while (running or waiting) and not stop.now:
+                noted = False
                 for job in waiting[: slots - len(running)]:
+                    waiting.remove(job)
                     found = job.outcome(job.folder)  # complete, but the study was killed before it noted so
                     if found is None:
                         running[job.name] = job, start(job)
                     else:
                         ended(job, found)
-                if stop.now or not (running or missing()):
-                    break
-                sleep(GLANCE)
+                        noted = True
+                for job, process in list(running.values()):
+                    if process.poll() is not None:
+                        del running[job.name]
+                        ended(job, job.outcome(job.folder) or {"error": last_line(job.log, process.returncode)})
+                        noted = True
+                if noted:
+                    waiting = [job for job in missing() if job.name not in running]
+                else:
+                    sleep(GLANCE)
         finally:
             finish(running, stop, ended)
     return stop.received

@@ -23,7 +23,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -76,7 +76,6 @@ class Study:
     sides: tuple[str, ...] = SIDES
     envs: tuple[str, ...] = tuple(STEPS)
     seeds: tuple[int, ...] = SEEDS
-    failed: list[str] = field(default_factory=list)
 
     def steps(self, env: str, *, short: bool = False) -> int:
         least, most = (LEAST, SHORT_STEPS) if short else (2 * LEAST, STEPS[env])
@@ -84,6 +83,11 @@ class Study:
 
     def outcome(self, run: Wanted) -> Outcome | None:
         return self.runs.get(run.key, {}).get(str(run.seed))
+
+    def outcomes(self, env: str, who: str) -> dict[int, Outcome]:
+        """Of the runs that are reported, by seed."""
+        found = {seed: self.outcome(Wanted(env, who, self.steps(env), seed)) for seed in self.seeds}
+        return {seed: one for seed, one in found.items() if one is not None}
 
     def note(self, run: Wanted, found: Outcome) -> None:
         self.runs.setdefault(run.key, {})[str(run.seed)] = found
@@ -136,7 +140,7 @@ class Study:
     def missing(self) -> list[Wanted]:
         return [run for run in self.wanted() if self.outcome(run) is None]
 
-    def commands(self, env: str, who: str) -> str:
+    def command(self, env: str, who: str) -> str:
         """What to type for a run of a candidate."""
         chosen = candidates(env)[who]
         return " ".join(["surefoot", *words_of(env, chosen, self.steps(env))])

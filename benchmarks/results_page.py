@@ -68,15 +68,8 @@ def cell(scores: list[float] | None) -> str:
 
 def minutes(study: Study, env: str, who: str) -> str:
     """The median time of a run."""
-    found = [one["seconds"] for one in outcomes(study, env, who).values() if "seconds" in one]
+    found = [one["seconds"] for one in study.outcomes(env, who).values() if "seconds" in one]
     return f"{statistics.median(found) / 60.0:.1f}" if found else "–"
-
-
-def outcomes(study: Study, env: str, who: str) -> dict[int, dict[str, Any]]:
-    from results import Wanted
-
-    found = {seed: study.outcome(Wanted(env, who, study.steps(env), seed)) for seed in study.seeds}
-    return {seed: one for seed, one in found.items() if one is not None}
 
 
 def best_published(rows: list[dict[str, Any]], steps: int | None = None) -> dict[str, Any] | None:
@@ -144,10 +137,10 @@ def shortfalls(study: Study, published: dict[str, list[dict[str, Any]]]) -> list
 
 def details(study: Study, env: str, best: str) -> list[str]:
     """Every seed, the command, and how the row was chosen."""
-    lines = [f"### {env}", "", "```sh", f"{study.commands(env, best)} --seed 0", "```", ""]
+    lines = [f"### {env}", "", "```sh", f"{study.command(env, best)} --seed 0", "```", ""]
     lines += machine.head("", *(f"seed {seed}" for seed in study.seeds))
     for who, name in ({best: f"ours ({best})"} | SIDES).items():
-        found = outcomes(study, env, who)
+        found = study.outcomes(env, who)
         each = [number(found[s]["score"]) if s in found and "score" in found[s] else "–" for s in study.seeds]
         lines.append(machine.row(name, *each))
     rounds = {"300k steps": study.first_round(env), "all steps": study.second_round(env)}

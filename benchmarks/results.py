@@ -215,7 +215,7 @@ def write_presets(study: Study) -> None:
         file.parent.mkdir(exist_ok=True)
         head = f"# The best of {tried} candidates (benchmarks/results.py): {mean:.1f} on average over seeds 0 to 4.\n"
         file.write_text(head + tomli_w.dumps(settings), encoding="utf-8")
-        print(f"written: {file.relative_to(machine.ROOT)}")
+        print(f"written to {file}")
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import time
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -119,7 +120,7 @@ def fill(results, study, scores):
     return order
 
 
-def test_the_best_candidate_is_chosen_on_other_seeds_than_it_is_reported_on(results):
+def test_the_best_candidate_is_chosen_on_other_seeds_than_it_is_reported_on(results, monkeypatch, tmp_path):
     """At 300k steps b > c > d > a, so a is out. At all steps d is best. Reported are five seeds of d, and the peers."""
     study = results.Study({}, envs=("Hopper-v5",))
     short = {"a": 1.0, "b": 4.0, "c": 3.0, "d": 2.0}
@@ -141,6 +142,12 @@ def test_the_best_candidate_is_chosen_on_other_seeds_than_it_is_reported_on(resu
     assert "| Hopper-v5 | 1M | d | 7.2 (" in text
     assert "- **Hopper-v5**: sb3-contrib TRPO 9.2; published 3,618 (trpo, v3, 1M, 1 run" in text
     assert "surefoot train Hopper-v5 --algo=ppo --preset=none --gamma=0.999 --total-steps=1000000 --seed 0" in text
+    monkeypatch.setattr(results, "PRESETS", tmp_path)
+    results.write_presets(study)
+    (preset,) = tmp_path.rglob("*.toml")
+    assert preset == tmp_path / "Hopper-v5" / "ppo.toml"
+    settings = {"env": "Hopper-v5", "algo": "ppo", "total_steps": 1_000_000, "gamma": 0.999}
+    assert tomllib.loads(preset.read_text(encoding="utf-8")) == settings
 
 
 def test_a_run_that_failed_is_the_worst_and_other_settings_are_another_run(results, monkeypatch):

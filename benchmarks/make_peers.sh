@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the environments that versus_peers.py measures: sh benchmarks/make_peers.sh FOLDER
+# Makes the environments that versus_peers.py, defaults.py and results.py need: sh benchmarks/make_peers.sh FOLDER
 # FOLDER/sb3 has Stable-Baselines3 and sb3-contrib, FOLDER/sbx has SBX, FOLDER/jax plain JAX, FOLDER/rliable what
 # check_statistics.py runs in; each is its own, because their requirements pull in different directions. Versions that the tests ran with hold (constraints.txt).
 set -eu

@@ -80,7 +80,9 @@ def env_name(env: object) -> str:
             "a run needs several of them, and an env cannot be copied"
         )
     spec = getattr(env, "spec", None)
-    return str(spec.id) if spec else getattr(env, "__name__", type(env).__name__)
+    if isinstance(spec, gym.envs.registration.EnvSpec):  # on the class of a wrapper it is a property
+        return str(spec.id)
+    return getattr(env, "__name__", type(env).__name__)
 
 
 def for_vector_env(env: GymVectorEnv, settings: dict[str, object]) -> dict[str, object]:

@@ -10,9 +10,9 @@ one epoch, one minibatch, no advantage normalisation and the same optimizer (Hua
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from surefoot.algorithms import vpg
+from surefoot.engine.config import Optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Config(vpg.Config):
     gae_lambda: float = 1.0
     value_coef: float = 0.5
     learning_rate: float = 7e-4
-    optimizer: Literal["adam", "rmsprop"] = "rmsprop"
+    optimizer: Optimizer = "rmsprop"
 
 
 class A2C(vpg.VPG):

@@ -16,7 +16,7 @@ COLUMNS = {
     "policy_loss": "policy term of the loss: the negated surrogate",
     "value_loss": "critic's loss, before `value_coef`",
     "entropy": "entropy of the policy's distribution, summed over action dimensions",
-    "approx_kl": "E[(r−1) − log r] over all minibatches of the update",
+    "approx_kl": "E[(r−1) − log r] over all minibatches of the update; includes the noise of `mean_noise`",
     "clip_fraction": "fraction of ratios outside 1±ε, over all minibatches of the update",
     "ratio_error": "max of |r−1| before the first gradient step; anything beyond rounding is a bug (largest since "
     "the last row)",

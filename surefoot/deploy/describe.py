@@ -16,6 +16,7 @@ from surefoot.deploy.program import (
     Exploration,
     Gru,
     Join,
+    LayerNorm,
     Linear,
     Lstm,
     Normalize,
@@ -30,6 +31,7 @@ from surefoot.deploy.weights import Weights, WrongWeights
 from surefoot.errors import CheckpointError, SurefootError, UsageError
 from surefoot.math.constants import LEAST_VARIANCE, LOG_STD_RANGE
 from surefoot.policies.plans import is_embedded, needs_encoder, shares_trunk
+from surefoot.policies.privileged import divided, seen_space
 from surefoot.runs.checkpoints import read_verified
 from surefoot.spaces import plain
 from surefoot.spaces.masks import ActionMasks
@@ -78,7 +80,15 @@ class Builder:
         self.config, self.weights = config, weights
         self.action_space = plain.from_json(facts["action_space"])
         mask_size = ActionMasks(self.action_space).size if facts["masked"] else 0
-        self.layout = RowLayout(plain.from_json(facts["observation_space"]), mask_size)
+        self.whole = self.layout = RowLayout(plain.from_json(facts["observation_space"]), mask_size)
+        self.seen: set[str] = {leaf.path for leaf in self.whole.leaves}
+        if config.critic_obs:  # what only the critic sees is no part of the program
+            self.seen = {leaf.path for leaf in divided(self.whole, config.critic_obs)[0]}
+            space = seen_space(self.whole.tree, self.seen)
+            assert space is not None
+            self.layout = RowLayout(space, mask_size)
+        spans = {leaf.path: leaf.span for leaf in self.whole.leaves}
+        self.columns = np.concatenate([np.arange(self.whole.numbers)[spans[leaf.path]] for leaf in self.layout.leaves])
         self.operations: list[Operation] = []
 
     def add(self, operation: Operation) -> At:
@@ -92,47 +102,57 @@ class Builder:
         weight = self.weights.take(f"{name}.weight", (outputs, self.size(x)))
         return self.add(Linear(x, weight, self.weights.take(f"{name}.bias", (outputs,))))
 
+    def hidden(self, x: At, name: str, number: int, width: int) -> At:
+        """A hidden layer of the MLP of this name."""
+        x = self.linear(x, f"{name}.layers.{number}", width)
+        if self.config.layer_norm:
+            gain, bias = (self.weights.take(f"{name}.norms.{number}.{what}", (width,)) for what in ("weight", "bias"))
+            x = self.add(LayerNorm(x, gain, bias))
+        return self.activate(x)
+
     def activate(self, x: At) -> At:
         return self.add(Activate(x, self.config.activation, self.size(x)))
 
     def build(self) -> Program:
         features = self._encode(self._normalize(self.add(Row(self.layout.numbers))))
         memory, features = self._remember(features)
-        hidden_sizes, actor = self.config.hidden_sizes, "actor"
+        hidden_sizes = self.config.hidden_sizes
         if shares_trunk(self.config, self.layout):
             for number, width in enumerate(hidden_sizes):
-                features = self.activate(self.linear(features, f"trunk.layers.{number}", width))
+                features = self.hidden(features, "trunk", number, width)
             hidden_sizes = ()
         for number, width in enumerate(hidden_sizes):
-            features = self.activate(self.linear(features, f"{actor}.layers.{number}", width))
+            features = self.hidden(features, "actor", number, width)
         outputs = num_outputs(self.action_space, self.config)
-        logits = self.linear(features, f"{actor}.layers.{len(hidden_sizes)}", outputs)
+        logits = self.linear(features, f"actor.layers.{len(hidden_sizes)}", outputs)
         heads, log_std = describe_heads(self, features, logits)
         exploration = None
         if log_std is not None and self.config.std == "gsde":
             clipped = np.clip(log_std, *LOG_STD_RANGE).astype(np.float32)
             exploration = Exploration(features, clipped, self.config.sde_resample)
-        return Program(self.layout, self.action_space, tuple(self.operations), heads, memory, exploration)
+        columns = self.columns if self.config.critic_obs else None
+        return Program(self.layout, self.action_space, tuple(self.operations), heads, memory, exploration, columns)
 
     def _normalize(self, row: At) -> At:
         """Images are never normalised, and a single image has no row of numbers to normalise."""
-        vectors = [leaf for leaf in self.layout.leaves if leaf.kind == "vector"]
+        vectors = any(leaf.kind == "vector" for leaf in self.whole.leaves)
         if not self.config.normalize_observations or not vectors:
             return row
-        shape, numbers = self.layout.shape, self.layout.numbers
-        mean = self.weights.take("normalizer.mean", shape, "float64").reshape(-1)[:numbers]
-        variance = self.weights.take("normalizer.var", shape, "float64", 0.0).reshape(-1)[:numbers]
+        shape = self.whole.shape
+        mean = self.weights.take("normalizer.mean", shape, "float64").reshape(-1)[self.columns]
+        variance = self.weights.take("normalizer.var", shape, "float64", 0.0).reshape(-1)[self.columns]
         self.weights.take("normalizer.count", (), "float64", 0.0)
-        active = np.zeros(numbers, np.float32)
-        for leaf in vectors:
-            active[leaf.span] = 1.0
+        active = np.zeros(self.layout.numbers, np.float32)
+        for leaf in self.layout.leaves:
+            active[leaf.span] = float(leaf.kind == "vector")
         scale = (1.0 / np.sqrt(variance + LEAST_VARIANCE)).astype(np.float32)
         return self.add(Normalize(row, mean.astype(np.float32), scale, active))
 
     def _encode(self, row: At) -> At:
-        if not needs_encoder(self.layout):
+        leaves = [leaf for leaf in self.layout.leaves if leaf.path in self.seen]
+        if not needs_encoder(self.whole) and len(leaves) == len(self.layout.leaves):
             return row
-        parts = tuple(self._encode_leaf(row, leaf, number) for number, leaf in enumerate(self.layout.leaves))
+        parts = tuple(self._encode_leaf(row, leaf, number) for number, leaf in enumerate(leaves))
         return parts[0] if len(parts) == 1 else self.add(Join(parts, sum(map(self.size, parts))))
 
     def _encode_leaf(self, row: At, leaf: Leaf, number: int) -> At:

@@ -17,7 +17,7 @@ from surefoot import __version__
 from surefoot.deploy import program as ops
 from surefoot.deploy.describe import read_program
 from surefoot.deploy.exporter import Exporter, Parity, Wish
-from surefoot.deploy.trials import Trials, random_trials
+from surefoot.deploy.trials import Trials, narrowed, random_trials
 from surefoot.envs.playing import play
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.files import write_atomic
@@ -67,7 +67,8 @@ def export_policy(
     if make is None:
         notes.append("the env cannot be made here, so only random observations were tried")
     else:
-        kinds["recorded"] = recorded_trials(Agent(policy), make, SEQUENCES, length, seed)
+        seen = recorded_trials(Agent(policy), make, SEQUENCES, length, seed)
+        kinds["recorded"] = Trials(narrowed(program, seen.rows), seen.begins)
     kinds["random"] = random_trials(program, SEQUENCES, length, seed)
     with TemporaryDirectory() as place:
         for name, data in files.items():

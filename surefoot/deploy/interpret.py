@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.deploy import program as ops
-from surefoot.math.constants import LEAST_STD, LOG_STD_RANGE, NORMALIZED_CLIP
+from surefoot.math.constants import LAYER_NORM_EPS, LEAST_STD, LOG_STD_RANGE, NORMALIZED_CLIP
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -127,6 +127,13 @@ def _linear(o: ops.Linear, inputs: Inputs, at: dict[ops.At, Array]) -> Array:
     return at[o.x] @ o.weight.T + o.bias
 
 
+def _layer_norm(o: ops.LayerNorm, inputs: Inputs, at: dict[ops.At, Array]) -> Array:
+    apart = at[o.x] - at[o.x].mean(axis=1, keepdims=True)
+    variance = (apart * apart).mean(axis=1, keepdims=True)
+    normed: Array = apart / np.sqrt(variance + np.float32(LAYER_NORM_EPS)) * o.gain + o.bias
+    return normed
+
+
 def _activate(o: ops.Activate, inputs: Inputs, at: dict[ops.At, Array]) -> Array:
     x = at[o.x]
     if o.kind == "tanh":
@@ -202,6 +209,7 @@ RULES: dict[type, Callable[..., Array]] = {
     ops.Convolution: _convolution,
     ops.MaxPool: _max_pool,
     ops.Linear: _linear,
+    ops.LayerNorm: _layer_norm,
     ops.Activate: _activate,
     ops.Add: _add,
     ops.Gru: _gru,

@@ -161,6 +161,19 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
+class LayerNorm:
+    """gain · (x − mean) / √(variance + 1e-5) + bias, mean and variance over the numbers of x."""
+
+    x: At
+    gain: Array
+    bias: Array
+
+    @property
+    def size(self) -> int:
+        return len(self.bias)
+
+
+@dataclass(frozen=True, eq=False)
 class Activate:
     x: At
     kind: Activation
@@ -250,7 +263,7 @@ class Masked:
 
 Operation: TypeAlias = (
     Row | Remembered | Constant | Slice | Join | Normalize | OneHot | Embed | Picture | Convolution | MaxPool | Linear
-    | Activate | Add | Gru | Lstm | SquashMean | StateStd | SdeStd | Masked
+    | LayerNorm | Activate | Add | Gru | Lstm | SquashMean | StateStd | SdeStd | Masked
 )  # fmt: skip
 
 
@@ -329,6 +342,7 @@ class Program:
     heads: tuple[Head, ...]  # of the parts of the action space, depth first
     memory: At | None  # the new memory
     exploration: Exploration | None
+    columns: Array | None = None  # of the policy's own rows that are in this layout's; None: all
 
     @property
     def memory_size(self) -> int:

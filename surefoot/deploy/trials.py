@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.policies.actor_critic import ActorCritic
-    from surefoot.spaces.rows import Leaf
+    from surefoot.spaces.rows import Leaf, RowLayout
     from surefoot.types import Array
 
     Draws: TypeAlias = Callable[[Array], tuple[Array, Array | None]]  # begins [S, L] -> noise rows, gSDE's matrices
@@ -35,7 +35,7 @@ LARGEST_ROUNDING = 1e-4  # the deepest of our networks round to about 1e-5
 class Trials:
     """S sequences of L observations. `begins`: where an episode begins; always at the first."""
 
-    rows: Array  # [S, L, *layout.shape], as the layout packs them
+    rows: Array  # [S, L, *layout.shape], as the program's layout packs them
     begins: Array  # [S, L] bool
 
     @property
@@ -92,7 +92,7 @@ def expected(policy: ActorCritic, program: ops.Program, trials: Trials, draws: D
     `draws`: the noise of drawn actions; None: the most likely ones.
     """
     noise = None if draws is None else draws(trials.begins)
-    rounded, sent = _with_torch(policy, trials, noise)
+    rounded, sent = _with_torch(policy, widened(program, policy.layout, trials), noise)
     params, action = _exactly(program, trials, noise)
     gap = np.abs(rounded - params)  # [S, L, A]
     rounding = float((gap / np.maximum(1.0, np.abs(params))).max())
@@ -106,6 +106,24 @@ def expected(policy: ActorCritic, program: ops.Program, trials: Trials, draws: D
             f"actions by {difference[sure].max(initial=0.0):.2g}. Nothing is exported"
         )
     return Expected(params, action, margin, rounding)
+
+
+def narrowed(program: ops.Program, rows: Array) -> Array:
+    """Rows of the policy's layout as those of the program, which has no parts that only a critic sees."""
+    if program.columns is None:
+        return rows
+    masks = rows.shape[-1] - program.layout.mask_size
+    return np.concatenate([rows[..., program.columns], rows[..., masks:]], axis=-1)
+
+
+def widened(program: ops.Program, layout: RowLayout, trials: Trials) -> Trials:
+    """The other way; no action depends on the parts that are missing."""
+    if program.columns is None:
+        return trials
+    rows = np.zeros((*trials.begins.shape, *layout.shape), trials.rows.dtype)
+    rows[..., program.columns] = trials.rows[..., program.layout.learned]
+    rows[..., layout.numbers :] = trials.rows[..., program.layout.numbers :]
+    return Trials(rows, trials.begins)
 
 
 def _exactly(program: ops.Program, trials: Trials, noise: tuple[Array, Array | None] | None) -> tuple[Array, Array]:

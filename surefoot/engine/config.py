@@ -10,6 +10,7 @@ from surefoot.schedules import Schedule
 from surefoot.settings import Settings, setting
 
 Minibatches = int | Literal["auto"]
+Optimizer = Literal["adam", "rmsprop", "adam-rel"]
 AUTO_SAMPLES = 64  # smallest automatic minibatch; benchmarks/defaults.py has the evidence
 AUTO_PARTS = 32  # most automatic minibatches: with very many envs, larger minibatches keep training fast
 AUTO_PARTS_OF_ENVS = 4  # the same with a memory, which needs whole envs: one or two are slow and too similar
@@ -39,7 +40,11 @@ class GradientConfig(Settings):
     learning_rate_schedule: Literal["constant", "linear"] = setting(
         "constant", "Linear: α falls to zero over total_steps; short for learning_rate=linear:α."
     )
-    optimizer: Literal["adam", "rmsprop"] = setting("adam", "Adam (eps 1e-5) or RMSprop (α 0.99, eps 1e-5).")
+    optimizer: Optimizer = setting(
+        "adam",
+        "Adam (eps 1e-5); RMSprop (α 0.99, eps 1e-5); or Adam-Rel, which is Adam with its clock t restarted for every "
+        "rollout and its moments kept.",
+    )
     max_grad_norm: float | None = setting(
         0.5, "Clip the global gradient norm to this value; none: disabled.", above=0.0
     )
@@ -95,6 +100,22 @@ class EpochConfig(Settings):
         above=0.0,
     )
     recompute_advantage: bool = setting(False, "Recompute values, advantages and targets before every epoch.")
+    mean_noise: float = setting(
+        0.0,
+        "α of RPO: in every epoch, shift the means of Gaussian actions by noise from U(−α, α); 0: disabled.",
+        low=0.0,
+    )
+    outer_learning_rate: float = setting(
+        1.0,
+        "σ: after the last epoch, take an outer step along the whole update, θ ← θ_old + σ·(θ − θ_old); 1: disabled.",
+        above=0.0,
+    )
+    value_epochs: int | None = setting(
+        None,
+        "Train the critic apart from the actor, after it, in this many passes (DNA without its distillation); none: "
+        "both together.",
+        low=1,
+    )
 
 
 def nearest_divisor(number: int, wanted: int) -> int:

@@ -65,7 +65,7 @@ def loss_spec(
 def optimizer_spec(kind: str, slices: Sequence[tuple[int, int, float]], max_grad_norm: float | None) -> OptimizerSpec:
     """`slices`: (begin, end, learning rate), at most two."""
     assert 1 <= len(slices) <= 2, slices
-    spec = OptimizerSpec(kind == "adam", len(slices))
+    spec = OptimizerSpec(kind != "rmsprop", len(slices))  # the caller keeps the clock of "adam-rel"
     for at, (begin, end, rate) in enumerate(slices):
         spec.begin[at], spec.end[at], spec.rate[at] = begin, end, rate
     spec.max_grad_norm = -1.0 if max_grad_norm is None else max_grad_norm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +17,12 @@ from surefoot.errors import UsageError
 from surefoot.math.constants import LOG_STD_RANGE
 from surefoot.math.exploration import sde_log_std, sde_noise
 from surefoot.policies.actions import ActionModel, build_actions
-from surefoot.policies.encoders import Encoder
+from surefoot.policies.encoder_choice import encoder_makers
 from surefoot.policies.memory import Memory
 from surefoot.policies.mlp import MLP
 from surefoot.policies.normalizer import build_normalizer
-from surefoot.policies.plans import needs_encoder, shares_trunk
-from surefoot.policies.user_encoder import CustomEncoder, EncoderClass
+from surefoot.policies.plans import shares_trunk
+from surefoot.policies.user_encoder import EncoderClass
 from surefoot.spaces.layout import Layout
 from surefoot.spaces.masks import ActionMasks
 from surefoot.types import Context, Outputs
@@ -133,26 +133,18 @@ class ActorCritic(nn.Module):
     def _build_encoders(self, own: EncoderClass | None, generator: torch.Generator | None) -> int:
         """Build everything before the MLPs; returns their number of inputs."""
         config, layout = self.config, self.layout
-        if config.own_encoder != (own is not None):
-            raise UsageError(f"encoder={config.encoder}, but the class {own} was passed; give both or neither")
-        make: Callable[[], Encoder | CustomEncoder]
-        if own is not None:
-            make = partial(CustomEncoder.make, own, layout, generator)
-        else:
-            sizes = {"embedding_size": config.embedding_size}
-            make = partial(Encoder, layout, image_encoder=config.encoder, generator=generator, **sizes)
-        needed = own is not None or needs_encoder(layout)
-        self.encoder = make() if needed else None
+        makers = encoder_makers(layout, config, own, generator)
+        self.encoder = None if makers is None else makers[0]()
         inputs = self.encoder.size if self.encoder is not None else layout.numbers
         cell = partial(Memory, config.memory, inputs, config.memory_size, generator)
         self.memory = None if config.memory == "none" else cell()
-        apart = needed and self.has_critic and not self.shared and self.memory is None
-        self.critic_encoder = make() if apart else None
+        apart = self.has_critic and not self.shared and self.memory is None
+        self.critic_encoder = makers[1]() if makers is not None and apart else None
         return inputs if self.memory is None else config.memory_size
 
     def _build_networks(self, inputs: int, generator: torch.Generator | None) -> None:
         config = self.config
-        mlp = partial(MLP, activation=config.activation, generator=generator)
+        mlp = partial(MLP, activation=config.activation, layer_norm=config.layer_norm, generator=generator)
         actor_hidden, critic_hidden = list(config.hidden_sizes), list(config.critic_hidden_sizes or config.hidden_sizes)
         self.trunk = None
         if self.shared:
@@ -166,7 +158,8 @@ class ActorCritic(nn.Module):
             actor_hidden, critic_hidden = [], []
         self.actor = mlp([inputs, *actor_hidden, self.actions.num_outputs(config.std)])
         if self.has_critic:
-            self.critic = mlp([inputs, *critic_hidden, 1])
+            seen = inputs if self.critic_encoder is None else self.critic_encoder.size
+            self.critic = mlp([seen, *critic_hidden, 1])
 
     def _orthogonal(self, generator: torch.Generator | None) -> None:
         for part in (self.encoder, self.memory, self.critic_encoder):
@@ -202,6 +195,8 @@ class ActorCritic(nn.Module):
     def describe(self) -> list[str]:
         """Lines about the encoders between observation and MLPs, for the start of a run; empty for plain numbers."""
         lines = [] if self.encoder is None else self.encoder.describe()
+        if self.config.critic_obs:
+            lines.append(f"only the critic sees: {', '.join(self.config.critic_obs)}")
         if self.layout.mask_size:
             lines.append(f"action mask: {self.layout.mask_size} choices")
         if self.memory is not None:

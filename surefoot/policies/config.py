@@ -22,8 +22,11 @@ class PolicyConfig(Settings):
         None, "Widths of the critic's hidden layers; none: the same as hidden_sizes.", low=1
     )
     activation: Literal["tanh", "relu", "elu", "silu"] = setting("tanh", "Activation function.")
+    layer_norm: bool = setting(False, "Normalise each hidden layer of the MLPs over its units before the activation.")
     shared_trunk: bool | None = setting(
-        None, "Share one trunk between actor and critic, each with its own output layer; none: only for images."
+        None,
+        "Share one trunk between actor and critic, each with its own output layer; none: only for images without "
+        "critic_obs.",
     )
     encoder: str = setting(
         "by-size",
@@ -32,6 +35,9 @@ class PolicyConfig(Settings):
         metavar="{by-size,nature,small,tiny,impala}|FILE.py:CLASS",
     )
     embedding_size: int = setting(32, "Embedding size for discrete observations with more than 64 values.", low=1)
+    critic_obs: tuple[str, ...] = setting(
+        (), "Parts of a Dict observation that only the critic sees, by name (a/b: part b of part a).", metavar="NAME"
+    )
     memory: Literal["none", "gru", "lstm"] = setting("none", "Recurrent memory of the policy.")
     memory_size: int = setting(64, "Width of the memory.", low=1)
     action_bounds: Literal["clip", "tanh", "beta"] = setting(
@@ -60,6 +66,7 @@ class PolicyConfig(Settings):
         self._check_encoder()
         if self.shared_trunk and self.critic_hidden_sizes is not None:
             raise UsageError("critic_hidden_sizes has no effect with shared_trunk; drop one of the two")
+        self._check_critic_obs()
         if self.memory == "none" and self.memory_size != (usual := type(self).memory_size):
             raise UsageError(
                 f"memory_size={self.memory_size} has no effect with memory=none; set memory=gru or lstm, "
@@ -75,6 +82,17 @@ class PolicyConfig(Settings):
             raise UsageError(f"sde_resample has no effect with std={self.std}; set std=gsde, or drop it")
         if self.std == "state" and self.init == "torch" and self.log_std_init != 0.0:
             raise UsageError("log_std_init has no effect with std=state and init=torch; use init=orthogonal")
+
+    def _check_critic_obs(self) -> None:
+        """What actor and critic share would show the actor what only the critic may see."""
+        if not self.critic_obs:
+            return
+        if self.shared_trunk:
+            raise UsageError("critic_obs needs a critic of its own; set --no-shared-trunk, or drop it")
+        if self.memory != "none":
+            raise UsageError("critic_obs needs a critic of its own, but actor and critic share a memory; drop one")
+        if self.own_encoder:
+            raise UsageError("your own encoder encodes the whole observation, so critic_obs has no effect; drop one")
 
     def _check_encoder(self) -> None:
         if not self.own_encoder:

@@ -32,7 +32,9 @@ class Encoder(nn.Module):
         image_encoder: str = "by-size",
         embedding_size: int = 32,
         generator: torch.Generator | None = None,
+        leaves: tuple[Leaf, ...] | None = None,
     ) -> None:
+        """`leaves`: those to encode, in this order; None: all of the layout."""
         super().__init__()
         if not layout.leaves:
             raise UsageError("the observation has no parts, so there is nothing to encode")
@@ -41,15 +43,15 @@ class Encoder(nn.Module):
             raise UsageError(f"unknown image_encoder '{image_encoder}'; known: by-size, {', '.join(CNNS)}{hint}")
         if embedding_size < 1:
             raise UsageError(f"embedding_size={embedding_size} must be at least 1")
-        self.layout = layout
-        self._encoders = tuple(_build(leaf, image_encoder, embedding_size, generator) for leaf in layout.leaves)
+        self.layout, self.leaves = layout, layout.leaves if leaves is None else leaves
+        self._encoders = tuple(_build(leaf, image_encoder, embedding_size, generator) for leaf in self.leaves)
         self.encoders = nn.ModuleList(self._encoders)  # a list, because a space's key may be invalid as a module name
         self.size = sum(encoder.size for encoder in self._encoders)
 
     def forward(self, rows: Tensor) -> Tensor:
         flat, lead = flat_rows(rows, self.layout)
         parts = self.layout.parts(flat)
-        features = [encoder(parts[leaf.path]) for leaf, encoder in zip(self.layout.leaves, self._encoders, strict=True)]
+        features = [encoder(parts[leaf.path]) for leaf, encoder in zip(self.leaves, self._encoders, strict=True)]
         joined = features[0] if len(features) == 1 else torch.cat(features, dim=-1)
         return joined.reshape(*lead, self.size)
 
@@ -67,7 +69,7 @@ class Encoder(nn.Module):
         """A line per leaf: what it is → how it is encoded → how many features."""
         return [
             f"{leaf.name}: {encoder.describe()} → {encoder.size}"
-            for leaf, encoder in zip(self.layout.leaves, self._encoders, strict=True)
+            for leaf, encoder in zip(self.leaves, self._encoders, strict=True)
         ]
 
 

@@ -11,6 +11,8 @@ import math
 import torch
 from torch import nn
 
+from surefoot.math.constants import LAYER_NORM_EPS
+
 
 class Undrawn:
     """Leaves a layer's memory as it was found. (On the device `meta` nothing is drawn either, but PyTorch imports SymPy
@@ -73,6 +75,11 @@ def recurrent(kind: type[GRU | LSTM], inputs: int, hidden: int, generator: torch
     for parameter in net.parameters():
         nn.init.uniform_(parameter, -bound, bound, generator=generator)
     return net
+
+
+def layer_norm(size: int) -> nn.LayerNorm:
+    """Of gain 1 and bias 0; nothing is drawn."""
+    return nn.LayerNorm(size, eps=LAYER_NORM_EPS, device="cpu", dtype=torch.float32)
 
 
 def _draw_product(layer: nn.Linear | nn.Conv2d, generator: torch.Generator | None) -> None:

@@ -56,7 +56,7 @@ def needs_encoder(layout: RowLayout) -> bool:
 def shares_trunk(config: PolicyConfig, layout: RowLayout) -> bool:
     """Whether actor and critic share their networks up to the last layer."""
     images = any(leaf.kind == "image" for leaf in layout.leaves)
-    return images if config.shared_trunk is None else config.shared_trunk
+    return images and not config.critic_obs if config.shared_trunk is None else config.shared_trunk
 
 
 def is_embedded(leaf: Leaf) -> bool:

@@ -7,6 +7,7 @@ import torch
 
 from surefoot.algorithms import a2c, ppo_clip, ppo_penalty, reinforce, vpg
 from surefoot.algorithms.parts import CriticConfig, critic_loss
+from surefoot.errors import UsageError
 from tests.building import make_batch, make_outputs
 
 LOG2 = math.log(2.0)
@@ -39,6 +40,21 @@ def test_approx_kl_is_ratio_minus_one_minus_log_ratio():
     _, _, metrics = clip_loss([2.0, 0.5], [1.0, 1.0])
     # (2 - 1 - ln 2 + 0.5 - 1 + ln 2) / 2 = 0.25
     assert metrics["approx_kl"].item() == pytest.approx(0.25)
+
+
+def test_spo_holds_the_ratio_with_a_parabola():
+    # r·Â − |Â|·(r − 1)²/0.4: 1.1 − 0.01/0.4 = 1.075; −3 − 2·0.25/0.4 = −4.25; 1 − 0 = 1; 0.5 − 0.25/0.4 = −0.125.
+    loss, gradient, metrics = clip_loss([1.1, 1.5, 1.0, 0.5], [1.0, -2.0, 1.0, 1.0], surrogate="spo")
+    assert loss == pytest.approx(-(1.075 - 4.25 + 1.0 - 0.125) / 4)
+    # d/d log r = r·(Â − |Â|·(r − 1)/0.2): 1.1·0.5 = 0.55; 1.5·(−2 − 5) = −10.5; 1; 0.5·(1 + 2.5) = 1.75.
+    assert gradient == pytest.approx([-0.55 / 4, 10.5 / 4, -1.0 / 4, -1.75 / 4], rel=1e-5)
+    assert metrics["clip_fraction"].item() == 0.5
+
+
+def test_spo_does_not_divide_by_an_epsilon_of_zero():
+    ppo_clip.Config(surrogate="spo", clip_ratio_schedule="linear")  # zero only where the run is over
+    with pytest.raises(UsageError, match=r"surrogate=spo divides by clip_ratio, which .* takes to 0 before the end"):
+        ppo_clip.Config(surrogate="spo", clip_ratio="points:0=0.2,0.5=0,1=0.1")
 
 
 def test_clip_schedule_shrinks_epsilon_with_what_remains():

@@ -109,6 +109,27 @@ def test_the_torch_engine_resumes_exactly_too(algo, tmp_path):
     same(resume(tmp_path / "killed", progress=False), whole)
 
 
+UPDATES = {
+    "surrogate": {"surrogate": "spo"},
+    "clock": {"optimizer": "adam-rel"},
+    "noise": {"mean_noise": 0.3},
+    "outer": {"outer_learning_rate": 1.3},
+    "critic": {"value_epochs": 3},
+}
+UPDATES["all"] = {name: value for settings in UPDATES.values() for name, value in settings.items()}
+CASES = [(engine, case) for engine in ("native", "torch") for case in UPDATES]
+
+
+@pytest.mark.parametrize(("engine", "case"), quick(CASES, ("native", "all")))
+def test_settings_that_change_an_update_resume_exactly(engine, case, tmp_path):
+    given = {**settings("ppo"), "engine": engine, "num_epochs": 2, **UPDATES[case]}
+    whole = surefoot.train("Pendulum-v1", "ppo", run_dir=tmp_path / "whole", **given)
+    die = Die(whole.result["updates"] * 2 // 3)
+    with pytest.raises(KeyboardInterrupt):
+        surefoot.train("Pendulum-v1", "ppo", run_dir=tmp_path / "killed", callbacks=[die], **given)
+    same(resume(tmp_path / "killed", progress=False), whole)
+
+
 def test_another_engine_goes_on_and_says_so(tmp_path, capsys):
     run = surefoot.train("CartPole-v1", run_dir=tmp_path / "a", **settings("ppo"))
     assert run.result["engine"] == "native"

@@ -56,6 +56,20 @@ KINDS = {
     ),
 }
 
+PARTLY_HIDDEN = spaces.Dict(
+    {
+        "truth": spaces.Dict({"mass": spaces.Box(-1, 1, (2,), np.float32), "mode": spaces.Discrete(3)}),
+        "pair": spaces.Tuple([spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(4, start=1)]),
+        "sensor": FREE,
+    }
+)
+KINDS["layer-norm"] = (FREE, BOX, {"layer_norm": True, "shared_trunk": True, "activation": "relu"})
+KINDS["privileged"] = (
+    PARTLY_HIDDEN,
+    HYBRID,
+    {"critic_obs": ("truth", "pair/0"), "layer_norm": True, "normalize_observations": True},
+)
+
 
 def make(observations, actions, *, masked=False, critic=True, seed=3, **settings):
     """(a policy with random weights and statistics, the program that describes it)."""

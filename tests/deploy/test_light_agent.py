@@ -48,7 +48,7 @@ def test_every_pair_of_spaces_memory_and_mask(number):
     compare(*make_case(*CASES[number]))
 
 
-SOME = ("beta-hybrid", "gsde-hybrid", "state-hybrid", "embedding", "small", "table")
+SOME = ("beta-hybrid", "gsde-hybrid", "state-hybrid", "embedding", "small", "table", "layer-norm", "privileged")
 
 
 @pytest.mark.parametrize("kind", quick(KINDS, *SOME))

@@ -38,7 +38,7 @@ def test_every_pair_of_spaces_memory_and_mask(number, tmp_path):
     assert found.passed, found
 
 
-@pytest.mark.parametrize("kind", quick(KINDS, "gsde-hybrid", "beta-hybrid"))
+@pytest.mark.parametrize("kind", quick(KINDS, "gsde-hybrid", "beta-hybrid", "privileged"))
 def test_every_kind_of_head_and_network(kind, tmp_path):
     found = parity(*make_kind(kind), tmp_path)
     assert found.passed, found

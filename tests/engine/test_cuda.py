@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gymnasium import spaces
 
 import surefoot
 from surefoot.algorithms import ALGORITHMS
@@ -12,6 +13,7 @@ from surefoot.api import resume
 from surefoot.engine.contract import CollectorOptions
 from surefoot.engine.cuda.actor import Places
 from surefoot.engine.cuda.engine import CudaEngine
+from surefoot.engine.cuda.fused import not_fused
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.recorder import Recorder
 from surefoot.engine.losses import Surrogate
@@ -26,14 +28,16 @@ from surefoot.math.returns import reverse_scan
 from surefoot.training.build import envs as build
 from surefoot.training.config.resolve import resolve
 from tests.building import CONTINUOUS, DISCRETE, make_collector, make_learner, make_policy, make_rollout
-from tests.engine.test_native import KINDS, PAIRS, SETTINGS
+from tests.engine.test_native import KINDS, SETTINGS, UPDATES
 from tests.marks import quick
 
 CPU = torch.device("cpu")
-UPDATES = [(name, settings, kind) for name, settings in PAIRS for kind in KINDS]
 QUICK = [(name, "plain", "discrete") for name in ALGORITHMS] + [
     ("ppo", "stop", "discrete"),
     ("ppo", "plain", "box-lstm"),
+    ("ppo", "critic-apart", "box"),
+    ("ppo", "mean-noise", "box"),
+    ("ppo", "adam-rel", "discrete"),
 ]
 
 
@@ -58,7 +62,9 @@ def test_an_update_is_that_of_the_torch_engine(name, settings, kind):
             learner.update = 100 * seed  # both are measured in full, one also by halves
             learner.set_rates(0.5)
             metrics = algorithm.update(learner, rollout)
-        found.append((metrics, learner.flat.vector.clone(), learner.optimizer.steps, learner.generator.get_state()))
+        alone = learner.optimizer.of_critic
+        steps = learner.optimizer.steps, None if alone is None else alone.steps
+        found.append((metrics, learner.flat.vector.clone(), steps, learner.generator.get_state()))
     (theirs, weights, steps, drawn), (ours, vector, count, also) = found
     assert list(ours) == list(theirs)
     assert count == steps
@@ -67,6 +73,21 @@ def test_an_update_is_that_of_the_torch_engine(name, settings, kind):
         assert ours[key] == pytest.approx(value, rel=2e-3, abs=2e-5), key
     assert (vector - weights).abs().max() < 2e-4
     assert learner.used == {"cuda"}
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"layer_norm": True}, "its layers are normalised"),
+        (
+            {"observation_space": spaces.Dict({"a": DISCRETE, "b": CONTINUOUS}), "critic_obs": ("b",)},
+            "its critic has an encoder of its own",
+        ),
+    ],
+    ids=["layer-norm", "critic-obs"],
+)
+def test_layers_that_triton_cannot_compute_are_left_to_pytorch(config, why):
+    assert not_fused(make_policy(**config)) == why
 
 
 def test_numbers_that_change_need_no_new_recording():

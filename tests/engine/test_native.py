@@ -32,7 +32,13 @@ SETTINGS = {
     "recompute": {"recompute_advantage": True},
     "whole": {"num_minibatches": 1},
     "fisher": {"fisher_fraction": 0.5},
+    "spo": {"surrogate": "spo"},
+    "adam-rel": {"optimizer": "adam-rel", "entropy_coef": 0.0},
+    "mean-noise": {"mean_noise": 0.5},
+    "outer": {"outer_learning_rate": 1.6},
+    "critic-apart": {"value_epochs": 3, "num_epochs": 2, "critic_learning_rate": 3e-3},
 }
+NEEDS = {"mean-noise": lambda kind: kind.startswith("box"), "critic-apart": lambda kind: kind in ("discrete", "box")}
 
 
 def has(name, settings):
@@ -67,7 +73,7 @@ KINDS = {"discrete": (DISCRETE, "none"), "box": (CONTINUOUS, "none")}
 KINDS |= {"discrete-gru": (DISCRETE, "gru"), "box-lstm": (CONTINUOUS, "lstm")}
 
 
-UPDATES = [(name, settings, kind) for name, settings in PAIRS for kind in KINDS]
+UPDATES = [(name, key, kind) for name, key in PAIRS for kind in KINDS if NEEDS.get(key, bool)(kind)]
 QUICK = [case for case in UPDATES if KINDS[case[2]][1] == "none" or case[1] == "plain"]
 
 
@@ -202,6 +208,7 @@ class TestChoice:
         [
             ({"memory": "gru", "std": "gsde", "action_space": CONTINUOUS}, "torch", "depends on the state"),
             ({"std": "gsde", "action_space": CONTINUOUS}, "torch", "depends on the state"),
+            ({"layer_norm": True}, "torch", "its layers are normalised"),
             (
                 {"observation_space": spaces.Discrete(500), "shared_trunk": True},
                 "hybrid",

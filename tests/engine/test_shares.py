@@ -86,6 +86,14 @@ def test_memory_normalisers_and_decisions(algo, settings, engine):
     check("CartPole-v1", algo, {"rollout_length": 16, "engine": engine, **settings}, 2, updates=2, exact=False)
 
 
+@pytest.mark.parametrize("engine", ["native", pytest.param("torch", marks=pytest.mark.slow)])
+def test_settings_that_change_an_update(engine):
+    """Noise on the means is drawn for the samples of all, and a critic's own passes are shared as well."""
+    settings = {"surrogate": "spo", "optimizer": "adam-rel", "mean_noise": 0.3, "outer_learning_rate": 1.3}
+    settings |= {"value_epochs": 3, "num_epochs": 2, "rollout_length": 16, "engine": engine}
+    check("Pendulum-v1", "ppo", settings, 2, updates=2, exact=False)
+
+
 @pytest.mark.parametrize("engine", ["native", "torch"])
 @pytest.mark.parametrize("name", ["Masked", "Nested"])
 def test_masks_and_any_space(name, engine):

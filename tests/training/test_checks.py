@@ -131,6 +131,8 @@ SPACES = {
         {"critic_hidden_sizes": (8, 9, 10), "shared_trunk": False},
         {"encoder": "impala"},
         {"hidden_sizes": ()},
+        {"layer_norm": True},
+        {"layer_norm": True, "shared_trunk": True},
     ],
     ids=str,
 )

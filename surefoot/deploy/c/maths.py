@@ -234,6 +234,19 @@ static void max_pool(const float *x, const int *sizes, float *y)
             }
 }"""
     ),
+    "layer_norm": Function(
+        """static void layer_norm(const float *x, const float *gain, const float *bias, int size, float *y)
+{
+    real mean = 0, variance = 0, scale;
+    int i;
+    for (i = 0; i < size; i++) mean += (real)x[i];
+    mean /= (real)size;
+    for (i = 0; i < size; i++) variance += ((real)x[i] - mean) * ((real)x[i] - mean);
+    scale = 1 / own_sqrt(variance / (real)size + (real)LAYER_NORM_EPS);
+    for (i = 0; i < size; i++) y[i] = (float)(((real)x[i] - mean) * scale * (real)gain[i] + (real)bias[i]);
+}""",
+        ("own_sqrt",),
+    ),
     "activate_tanh": Function(
         """static void activate_tanh(const float *x, int size, float *y)
 {

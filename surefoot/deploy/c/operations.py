@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from surefoot.deploy.c.writer import Writer
     from surefoot.types import Array
 
-IN_PLACE = (ops.Activate, ops.Normalize, ops.Add, ops.SquashMean, ops.StateStd, ops.Masked)  # may overwrite x
+IN_PLACE = (
+    ops.LayerNorm,
+    ops.Activate,
+    ops.Normalize,
+    ops.Add,
+    ops.SquashMean,
+    ops.StateStd,
+    ops.Masked,
+)  # may overwrite x
 
 
 def write_operation(writer: Writer, operation: ops.Operation, x: list[str], y: str) -> None:
@@ -92,6 +100,11 @@ def _product(writer: Writer, weight: Array, bias: Array, x: str, y: str) -> None
     writer.say(f"{writer.call('linear')}({x}, {names}, {weight.shape[1]}, {weight.shape[0]}, {y});")
 
 
+def _layer_norm(writer: Writer, o: ops.LayerNorm, x: list[str], y: str) -> None:
+    names = f"{writer.floats(o.gain)}, {writer.floats(o.bias)}"
+    writer.say(f"{writer.call('layer_norm')}({x[0]}, {names}, {o.size}, {y});")
+
+
 def _activate(writer: Writer, o: ops.Activate, x: list[str], y: str) -> None:
     writer.say(f"{writer.call(f'activate_{o.kind}')}({x[0]}, {o.size}, {y});")
 
@@ -149,6 +162,7 @@ RULES: dict[type, Callable[..., None]] = {
     ops.Convolution: _convolution,
     ops.MaxPool: _max_pool,
     ops.Linear: _linear,
+    ops.LayerNorm: _layer_norm,
     ops.Activate: _activate,
     ops.Add: _add,
     ops.Gru: _memory,

@@ -12,7 +12,7 @@ from surefoot.deploy.c.body import Body, is_bytes
 from surefoot.deploy.c.maths import FUNCTIONS, with_needs
 from surefoot.deploy.choosing import paths
 from surefoot.errors import UsageError
-from surefoot.math.constants import GAMMA_CANDIDATES
+from surefoot.math.constants import GAMMA_CANDIDATES, LAYER_NORM_EPS
 from surefoot.spaces.rows import MOST_CHOICES
 from surefoot.text import one_line
 
@@ -144,6 +144,7 @@ def _source(body: Body, name: str, about: str) -> str:
 #define SUREFOOT_REAL double
 #endif
 #define GAMMA_CANDIDATES {GAMMA_CANDIDATES}
+#define LAYER_NORM_EPS {LAYER_NORM_EPS!r}
 typedef SUREFOOT_REAL real;
 
 {arrays}

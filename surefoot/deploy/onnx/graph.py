@@ -10,7 +10,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from surefoot.deploy import program as ops
 from surefoot.deploy.interpret import FORBIDDEN
-from surefoot.math.constants import LEAST_STD, LOG_STD_RANGE, NORMALIZED_CLIP
+from surefoot.math.constants import LAYER_NORM_EPS, LEAST_STD, LOG_STD_RANGE, NORMALIZED_CLIP
 
 if TYPE_CHECKING:
     from surefoot.types import Array
@@ -112,6 +112,16 @@ def _linear(graph: Graph, o: ops.Linear, at: dict[ops.At, str]) -> str:
     return graph.affine(at[o.x], o.weight, o.bias)
 
 
+def _layer_norm(graph: Graph, o: ops.LayerNorm, at: dict[ops.At, str]) -> str:
+    """In doubles: the difference of nearly equal numbers keeps its digits."""
+    x = graph.cast(at[o.x], TensorProto.DOUBLE)
+    apart = graph.add("Sub", x, graph.add("ReduceMean", x, axes=[1], keepdims=1))
+    variance = graph.add("ReduceMean", graph.add("Mul", apart, apart), axes=[1], keepdims=1)
+    std = graph.add("Sqrt", graph.add("Add", variance, graph.constant(LAYER_NORM_EPS, np.float64)))
+    normed = graph.cast(graph.add("Div", apart, std), TensorProto.FLOAT)
+    return graph.add("Add", graph.add("Mul", normed, graph.constant(o.gain)), graph.constant(o.bias))
+
+
 def _activate(graph: Graph, o: ops.Activate, at: dict[ops.At, str]) -> str:
     if o.kind == "silu":
         return graph.add("Mul", at[o.x], graph.add("Sigmoid", at[o.x]))
@@ -185,6 +195,7 @@ RULES: dict[type, Callable[..., str]] = {
     ops.Convolution: _convolution,
     ops.MaxPool: _max_pool,
     ops.Linear: _linear,
+    ops.LayerNorm: _layer_norm,
     ops.Activate: _activate,
     ops.Add: _add,
     ops.Gru: _gru,

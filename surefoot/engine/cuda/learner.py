@@ -82,7 +82,17 @@ class CudaLearner(Learner):
         fixed = FixedLoss(loss, batch.obs.device)
         objective = (joint if kind == "joint" else critic)(self, fixed.loss)
         _, _, _, parts, number, normalize, _ = key
-        passes = FixedPasses(self, objective, batch, parts, number, self.recorder, normalize=normalize)
+        optimizer = self.optimizer.of_critic if kind == "critic" else None
+        passes = FixedPasses(
+            self,
+            objective,
+            batch,
+            parts,
+            number,
+            self.recorder,
+            optimizer=optimizer or self.optimizer,
+            normalize=normalize,
+        )
         self._fixed[key] = passes, fixed
         return passes, fixed
 

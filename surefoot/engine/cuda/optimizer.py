@@ -33,7 +33,7 @@ class PlannedOptimizer:
         optimizer, rows = self.optimizer, []
         for step in range(optimizer.steps + 1, optimizer.steps + 1 + len(self._table)):
             rates = [part.base_rate * optimizer.rate_factor for part in optimizer.slices]
-            if optimizer.kind == "adam":
+            if optimizer.kind != "rmsprop":
                 rows.append([1.0 / math.sqrt(1.0 - 0.999**step), *(-rate / (1.0 - 0.9**step) for rate in rates)])
             else:
                 rows.append([1.0, *(-rate for rate in rates)])
@@ -48,7 +48,7 @@ class PlannedOptimizer:
     def step(self) -> None:
         """One step. The optimizer's own count is the caller's business: the host cannot count in a recording."""
         correction, *rates = self._table.index_select(0, self.index)[0].unbind()
-        eps, adam = self.optimizer.eps, self.optimizer.kind == "adam"
+        eps, adam = self.optimizer.eps, self.optimizer.kind != "rmsprop"
         for part, rate in zip(self.optimizer.slices, rates, strict=True):
             gradient = part.gradient
             if adam:

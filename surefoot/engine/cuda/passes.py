@@ -17,6 +17,7 @@ from surefoot.types import Batch, Context
 if TYPE_CHECKING:
     from surefoot.engine.cuda.recorder import Recorder, Work
     from surefoot.engine.torch.learner import Learner
+    from surefoot.engine.torch.optimizers import FlatOptimizer
     from surefoot.types import Metrics
 
 # The loss of a minibatch and its metrics; True: the first step of an update, whose ratios must be 1.
@@ -67,12 +68,13 @@ class FixedPasses:
         number: int,
         recorder: Recorder,
         *,
+        optimizer: FlatOptimizer,
         normalize: bool,
     ) -> None:
-        """`number`: the most passes of one update."""
+        """`number`: the most passes of one update. `optimizer`: the one that takes the steps."""
         self.learner, self.objective, self.parts, self.normalize = learner, objective, parts, normalize
         self.batch, self.recorder, device = _copied(batch), recorder, batch.obs.device
-        self.optimizer = PlannedOptimizer(learner.optimizer, parts * number)
+        self.optimizer = PlannedOptimizer(optimizer, parts * number)
         self.history: list[Metrics] = []
         self.first: Metrics = {}
 
@@ -128,7 +130,7 @@ class FixedPasses:
             else:
                 self._step(opening)
             self._count += 1
-        learner.optimizer.steps += self.parts
+        self.optimizer.optimizer.steps += self.parts
         if look is not None:
             look.total, look.squares, look.count = self._total.clone(), self._squares.clone(), look.minibatches
         self.history = [dict(zip(self._names, (self._sums / self._count).unbind(), strict=True))]

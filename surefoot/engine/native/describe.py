@@ -17,8 +17,10 @@ from surefoot.kernels.recurrent import recurrence
 if TYPE_CHECKING:
     from surefoot.engine.torch.flat import FlatParameters
     from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.policies.encoders import Encoder
     from surefoot.policies.memory import Memory
     from surefoot.policies.mlp import MLP
+    from surefoot.policies.user_encoder import CustomEncoder
     from surefoot.types import Array, Context
 
 
@@ -26,10 +28,17 @@ class NotServed(Exception):
     """The kernels cannot run this policy; the message says why."""
 
 
-def parts_to_compile(policy: ActorCritic) -> list[MLP]:
-    """The MLPs that the kernels can compute for a policy that they support only in part; NotServed if none."""
+def require_plain_layers(policy: ActorCritic) -> None:
+    """NotServed if the kernels do not know what the MLPs or the head compute."""
     if policy.sde:
         raise NotServed("its exploration depends on the state")
+    if policy.config.layer_norm:
+        raise NotServed("its layers are normalised")
+
+
+def parts_to_compile(policy: ActorCritic) -> list[MLP]:
+    """The MLPs that the kernels can compute for a policy that they support only in part; NotServed if none."""
+    require_plain_layers(policy)
     if policy.critic_encoder is not None:
         raise NotServed("its critic has an encoder of its own")
     return [part for part in (policy.trunk, policy.actor, policy.critic if policy.has_critic else None) if part]
@@ -65,12 +74,13 @@ def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Descript
 
 def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
     """The policy's description for the kernels; raises NotServed. Parameters are laid out as in `FlatParameters`."""
-    if policy.sde:
-        raise NotServed("its exploration depends on the state")
-    if policy.encoder is not None and any(True for _ in policy.encoder.parameters()):
+    require_plain_layers(policy)
+    learned = (part.parameters() for part in (policy.encoder, policy.critic_encoder) if part is not None)
+    if any(True for parameters in learned for _ in parameters):
         raise NotServed("its observations go through an encoder that learns")
     offsets = _offsets([*policy.actor_parameters(), *policy.critic_parameters()])
-    inputs, memory = policy.layout.numbers if policy.encoder is None else policy.encoder.size, None
+    encoder, memory = widest_encoder(policy), None
+    inputs = policy.layout.numbers if encoder is None else encoder.size
     if policy.memory is not None:
         inputs, memory = policy.memory.hidden, _cell(policy.memory, offsets)
     return replace(
@@ -146,11 +156,20 @@ def _mean_range(policy: ActorCritic, own: slice) -> tuple[Array, Array] | None:
     return policy.mean_centre[own].numpy().copy(), policy.mean_half[own].numpy().copy()
 
 
+def widest_encoder(policy: ActorCritic) -> Encoder | CustomEncoder | None:
+    """The encoder of everything that actor or critic see; the critic may see more."""
+    return policy.critic_encoder if policy.config.critic_obs and policy.has_critic else policy.encoder
+
+
 def rows_of(policy: ActorCritic, x: Tensor) -> Tensor:
-    """Inputs `[B, ...]` in the kernels' form: the MLPs' inputs, then the action mask."""
-    if policy.encoder is None:
+    """Inputs `[B, ...]` in the kernels' form: the MLPs' inputs, then the action mask.
+
+    The actor's first layer may take fewer columns than there are: the first ones.
+    """
+    encoder = widest_encoder(policy)
+    if encoder is None:
         return x.contiguous()
-    seen: Tensor = policy.encoder(x)  # for example one-hot: it has no parameters
+    seen: Tensor = encoder(x)  # for example one-hot: it has no parameters
     mask = policy.layout.mask
     return seen if mask is None else torch.cat([seen, x[..., mask]], -1)
 

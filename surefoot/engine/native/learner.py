@@ -17,6 +17,7 @@ from surefoot.engine.native.operations import CompiledOperations
 from surefoot.engine.native.threads import fastest
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.shares import unit_moments
+from surefoot.engine.torch.critic_apart import critic_passes, divided
 from surefoot.engine.torch.instruments import (
     CLIPPED,
     QUANTILES,
@@ -29,6 +30,7 @@ from surefoot.engine.torch.instruments import (
 )
 from surefoot.engine.torch.learner import Learner
 from surefoot.engine.torch.natural import NaturalStep, natural_step
+from surefoot.engine.torch.optimizers import step_outwards
 from surefoot.engine.torch.verdict import checked
 from surefoot.kernels import structs
 from surefoot.kernels.network import Network, Share
@@ -81,16 +83,19 @@ class NativeLearner(Learner):
     ) -> dict[str, float]:
         if not known(loss):
             return super().epochs(loss, estimate, rollout, config, normalize=normalize)
+        loss, of_value = (loss, None) if self.optimizer.of_critic is None else divided(loss)
         batch = estimate(rollout, self.operations)
         parts = self.shares.count(config.num_minibatches, batch)
         once = self._first_look(batch)
         epochs, sums, error = 0, dict[str, float](), 0.0
-        # All epochs in one call, unless something must be checked between them.
-        one_by_one = config.stop_kl is not None or config.recompute_advantage
+        # All epochs in one call, unless something must be done between them.
+        one_by_one = config.stop_kl is not None or config.recompute_advantage or config.mean_noise > 0.0
         each = 1 if one_by_one else max(1, AT_ONCE // len(batch))
-        with self.all_or_nothing():
-            self.begin_look(loss, batch, config.num_epochs, parts, normalize=normalize)
+        with self.all_or_nothing() as start:
+            seen = self.shifted(batch, config.mean_noise)
+            self.begin_look(loss, seen, config.num_epochs, parts, normalize=normalize)
             packed = self._packed(batch)
+            shift_error = None if seen is batch else float(self.policy_metrics(batch)["ratio_error"])
             while epochs < config.num_epochs:
                 if epochs and config.recompute_advantage:
                     fill_values(rollout, self.actor)
@@ -99,13 +104,20 @@ class NativeLearner(Learner):
                     packed = self._packed(batch)
                 count = min(each, config.num_epochs - epochs)
                 look = None if epochs else self.look
-                found, first = self._steps(loss, batch, packed, count, parts, normalize, look)
-                error = error if epochs else first
+                seen = self.shifted(batch, config.mean_noise) if epochs else seen
+                taken = packed if seen is batch else self._pack(seen)
+                found, first = self._steps(loss, batch, taken, count, parts, normalize, look)
+                if not epochs:  # the ratios of shifted actions do not begin at 1
+                    error = first if shift_error is None else shift_error
                 epochs += count
                 sums = {name: sums.get(name, 0.0) + x for name, x in found.items()}
                 if config.stop_kl is not None and epochs < config.num_epochs and self.mean_kl(batch) > config.stop_kl:
                     break
             means = {name: x / (epochs * parts) for name, x in sums.items()}
+            if of_value is not None:
+                (fitted,) = self.fit_value(of_value, batch, critic_passes(config))
+                means["value_loss"] = float(fitted["value_loss"])
+            step_outwards(self.theta, start, config.outer_learning_rate)
             metrics = self._report(batch, packed, self._loss_metrics(loss, means) | once | {"ratio_error": error})
         return {**metrics, "epochs": float(epochs)}
 
@@ -123,15 +135,16 @@ class NativeLearner(Learner):
         self.used.add("native")
         total = None if look is None else self.theta.new_empty((2, len(self.theta)))
         order, share = self._order(batch, epochs, minibatches)
-        slices = [(a, b, rate * self.optimizer.rate_factor) for a, b, rate in self.optimizer.ranges]
-        optimizer = optimizer_spec(self.config.optimizer, slices, self.max_grad_norm)
-        self.optimizer.steps, found, first = self.net.epochs(
+        alone = self.optimizer.of_critic if loss.surrogate is None else None
+        optimizer = alone or self.optimizer
+        slices = [(a, b, rate * optimizer.rate_factor) for a, b, rate in optimizer.ranges]
+        optimizer.steps, found, first = self.net.epochs(
             self.theta,
             self.gradient,
             self.moments,
-            self.optimizer.steps,
-            self._compiled(loss, with_value=True),
-            optimizer,
+            optimizer.steps,
+            self._compiled(loss, with_value=loss.value_coef is not None),
+            optimizer_spec(self.config.optimizer, slices, self.max_grad_norm),
             packed,
             order,
             epochs,

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.stepping import step_all
-from surefoot.engine.config import AdaptiveRateConfig, CriticRateConfig
+from surefoot.engine.config import AdaptiveRateConfig, CriticRateConfig, EpochConfig
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.limits import startable
 from surefoot.engine.native.threads import most_threads
+from surefoot.engine.torch.critic_apart import require_apart
 from surefoot.engine.torch.learner import Learner
 from surefoot.engine.torch.openmp import can_share, require_threads
 from surefoot.engine.torch.threads import fastest_torch
@@ -40,6 +41,9 @@ class TorchEngine(Engine):
 def make_learner(kind: type[Learner], policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
     """A learner of this class with the algorithm's learning rates."""
     config = algorithm.config
+    apart = isinstance(config, EpochConfig) and config.value_epochs is not None
+    if apart:
+        require_apart(policy)
     return kind(
         policy,
         config,
@@ -48,6 +52,7 @@ def make_learner(kind: type[Learner], policy: ActorCritic, algorithm: Learns, op
         train_actor=algorithm.train_actor,
         critic_learning_rate=config.critic_learning_rate if isinstance(config, CriticRateConfig) else None,
         adaptive_kl=config.adaptive_kl if isinstance(config, AdaptiveRateConfig) else None,
+        critic_apart=apart,
     )
 
 

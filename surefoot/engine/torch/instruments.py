@@ -117,6 +117,19 @@ def sampled_rows(batch: Batch) -> NDArray[np.int64]:
     return spread(size // envs, envs, min(size, SAMPLE))
 
 
+def kl_of(policy: ActorCritic, batch: Batch) -> Tensor:
+    """KL(old‖new) of every sample, from the stored parameters of the old distribution."""
+    actions = policy.actions
+    with torch.no_grad():
+        found = [
+            actions.distribution(piece.dist_params).kl_to(
+                actions.distribution(policy.action_params(piece.obs, piece.context))
+            )
+            for piece in pieces(batch)
+        ]
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
 @dataclass(slots=True)
 class Inspection:
     """What every sample says of the policy after an update, and what that adds up to."""

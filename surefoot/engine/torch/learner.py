@@ -17,20 +17,22 @@ from surefoot.engine.random_state import STATE_SHAPE, continued
 from surefoot.engine.rollouts import fill_values
 from surefoot.engine.shares import Shares, averaged
 from surefoot.engine.torch.actor import TorchActor
+from surefoot.engine.torch.critic_apart import critic_passes, divided
 from surefoot.engine.torch.flat import FlatParameters
 from surefoot.engine.torch.instruments import (
     MOST_QUANTILES,
     Look,
     due,
     half_of,
+    kl_of,
     look_at,
     max_ratio_error,
     normalized,
-    pieces,
     with_instruments,
 )
+from surefoot.engine.torch.mean_noise import with_mean_noise
 from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, natural_step
-from surefoot.engine.torch.optimizers import build_optimizer
+from surefoot.engine.torch.optimizers import adapted, build_optimizer, step_outwards
 from surefoot.engine.torch.passes import EagerPasses, Passes
 from surefoot.engine.torch.verdict import checked
 from surefoot.errors import UsageError
@@ -45,13 +47,11 @@ if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig, ValueFit
     from surefoot.engine.contract import Actor, Observer
     from surefoot.engine.losses import LossFunction
-    from surefoot.engine.torch.optimizers import OptimizerState
+    from surefoot.engine.torch.optimizers import FlatOptimizer, OptimizerState
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Metrics, Rollout
 
     Estimate: TypeAlias = Callable[[Rollout, Operations], Batch]
-
-RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
 
 
 class LearnerState(TypedDict):
@@ -81,14 +81,18 @@ class Learner:
         train_actor: bool = True,
         critic_learning_rate: float | None = None,
         adaptive_kl: float | None = None,
+        critic_apart: bool = False,
     ) -> None:
+        """`critic_apart`: the critic has passes of its own, and an optimizer of its own."""
         self.policy, self.config, self.generator, self.adaptive_kl = policy, config, generator, adaptive_kl
         self.group, self.shares = group, Shares(group)
         if group.size > 1:
             self.operations = self.operations.over_all(group.sum_)
         self.flat = FlatParameters(policy)
         self.first_trained = 0 if train_actor else self.flat.actor_size
-        self.optimizer = build_optimizer(self.flat, config, train_actor, critic_learning_rate or config.learning_rate)
+        self.optimizer = build_optimizer(
+            self.flat, config, train_actor, critic_learning_rate or config.learning_rate, apart=critic_apart
+        )
         self.max_grad_norm = config.max_grad_norm
         self.rate_scale = 1.0  # changed by adaptive_kl or by a callback
         self.rate_is_set = False  # a callback has set the rate, which ends the schedule
@@ -101,7 +105,8 @@ class Learner:
         self.observer: Observer | None = None  # is shown every gradient; it changes no result
 
     def set_rates(self, remaining: float) -> None:
-        """Learning rates for the coming update: schedule × adaptive scale."""
+        """Before each update: its learning rates, schedule × adaptive scale, and the clock of Adam-Rel."""
+        self.optimizer.begin_update()
         rate, factor = self.config.learning_rate, 1.0
         if not self.rate_is_set:
             falls = self.config.learning_rate_schedule == "linear"
@@ -111,15 +116,7 @@ class Learner:
 
     def adapt_rate(self, kl: float) -> None:
         """÷1.5 when the update's KL was over twice `adaptive_kl`, ×1.5 when under half of it."""
-        target = self.adaptive_kl
-        if target is None:
-            return
-        if kl > 2.0 * target:
-            self.rate_scale /= 1.5
-        elif kl < target / 2.0:
-            self.rate_scale *= 1.5
-        low, high = (bound / self.config.learning_rate for bound in RATE_RANGE)
-        self.rate_scale = min(max(self.rate_scale, low), high)
+        self.rate_scale = adapted(self.rate_scale, kl, self.adaptive_kl, self.config.learning_rate)
 
     @property
     def learning_rate(self) -> float:
@@ -135,10 +132,11 @@ class Learner:
         self.rate_scale, self.rate_is_set = rate / self.optimizer.base_rate, True
         self.optimizer.rate_factor = self.rate_scale
 
-    def descend(self, loss: Tensor | None) -> Tensor:
+    def descend(self, loss: Tensor | None, optimizer: FlatOptimizer | None = None) -> Tensor:
         """One gradient step on `loss`; returns the gradient's norm before clipping, as a tensor.
 
         Several processes take the step together, along the average of their gradients; None: this one has no sample.
+        `optimizer`: the one that takes the step, if not `self.optimizer`.
         """
         self.used.add(self.engine)
         self.flat.gradient.zero_()
@@ -152,7 +150,7 @@ class Learner:
             self.look.add(self.flat.gradient[: self.flat.actor_size])
         if self.max_grad_norm is not None:
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        self.optimizer.step()
+        (optimizer or self.optimizer).step()
         return norm  # type: ignore[no-any-return]
 
     def epochs(
@@ -169,6 +167,7 @@ class Learner:
         The metrics are means over all minibatches of the update, except KL(old‖new), which is exact: it is computed on
         the whole rollout after the last step.
         """
+        loss, of_value = (loss, None) if self.optimizer.of_critic is None else divided(loss)
         batch = estimate(rollout, self.operations)
         parts = self.shares.count(config.num_minibatches, batch)
         whole = parts == 1  # the minibatch is the whole batch, so normalise once
@@ -178,29 +177,44 @@ class Learner:
 
         batch = prepare(batch)
         epochs = 0
-        with self.all_or_nothing():
-            each = normalize and not whole
-            self.begin_look(loss, batch, config.num_epochs, parts, normalize=each)
-            # still the critic that collected the rollout
-            once = {"explained_variance": self.explained_variance(batch)} if self.policy.has_critic else {}
-            passes = self.passes(loss, batch, parts, config.num_epochs, normalize=each)
+        with self.all_or_nothing() as start:
+            each, noise = normalize and not whole, config.mean_noise
+            seen = self.shifted(batch, noise)
+            self.begin_look(loss, seen, config.num_epochs, parts, normalize=each)
+            passes = self.passes(loss, seen, parts, config.num_epochs, normalize=each)
+            once = self._before(batch, shifted=bool(noise))
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.actor)
                     # value_clip clips around the values from collection
                     batch = replace(prepare(estimate(rollout, self.operations)), value=batch.value)
-                    passes.load(batch)
+                if epoch and (config.recompute_advantage or noise):
+                    passes.load(self.shifted(batch, noise))
                 passes.once()
                 epochs = epoch + 1
                 if config.stop_kl is not None and epochs < config.num_epochs:  # noqa: SIM102 (the read costs)
                     if self.mean_kl(batch) > config.stop_kl:
                         break
-            result = self.summarize(batch, passes.history, once | passes.first)
+            if of_value is not None:
+                once["value_loss"] = averaged(self.fit_value(of_value, batch, critic_passes(config)))["value_loss"]
+            step_outwards(self.flat.vector, start, config.outer_learning_rate)
+            result = self.summarize(batch, passes.history, passes.first | once)
         return {**result, "epochs": float(epochs)}
+
+    def _before(self, batch: Batch, *, shifted: bool) -> Metrics:
+        """Metrics before the first step. `shifted`: the passes see shifted actions, whose ratio is not 1."""
+        found = {"ratio_error": self.policy_metrics(batch)["ratio_error"]} if shifted else {}
+        if self.policy.has_critic:  # still the critic that collected the rollout
+            found["explained_variance"] = self.explained_variance(batch)
+        return found
 
     def passes(self, loss: LossFunction, batch: Batch, parts: int, number: int, *, normalize: bool) -> Passes:
         """What takes up to `number` passes over a batch; `normalize` standardises advantages per minibatch."""
         return EagerPasses(self, loss, batch, parts, normalize=normalize)
+
+    def shifted(self, batch: Batch, alpha: float) -> Batch:
+        """The batch with RPO's noise for one epoch; the batch itself if there is none."""
+        return with_mean_noise(batch, alpha, self.policy.actions, self.generator, self.shares) if alpha else batch
 
     def step(self, loss: LossFunction, part: Batch) -> Metrics:
         """One gradient step on a minibatch; returns its metrics as tensors."""
@@ -224,11 +238,12 @@ class Learner:
         for _ in range(config.value_epochs):
             for part in self.minibatches(batch, parts):
                 if not len(part):
-                    history.append({"grad_norm": self.descend(None)})
+                    history.append({"grad_norm": self.descend(None, self.optimizer.of_critic)})
                     continue
                 value_loss = loss.of_value(self.policy.value(part.obs, part.context), part)
                 value_loss = self.shares.of(part) * value_loss if self.shares.several else value_loss
-                history.append({"value_loss": value_loss.detach(), "grad_norm": self.descend(value_loss)})
+                norm = self.descend(value_loss, self.optimizer.of_critic)
+                history.append({"value_loss": value_loss.detach(), "grad_norm": norm})
         return history
 
     def begin_look(
@@ -313,15 +328,7 @@ class Learner:
 
     def kl_from(self, batch: Batch) -> Tensor:
         """KL(old‖new) of every sample, from the stored parameters of the old distribution."""
-        actions, policy = self.policy.actions, self.policy
-        with torch.no_grad():
-            found = [
-                actions.distribution(piece.dist_params).kl_to(
-                    actions.distribution(policy.action_params(piece.obs, piece.context))
-                )
-                for piece in pieces(batch)
-            ]
-        return found[0] if len(found) == 1 else torch.cat(found)
+        return kl_of(self.policy, batch)
 
     def summarize(self, batch: Batch, history: list[Metrics], once: Metrics) -> dict[str, float]:
         """Read everything on the host, once per update, and refuse the update if a number is not finite."""
@@ -358,11 +365,11 @@ class Learner:
         return look.metrics(self.flat.actor, float(len(batch) * self.group.size))
 
     @contextmanager
-    def all_or_nothing(self) -> Iterator[None]:
-        """Restore weights and optimizer if anything inside raises."""
+    def all_or_nothing(self) -> Iterator[Tensor]:
+        """Restore weights and optimizer if anything inside raises. Gives the weights before."""
         vector, state = self.flat.vector.clone(), self.optimizer.state_dict()
         try:
-            yield
+            yield vector
         except BaseException:
             self.flat.vector.copy_(vector)
             self.optimizer.load_state_dict(state)

@@ -40,6 +40,14 @@ def check_spaces(config: TrainConfig, envs: Envs) -> None:
                     f"{option.name} is for continuous actions, but {name} has "
                     f"{envs.action_space}; drop it (the preset may be meant for another env)"
                 )
+    if config.algorithm.as_dict().get("mean_noise"):
+        if not _has_box(envs.action_space):
+            raise UsageError(f"mean_noise is for continuous actions, but {name} has {envs.action_space}; drop it")
+        if policy.action_bounds != "clip":
+            raise UsageError(
+                f"mean_noise shifts the mean of a Gaussian that is clipped into its bounds, not of "
+                f"action_bounds={policy.action_bounds}; use action_bounds=clip, or drop it"
+            )
     images = any(leaf.kind == "image" for leaf in envs.layout.leaves)
     if not images and policy.chosen_encoder and not policy.own_encoder:
         raise UsageError(f"encoder={policy.encoder} is for images, but {name} shows {envs.observation_space}; drop it")
@@ -104,6 +112,8 @@ def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) 
     joint, of_value = counted.get("num_minibatches", 1), counted.get("value_minibatches", 1)
     passes = "num_epochs" if joint > 1 else "value_epochs" if of_value > 1 else None
     epochs = 0 if passes is None else coerce(passes, settings[passes], int)
+    if passes == "num_epochs" and settings.get("value_epochs") is not None:
+        epochs = max(epochs, coerce("value_epochs", settings["value_epochs"], int))
     return Plan(
         layout=envs.layout,
         action_space=envs.action_space,

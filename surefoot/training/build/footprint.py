@@ -88,7 +88,8 @@ class Plan:
         """Whether the kernels will be used, as far as can be told before the policy exists."""
         learned = any(_encoded(leaf, self.policy).parameters for leaf in self.layout.leaves)
         gsde = self.policy.std == "gsde" and bool(self.actions.num_gaussian)
-        return self.native and not learned and not gsde and not self.policy.own_encoder
+        special = gsde or self.policy.layer_norm or self.policy.own_encoder
+        return self.native and not learned and not special
 
 
 def footprint(plan: Plan) -> Footprint:
@@ -109,6 +110,9 @@ def num_parameters(plan: Plan) -> int:
     """Parameters of the policy, without a user's own encoder and a few numbers (log σ)."""
     encoder = _encoder(plan)
     layers = sum((a + 1) * b for chain in _chains(plan) for a, b in pairwise(chain))
+    if plan.policy.layer_norm:  # gain and bias of every hidden unit
+        outputs = plan.actions.num_outputs(plan.policy.std) + plan.critic
+        layers += 2 * (sum(sum(chain[1:]) for chain in _chains(plan)) - outputs)
     return layers + encoder.parameters + _memory_parameters(plan, encoder.features)
 
 

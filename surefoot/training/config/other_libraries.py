@@ -85,6 +85,7 @@ ELSEWHERE: dict[str, Here] = {
     "update_step_num_repetitions": Here("num_epochs"),
     "num_mini_batches": Here("num_minibatches"),
     "recompute_adv": Here("recompute_advantage"),
+    "rpo_alpha": Here("mean_noise"),
     # advantages and losses
     "discount": Here("gamma"),
     "discount_factor": Here("gamma"),

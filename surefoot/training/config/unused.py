@@ -49,8 +49,10 @@ def _without_effect(config: TrainConfig, algorithm: Algorithm) -> Iterator[tuple
         yield "selection_episodes", "without eval_every; set --eval-every (the final evaluation has --eval-episodes)"
         yield "patience", "without eval_every: it counts evaluations during training; set --eval-every, or drop it"
     if not algorithm.uses_critic:
-        for name in ("critic_hidden_sizes", "shared_trunk"):
+        for name in ("critic_hidden_sizes", "critic_obs", "shared_trunk"):
             yield name, f"with {algo}, which has no critic; drop it"
+    if config.algorithm.as_dict().get("value_epochs") is not None and algorithm.train_actor:
+        yield "value_coef", "with value_epochs, where the critic has a loss of its own; drop one of the two"
     if algorithm.episodes_per_env is not None:
         yield "rollout_length", f"with {algo}, which learns from whole episodes; set --reset-each-rollout, or drop it"
     elif "episodes_per_env" in config.algorithm.as_dict():

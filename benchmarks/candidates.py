@@ -1,0 +1,74 @@
+"""The envs of results.py, and the settings of the seven algorithms among which it chooses for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Settings: TypeAlias = dict[str, Any]
+SHORT_STEPS = 300_000  # of the first round, in which all candidates take part
+MUJOCO = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid", "Swimmer", "Reacher", "InvertedPendulum")
+MUJOCO += ("InvertedDoublePendulum", "Pusher", "HumanoidStandup")
+BOX2D = {"LunarLander-v3": 1_000_000, "LunarLanderContinuous-v3": 1_000_000, "BipedalWalker-v3": 3_000_000}
+STEPS = {f"{name}-v5": 1_000_000 for name in MUJOCO} | BOX2D  # of every row
+
+BOTH = {"normalize_observations": True, "normalize_rewards": True}
+# What the algorithms of an env have in common: rollouts, horizon and normalisers.
+BASE: dict[str, Settings] = {
+    "mujoco": {"num_envs": 8, "rollout_length": 256, "gamma": 0.99, **BOTH},
+    "LunarLander-v3": {"num_envs": 16, "rollout_length": 512, "gamma": 0.997, "normalize_rewards": True},
+    "LunarLanderContinuous-v3": {"num_envs": 16, "rollout_length": 512, "gamma": 0.997, "normalize_rewards": True},
+    "BipedalWalker-v3": {"num_envs": 32, "rollout_length": 512, "gamma": 0.99, **BOTH},
+}
+# PPO on an env: the shipped presets, or the family's.
+PPO: dict[str, Settings] = {
+    "mujoco": {"num_epochs": 10, "num_minibatches": 32, "learning_rate": 3e-4, "gae_lambda": 0.95},
+    "LunarLander-v3": {"num_epochs": 8, "num_minibatches": 64, "learning_rate": 1e-3, "gae_lambda": 0.98},
+    "LunarLanderContinuous-v3": {"num_epochs": 8, "num_minibatches": 64, "learning_rate": 1e-3, "gae_lambda": 0.98},
+    "BipedalWalker-v3": {"num_epochs": 10, "num_minibatches": 128, "learning_rate": 3e-4, "gae_lambda": 0.95},
+}
+LINEAR = {"learning_rate_schedule": "linear"}
+NATURAL = {"value_epochs": 20, "value_minibatches": 16, "learning_rate": 1e-3, "cg_iterations": 15, "cg_damping": 0.1}
+WIDE = {"hidden_sizes": [256, 256], "activation": "relu"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    algo: str
+    settings: Settings
+
+
+def candidates(env: str) -> dict[str, Candidate]:
+    """By name; at least one for each algorithm."""
+    kind = env if env in BASE else "mujoco"
+    base, ppo = BASE[kind], BASE[kind] | PPO[kind] | LINEAR
+    natural, short = base | NATURAL, {"rollout_length": 16}
+    box = env != "LunarLander-v3"
+    found: dict[str, tuple[str, Settings]] = {
+        "reinforce": ("reinforce", _without(base, "rollout_length") | {"learning_rate": 3e-3}),
+        "vpg": ("vpg", base | {"gae_lambda": 0.95, "learning_rate": 1e-3, "rollout_length": 64} | LINEAR),
+        "a2c": ("a2c", base | short | {"gae_lambda": 0.95, "learning_rate": 7e-4} | LINEAR),
+        "npg": ("npg", natural),
+        "trpo": ("trpo", natural),
+        "trpo-far": ("trpo", natural | {"max_kl": 0.04}),
+        "ppo-penalty": ("ppo-penalty", ppo),
+        "ppo": ("ppo", ppo | ({} if box else {"entropy_coef": 0.005})),
+        "ppo-short": ("ppo", ppo | {"gamma": 0.98, "gae_lambda": 0.92}),
+        "ppo-long": ("ppo", ppo | {"gamma": 0.999, "gae_lambda": 0.98}),
+        "ppo-wide": ("ppo", ppo | WIDE),
+        "ppo-spo": ("ppo", ppo | {"surrogate": "spo"}),
+        "ppo-adam-rel": ("ppo", ppo | {"optimizer": "adam-rel", "learning_rate": 2 * ppo["learning_rate"]}),
+        "ppo-critic": ("ppo", ppo | {"value_epochs": ppo["num_epochs"], "value_lambda": 0.98}),
+    }
+    if box:
+        quiet = {"log_std_init": -1.0, "learning_rate": ppo["learning_rate"] / 2}
+        found["ppo-noise"] = ("ppo", ppo | {"mean_noise": 0.1})
+        found["ppo-quiet"] = ("ppo", ppo | WIDE | quiet)
+    if env == "Swimmer-v5":  # a stroke pays off much later
+        found["trpo-long"] = ("trpo", natural | {"gamma": 0.9999})
+        found["ppo-longest"] = ("ppo", ppo | {"gamma": 0.9999, "gae_lambda": 0.98})
+    return {name: Candidate(algo, settings) for name, (algo, settings) in found.items()}
+
+
+def _without(settings: Settings, name: str) -> Settings:
+    return {key: value for key, value in settings.items() if key != name}

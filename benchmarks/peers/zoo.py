@@ -1,0 +1,181 @@
+"""The RL Zoo's settings for the envs of results.py (rl-baselines3-zoo, commit 22e3ff2 of 2026-04-23), as data.
+
+The zoo names MuJoCo's envs by older versions; its numbers are used for v5. It has none for PPO on Pusher, and for TRPO
+on five envs. There, PPO gets what the zoo has for Ant (the library's defaults and both normalisers), and TRPO the
+numbers that the zoo has for all its other MuJoCo envs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+WIDE = {"net_arch": {"pi": [256, 256], "vf": [256, 256]}, "activation_fn": "relu", "log_std_init": -2}
+WIDE |= {"ortho_init": False}
+LANDER = {"n_envs": 16, "n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999, "n_epochs": 4}
+LANDER |= {"ent_coef": 0.01}
+
+PPO: dict[str, dict[str, Any]] = {
+    "HalfCheetah-v5": {
+        "normalize": True,
+        "batch_size": 64,
+        "n_steps": 512,
+        "gamma": 0.98,
+        "learning_rate": 2.0633e-05,
+        "ent_coef": 0.000401762,
+        "clip_range": 0.1,
+        "n_epochs": 20,
+        "gae_lambda": 0.92,
+        "max_grad_norm": 0.8,
+        "vf_coef": 0.58096,
+        "policy_kwargs": WIDE,
+    },
+    "Hopper-v5": {
+        "normalize": True,
+        "batch_size": 32,
+        "n_steps": 512,
+        "gamma": 0.999,
+        "learning_rate": 9.80828e-05,
+        "ent_coef": 0.00229519,
+        "clip_range": 0.2,
+        "n_epochs": 5,
+        "gae_lambda": 0.99,
+        "max_grad_norm": 0.7,
+        "vf_coef": 0.835671,
+        "policy_kwargs": WIDE,
+    },
+    "Walker2d-v5": {
+        "normalize": True,
+        "batch_size": 32,
+        "n_steps": 512,
+        "gamma": 0.99,
+        "learning_rate": 5.05041e-05,
+        "ent_coef": 0.000585045,
+        "clip_range": 0.1,
+        "n_epochs": 20,
+        "gae_lambda": 0.95,
+        "max_grad_norm": 1,
+        "vf_coef": 0.871923,
+    },
+    "Ant-v5": {"normalize": True},
+    "Humanoid-v5": {
+        "normalize": True,
+        "batch_size": 256,
+        "n_steps": 512,
+        "gamma": 0.95,
+        "learning_rate": 3.56987e-05,
+        "ent_coef": 0.00238306,
+        "clip_range": 0.3,
+        "n_epochs": 5,
+        "gae_lambda": 0.9,
+        "max_grad_norm": 2,
+        "vf_coef": 0.431892,
+        "policy_kwargs": WIDE,
+    },
+    "Swimmer-v5": {
+        "normalize": True,
+        "gamma": 0.9999,
+        "n_envs": 4,
+        "n_steps": 1024,
+        "batch_size": 256,
+        "learning_rate": 0.0006,
+        "gae_lambda": 0.98,
+    },
+    "Reacher-v5": {
+        "normalize": True,
+        "batch_size": 32,
+        "n_steps": 512,
+        "gamma": 0.9,
+        "learning_rate": 0.000104019,
+        "ent_coef": 7.52585e-08,
+        "clip_range": 0.3,
+        "n_epochs": 5,
+        "gae_lambda": 1.0,
+        "max_grad_norm": 0.9,
+        "vf_coef": 0.950368,
+    },
+    "InvertedPendulum-v5": {
+        "normalize": True,
+        "batch_size": 64,
+        "n_steps": 32,
+        "gamma": 0.999,
+        "learning_rate": 0.000222425,
+        "ent_coef": 1.37976e-07,
+        "clip_range": 0.4,
+        "n_epochs": 5,
+        "gae_lambda": 0.9,
+        "max_grad_norm": 0.3,
+        "vf_coef": 0.19816,
+    },
+    "InvertedDoublePendulum-v5": {
+        "normalize": True,
+        "batch_size": 512,
+        "n_steps": 128,
+        "gamma": 0.98,
+        "learning_rate": 0.000155454,
+        "ent_coef": 1.05057e-06,
+        "clip_range": 0.4,
+        "n_epochs": 10,
+        "gae_lambda": 0.8,
+        "max_grad_norm": 0.5,
+        "vf_coef": 0.695929,
+    },
+    "Pusher-v5": {"normalize": True},
+    "HumanoidStandup-v5": {
+        "normalize": True,
+        "batch_size": 32,
+        "n_steps": 512,
+        "gamma": 0.99,
+        "learning_rate": 2.55673e-05,
+        "ent_coef": 3.62109e-06,
+        "clip_range": 0.3,
+        "n_epochs": 20,
+        "gae_lambda": 0.9,
+        "max_grad_norm": 0.7,
+        "vf_coef": 0.430793,
+        "policy_kwargs": WIDE,
+    },
+    "LunarLander-v3": LANDER,
+    "LunarLanderContinuous-v3": LANDER,
+    "BipedalWalker-v3": {
+        "normalize": True,
+        "n_envs": 32,
+        "n_steps": 2048,
+        "batch_size": 64,
+        "gae_lambda": 0.95,
+        "gamma": 0.999,
+        "n_epochs": 10,
+        "ent_coef": 0.0,
+        "learning_rate": 0.0003,
+        "clip_range": 0.18,
+    },
+}
+
+MUJOCO_TRPO: dict[str, Any] = {
+    "normalize": True,
+    "n_envs": 2,
+    "batch_size": 128,
+    "n_steps": 1024,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "sub_sampling_factor": 1,
+    "cg_max_steps": 25,
+    "cg_damping": 0.1,
+    "n_critic_updates": 20,
+    "learning_rate": 0.001,
+}
+TRPO: dict[str, dict[str, Any]] = {env: MUJOCO_TRPO for env in PPO if env.endswith("-v5")} | {
+    "HalfCheetah-v5": MUJOCO_TRPO | {"target_kl": 0.04},
+    "Swimmer-v5": MUJOCO_TRPO | {"gamma": 0.9999},
+    "BipedalWalker-v3": MUJOCO_TRPO,
+    "LunarLander-v3": {
+        "n_envs": 2,
+        "n_steps": 512,
+        "cg_damping": 0.01,
+        "gae_lambda": 0.98,
+        "gamma": 0.99,
+        "learning_rate": 0.001,
+        "n_critic_updates": 15,
+    },
+    "LunarLanderContinuous-v3": {"normalize": True, "n_envs": 2, "n_steps": 1024, "n_critic_updates": 20},
+}
+SETTINGS = {"ppo": PPO, "trpo": TRPO}

@@ -192,9 +192,8 @@ class Learner:
                     passes.load(self.shifted(batch, noise))
                 passes.once()
                 epochs = epoch + 1
-                if config.stop_kl is not None and epochs < config.num_epochs:  # noqa: SIM102 (the read costs)
-                    if self.mean_kl(batch) > config.stop_kl:
-                        break
+                if config.stop_kl is not None and epochs < config.num_epochs and self.mean_kl(batch) > config.stop_kl:
+                    break
             if of_value is not None:
                 once["value_loss"] = averaged(self.fit_value(of_value, batch, critic_passes(config)))["value_loss"]
             step_outwards(self.flat.vector, start, config.outer_learning_rate)
@@ -233,8 +232,7 @@ class Learner:
 
     def fit_value(self, loss: Loss, batch: Batch, config: ValueFit) -> list[Metrics]:
         """Regress V on its targets with the critic's own parameters: `value_epochs` of `value_minibatches`."""
-        history: list[Metrics] = []
-        parts = self.shares.count(config.value_minibatches, batch)
+        history, parts = list[Metrics](), self.shares.count(config.value_minibatches, batch)
         for _ in range(config.value_epochs):
             for part in self.minibatches(batch, parts):
                 if not len(part):
@@ -334,8 +332,7 @@ class Learner:
         """Read everything on the host, once per update, and refuse the update if a number is not finite."""
         kl, looked = self.look_over(batch)
         everyone = self.shares.concatenated(kl if batch.weight is None else kl[batch.weight > 0])
-        stride = 1 + len(everyone) // MOST_QUANTILES
-        means = averaged(history)
+        stride, means = 1 + len(everyone) // MOST_QUANTILES, averaged(history)
         last = {
             "kl": everyone.mean() if self.shares.several else batch.mean(kl),
             "kl_p95": torch.quantile(everyone[::stride], 0.95),
@@ -378,7 +375,7 @@ class Learner:
             self.forget()
 
     def forget(self) -> None:
-        """The update is over: drop what was kept for it."""
+        """The update is over."""
         self.look, self._begun = None, False
         self.shares.forget()
 

@@ -35,9 +35,9 @@ TRPO with the settings of the RL Zoo, trained here for the same steps on the sam
   one rollout more. A peer's run that was interrupted went on with fresh episodes from its last rollout; ours go on
   exactly.
 - **What the comparison can say.** Our settings were chosen here, for this version of the env and these steps, among
-  some sixteen candidates. The zoo's were tuned by others, for older versions and partly for other steps (PPO on Humanoid:
-  10M), and where it has none we took its nearest. So a difference is one of settings as well as of libraries: the table
-  shows what you get from each as it is shipped, not which implementation is better with equal tuning.
+  some sixteen candidates. The zoo's were tuned by others, for older versions and partly for other steps (PPO on
+  Humanoid: 10M), and where it has none we took its nearest. So a difference is one of settings as well as of
+  libraries: the table shows what you get from each as it is, not which implementation is better with equal tuning.
 - **Published.** The best scores of on-policy algorithms that we found within the same steps, and with any number of
   steps. They were measured on the version of the env that is named, and version 5 changed rewards; some are the maximum
   over training, or one run. `benchmarks/results/published.json` has the sources.

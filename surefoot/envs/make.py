@@ -19,6 +19,7 @@ from surefoot.envs.checks import blamed
 from surefoot.envs.forks import Original
 from surefoot.envs.ids import HIDDEN
 from surefoot.envs.mujoco.own import is_task, own_env
+from surefoot.envs.quiet_models import quiet_models
 from surefoot.envs.shipped_ids import register_shipped
 from surefoot.errors import USER_ERRORS, CodeError, EnvError, SurefootError, UsageError, did_you_mean
 from surefoot.user_code import load_object
@@ -152,7 +153,8 @@ def registered_env(config: EnvConfig, render_mode: str | None) -> GymEnv:
     kwargs = make_kwargs(config.env, _kwargs(config, render_mode))
     try:
         # The checker wrapper costs more than a CartPole step; we do its checks once, at the first reset.
-        env = gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
+        with quiet_models(config.env, kwargs):
+            env = gym.make(config.env, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs)
     except (NameNotFound, NamespaceNotFound, VersionNotFound, gym.error.DeprecatedEnv):
         raise UsageError(_unknown_env(config.env)) from None
     except DependencyNotInstalled as error:

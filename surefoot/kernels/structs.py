@@ -1,4 +1,4 @@
-"""The structures that Python and C++ share (`src/specs.hpp`, `src/rollout.hpp`), for ctypes."""
+"""The structures that Python and C++ share (`src/specs.hpp`, `src/rollout.hpp`, `src/stored.hpp`), for ctypes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,17 @@ class Rollout(Structure):
     )
 
 
-SHARED: tuple[type[Structure], ...] = (LossSpec, OptimizerSpec, Batch, Sums, Inspected, Exchange, Finished, Rollout)
+class Stored(Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("envs", "numbers", "discrete")),
+        *((name, c_void_p) for name in ("shift", "scale", "noise", "obs", "start", "memory")),
+        *((name, c_void_p) for name in ("params", "action", "log_prob", "inputs", "drawn")),
+    )
+
+
+SHARED: tuple[type[Structure], ...] = (
+    *(LossSpec, OptimizerSpec, Batch, Sums, Inspected, Exchange, Finished, Rollout, Stored),
+)
 
 
 def layout(kind: type[Structure]) -> str:

@@ -133,7 +133,7 @@ class RunDirectory:
             for file in self._appended:
                 file.pending.clear()
             raise
-        if place == self.path:
+        if place is self.path or place == self.path:  # the first is the usual case, and every update asks
             return False
         for file in self._appended:
             file.path = place / file.path.relative_to(self.path)

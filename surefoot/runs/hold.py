@@ -32,6 +32,7 @@ class Hold:
             if hasattr(os, "O_DIRECTORY"):  # Windows cannot open a directory, nor rename one in use
                 self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
                 self._handles.append(self._folder)
+                self._identity = _identity(os.fstat(self._folder))  # nobody else's while the directory is open
             if locked:
                 self._lock(path)
         except OSError as error:
@@ -66,7 +67,7 @@ class Hold:
                 raise GoneError(f"the run directory {path} is gone: it was deleted or moved")
             return path
         try:
-            if os.path.samestat(os.stat(path), os.fstat(folder)):
+            if _identity(os.stat(path)) == self._identity:
                 return path
         except OSError:
             pass
@@ -90,6 +91,10 @@ class Hold:
             os.close(self._handles.pop())
 
     __del__ = release
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_ino, found.st_dev
 
 
 def _current_path(folder: int) -> Path:

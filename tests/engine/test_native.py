@@ -10,6 +10,7 @@ from gymnasium import spaces
 import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.algorithms.ppo_clip import Config, PPOClip
+from surefoot.engine.native import collector
 from surefoot.engine.native.describe import compile_parts
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.torch.flat import FlatParameters
@@ -17,6 +18,7 @@ from surefoot.engine.torch.natural import fisher_by_autograd
 from surefoot.envs import native_envs
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.kernels import library
+from surefoot.kernels.stored import StoredActing
 from tests.building import CONTINUOUS, DISCRETE, make_learner, make_policy, make_rollout
 from tests.marks import quick
 
@@ -166,6 +168,27 @@ def test_a_memory_rolls_out_in_one_call_as_it_does_step_by_step(settings, tmp_pa
     apart = short("CartPole-v1", "native", tmp_path / "apart", **settings, **more)
     assert (together.path / "metrics.jsonl").read_bytes() == (apart.path / "metrics.jsonl").read_bytes()
     assert together.metrics[0]["ratio_error"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        ("CartPole-v1", {"algo": "a2c"}),
+        ("Pendulum-v1", {"normalize_observations": True, "num_minibatches": 3, "max_episode_steps": 30}),
+        ("CartPole-v1", {"memory": "lstm", "num_envs": 21, "max_episode_steps": 25, "num_minibatches": 3}),
+        ("CartPole-v1", {"num_envs": 4, "workers": 2, "num_minibatches": 4}),
+    ],
+    ids=str,
+)
+def test_acting_on_the_storage_gives_the_bits_of_acting_on_copies(env, settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(native_envs, "native_kind", lambda *_: (None, "not here"))
+    seen = []
+    monkeypatch.setattr(StoredActing, "act", lambda *given, act=StoredActing.act: seen.append(1) or act(*given))
+    direct = short(env, "native", tmp_path / "direct", **settings)
+    assert seen
+    monkeypatch.setattr(collector, "takes_raw_rows", lambda *_: False)
+    copied = short(env, "native", tmp_path / "copied", **settings)
+    assert (direct.path / "metrics.jsonl").read_bytes() == (copied.path / "metrics.jsonl").read_bytes()
 
 
 def choose(wanted, policy):

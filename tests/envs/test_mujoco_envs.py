@@ -398,3 +398,11 @@ class TestErrors:
         sims.step(1)
         sims.step(1, np.array([1], np.int32))
         assert sims.field("time").tolist() == [0.002, 0.004]
+
+
+def test_models_that_no_user_can_change_leave_no_log_behind(tmp_path, monkeypatch, capfd):
+    """MuJoCo finds deprecated attributes in Gymnasium's models; it would print it and write it into a file."""
+    monkeypatch.chdir(tmp_path)
+    make_env(EnvConfig(env="HalfCheetah-v5")).close()
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")

@@ -10,6 +10,7 @@ from surefoot.kernels.classic import KINDS, ClassicEnvs, classic_library
 from surefoot.kernels.network import Network
 from surefoot.kernels.rollout import NativeRollout
 from surefoot.kernels.specs import loss_spec, optimizer_spec
+from surefoot.kernels.stored import StoredActing
 from tests.building import make_policy
 
 SEQUENCES, ENVS = 24, 12  # enough of them that every call is shared by the threads
@@ -104,8 +105,25 @@ class EveryCall:
         assert rollout.run(self.theta, noise, None, np.zeros(ENVS), np.zeros(ENVS, np.int64), memory) == self.steps
         return b"".join(array.tobytes() for array in arrays.values())
 
+    def act_stored(self):
+        shape, start, memory = (self.steps, ENVS), None, None
+        obs = self.noise.new_zeros((self.steps + 1, ENVS, self.net.width))
+        obs[0] = torch.linspace(-1.0, 1.0, ENVS * self.net.width).view(ENVS, -1)
+        params, action, log_prob = torch.zeros(*shape, 2), torch.zeros(shape, dtype=torch.int64), torch.zeros(shape)
+        if self.context is not None:
+            start, memory = (
+                torch.zeros(self.steps + 1, ENVS, dtype=torch.bool),
+                torch.zeros(ENVS, self.context[1].shape[1]),
+            )
+        acting = StoredActing(self.net, obs, params, action, log_prob)
+        scaling = (torch.full((self.net.width,), 0.1), torch.full((self.net.width,), 2.0))
+        acting.begin(self.noise[: self.steps * ENVS].view(*shape, -1).contiguous(), scaling, start, memory)
+        for t in range(self.steps):
+            acting.act(self.theta, t, slice(0, ENVS))
+        return b"".join(tensor.numpy().tobytes() for tensor in (params, action, log_prob))
+
     def every(self):
         return {name: getattr(self, name)() for name in CALLS}
 
 
-CALLS = ("values", "act", "evaluate", "inspect", "gradient", "epochs", "fisher_product", "rollout")
+CALLS = ("values", "act", "evaluate", "inspect", "gradient", "epochs", "fisher_product", "rollout", "act_stored")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from surefoot.engine.episodes import TrackerState
     from surefoot.envs.rewards import RewardState
     from surefoot.math.operations import Operations
-    from surefoot.policies.actor_critic import Noise, NoiseRows
+    from surefoot.policies.actor_critic import NoiseRows
     from surefoot.types import Envs, Rollout
 
     Stepping: TypeAlias = Callable[["Collector", NoiseRows, Tensor | None], int]
@@ -99,12 +99,12 @@ class Collector:
         noise = self.policy.noise(self.length, own * group.size, self.generator)
         return noise if group.size == 1 else noise.of_envs(slice(own * group.index, own * (group.index + 1)))
 
-    def choose(self, t: int, own: slice, noise: Noise, memory: Tensor | None) -> object:
+    def choose(self, t: int, own: slice, noise: NoiseRows, memory: Tensor | None) -> object:
         """The actions of the envs in `own` at step t, in the form that the envs expect."""
         storage = self.storage
         start = None if memory is None else storage.start[t, own]
         out = (storage.params[t, own], storage.action[t, own], storage.log_prob[t, own])
-        self.actor.act(storage.obs[t, own], noise, start, None if memory is None else memory[own], out)
+        self.actor.act(storage.obs[t, own], noise[t].of(own), start, None if memory is None else memory[own], out)
         return storage.to_env(t, own)
 
     def past_limit(self) -> EnvError:

@@ -38,6 +38,11 @@ class HostStorage:
         flags = (torch.zeros(shape, dtype=torch.bool, device="cpu") for _ in range(3))
         self.terminated, self.truncated, self.valid = flags
         self.start = torch.ones((length + 1, num_envs), dtype=torch.bool, device="cpu")  # an episode begins
+        # The same memory as NumPy arrays: asking a tensor for them at every step would take as long as the copies.
+        self._obs, self._action = self.obs.numpy(), self.action.numpy()
+        self._terminated, self._truncated, self._valid = (
+            x.numpy() for x in (self.terminated, self.truncated, self.valid)
+        )
         self.final: list[tuple[int, Array]] = []  # (t·N + n, last observation) of truncations
         self.final_memory: list[Tensor] = []  # the memory before those observations
         self._episodes = np.zeros(num_envs, np.int64)
@@ -46,23 +51,23 @@ class HostStorage:
         self.final, self.final_memory = [], []
 
     def start_with(self, obs: Array) -> None:
-        self.obs.numpy()[0] = obs
+        self._obs[0] = obs
         self.start[0] = True
 
     def continue_from(self, last: int) -> None:
-        for rows in (self.obs.numpy(), self.start.numpy()):
+        for rows in (self._obs, self.start.numpy()):
             rows[0] = rows[last]
 
     def to_env(self, t: int, own: slice) -> object:
         """The actions of these envs in the form that they expect."""
         actions = self.policy.actions
         to_env = actions.to_vector_env if self.batched_actions else actions.to_env
-        return to_env(self.action[t, own].numpy())
+        return to_env(self._action[t, own])
 
     def store(self, t: int, own: slice, step: Step, memory: Tensor | None) -> None:
         """Store what the envs in `own` returned at step t. `memory`: of all envs."""
-        obs, terminated, truncated = self.obs.numpy(), self.terminated.numpy(), self.truncated.numpy()
-        obs[t + 1, own], self.reward[t, own], self.valid.numpy()[t, own] = step.obs, step.reward, step.valid
+        terminated, truncated = self._terminated, self._truncated
+        self._obs[t + 1, own], self.reward[t, own], self._valid[t, own] = step.obs, step.reward, step.valid
         terminated[t, own], truncated[t, own] = step.terminated, step.truncated
         if step.life_lost is not None:
             terminated[t, own] |= step.life_lost
@@ -113,9 +118,8 @@ class HostStorage:
         self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
     ) -> Tensor:
         """The rewards used for learning, `[T, N]` float32 on the device."""
-        ends = (self.terminated[:used].numpy(), self.truncated[:used].numpy())
-        valid = self.valid[:used].numpy()
-        scaled = scale_rewards(self.reward[:used], ends, valid, scale, sign, normalizer, operations)
+        ends = (self._terminated[:used], self._truncated[:used])
+        scaled = scale_rewards(self.reward[:used], ends, self._valid[:used], scale, sign, normalizer, operations)
         return torch.from_numpy(scaled.astype(np.float32)).to(self.device)
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:

@@ -24,7 +24,7 @@ def step_all(collector: Collector, noise: NoiseRows, memory: Tensor | None) -> i
     active = None if wanted is None else storage.count_episodes(None, wanted)
     for t in range(collector.length):
         start = perf_counter()
-        sent = collector.choose(t, everyone, noise[t], memory)
+        sent = collector.choose(t, everyone, noise, memory)
         acted = perf_counter()
         step = envs.step(sent, active)
         stepped = perf_counter()
@@ -50,7 +50,7 @@ def step_parts(collector: Collector, noise: NoiseRows, memory: Tensor | None) ->
 
     def send(part: int) -> None:
         own = envs.parts[part]
-        envs.send(part, collector.choose(times[part], own, noise[times[part]].of(own), memory))
+        envs.send(part, collector.choose(times[part], own, noise, memory))
 
     finished, before = collector.tracker.finished, len(collector.tracker.finished)
     with timer.phase("act"):

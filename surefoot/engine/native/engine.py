@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.stepping import step_all, step_parts
 from surefoot.engine.contract import Engine, Threads
+from surefoot.engine.native.collector import NativeCollector
 from surefoot.engine.native.describe import NotServed, compile_parts, describe, parts_to_compile
 from surefoot.engine.native.learner import NativeLearner, known
 from surefoot.engine.native.operations import CompiledOperations
@@ -19,7 +19,7 @@ from surefoot.kernels.library import NotBuilt, load
 from surefoot.types import SteppedInParts
 
 if TYPE_CHECKING:
-    from surefoot.engine.collecting.collector import Stepping
+    from surefoot.engine.collecting.collector import Collector, Stepping
     from surefoot.engine.contract import Actor, CollectorOptions, LearnerOptions, Learns
     from surefoot.engine.losses import LossFunction
     from surefoot.policies.actor_critic import ActorCritic
@@ -62,7 +62,7 @@ class NativeEngine(Engine):
             stepping = NativeStepping()
         elif isinstance(envs, SteppedInParts) and options.episodes_per_env is None:
             stepping = step_parts
-        return Collector(envs, actor, options, self.operations, stepping)
+        return NativeCollector(envs, actor, options, self.operations, stepping)
 
 
 class HybridEngine(TorchEngine):

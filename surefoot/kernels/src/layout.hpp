@@ -41,6 +41,8 @@ static inline std::string layouts() {
                       FIELD(action) FIELD(log_prob) FIELD(reward) FIELD(terminated) FIELD(truncated) FIELD(valid)
                       FIELD(ret) FIELD(length) FIELD(num_final) FIELD(num_finished) FIELD(final_index)
                       FIELD(final_obs) FIELD(finished) FIELD(start) FIELD(memory) FIELD(final_memory))
+  SHARED(Stored, FIELD(envs) FIELD(numbers) FIELD(discrete) FIELD(shift) FIELD(scale) FIELD(noise) FIELD(obs)
+                     FIELD(start) FIELD(memory) FIELD(params) FIELD(action) FIELD(log_prob) FIELD(inputs) FIELD(drawn))
   return text;
 }
 

@@ -78,6 +78,11 @@ EXPORT int sf_act(void* handle, const float* theta, const float* x, const float*
   });
 }
 
+EXPORT int sf_act_stored(void* handle, const float* theta, const Stored* stored, int64_t t, int64_t first,
+                         int64_t count) {
+  return guarded([&] { act_stored(net_of(handle), theta, *stored, t, first, count); });
+}
+
 EXPORT int sf_values(void* handle, const float* theta, const Batch* batch, float* out) {
   return guarded([&] {
     Recurrent& net = net_of(handle);

@@ -1,7 +1,7 @@
 // A whole rollout of native envs: policy and envs are stepped together, without returning to Python in between.
 #pragma once
 #include "entry.hpp"
-#include "recurrent.hpp"
+#include "stored.hpp"
 
 namespace surefoot {
 
@@ -66,15 +66,6 @@ class Rolling {
   }
 
  private:
-  const float* normalized(const float* obs) {
-    for (int64_t n = 0; n < r_.envs; n++)
-      for (int64_t i = 0; i < r_.numbers; i++) {
-        const float x = (obs[n * r_.numbers + i] - r_.shift[i]) * r_.scale[i];
-        inputs_[n * r_.numbers + i] = x < -10.0f ? -10.0f : x > 10.0f ? 10.0f : x;
-      }
-    return inputs_.data();
-  }
-
   // Writes the policy's actions into `drawn_`, with their parameters and log-probabilities.
   void act(int64_t t) {
     const int64_t N = r_.envs;
@@ -82,7 +73,10 @@ class Rolling {
     const Head& head = mlps.head;
     Workspace& space = *mlps.spaces[0];
     const float* x = r_.obs + t * N * r_.numbers;
-    if (r_.shift) x = normalized(x);
+    if (r_.shift) {
+      normalize_rows(x, N, r_.numbers, r_.shift, r_.scale, inputs_.data());
+      x = inputs_.data();
+    }
     int64_t width = r_.numbers;
     if (r_.start) {
       const uint8_t* start = r_.start + t * N;

@@ -42,7 +42,8 @@ class Engines:
     @property
     def learns_in_pytorch(self) -> bool:
         """At least in part."""
-        return "torch" in self.learning
+        used = self._learner.used
+        return "torch" in (used or self.learning)
 
     @property
     def name(self) -> str:

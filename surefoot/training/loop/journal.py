@@ -60,19 +60,19 @@ class Journal:
         """Means over the updates and episodes since the last row."""
         finished = self._finished
         row: MetricsRow = {"step": step, "update": self.updates, "episodes": self.episodes}
-        row["episode_return"] = float(np.mean([e.ret for e in finished])) if finished else None
-        row["episode_length"] = float(np.mean([e.length for e in finished])) if finished else None
+        row["episode_return"] = _mean([e.ret for e in finished]) if finished else None
+        row["episode_length"] = _mean([e.length for e in finished]) if finished else None
         for key in self.info_keys:
             found = [e.info[key] for e in finished if key in e.info]
-            row[f"info/{key}"] = float(np.mean(found)) if found else None
-        row["time_limit_fraction"] = float(np.mean([e.truncated for e in finished])) if finished else None
+            row[f"info/{key}"] = _mean(found) if found else None
+        row["time_limit_fraction"] = _mean([e.truncated for e in finished]) if finished else None
         columns: dict[str, list[float]] = {}
         for metrics in self._metrics:  # some are measured in some updates only
             for name, x in metrics.items():
                 columns.setdefault(name, []).append(x)
         noise, signal = columns.pop(NOISE, []), columns.pop(SIGNAL, [])
         for name, column in columns.items():
-            row[name] = max(column) if name in MAXIMA else float(np.mean(column))
+            row[name] = max(column) if name in MAXIMA else _mean(column)
         if noise:  # null: the signal drowns in the noise
             row["gradient_noise_scale"] = float(np.sum(noise) / np.sum(signal)) if np.sum(signal) > 0.0 else None
         self._metrics, self._finished = [], []
@@ -103,3 +103,8 @@ class Journal:
         self.next_row, self.updates, self.episodes = state["next_row"], state["updates"], state["episodes"]
         self.recent, self._metrics = list(state["recent"]), [dict(metrics) for metrics in state["metrics"]]
         self._finished = [Episode(**episode) for episode in state["finished"]]
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The same bits as `np.mean`, in a third of its time: short rollouts write many rows."""
+    return float(np.array(values, np.float64).sum() / len(values))

@@ -66,6 +66,10 @@ class Shares:
         """Replace the numbers by their average over all processes."""
         return self.group.sum_(numbers).div_(self.group.size) if self.several else numbers
 
+    def overall_(self, own: Tensor, batch: Batch) -> Tensor:
+        """The mean over the samples of all processes, from the mean over this process's own."""
+        return self.average_(own.mul_(self.of(batch))) if self.several else own
+
     def mean(self, own: float, batch: Batch) -> float:
         """The mean over all samples, from this process's own."""
         if not self.several:

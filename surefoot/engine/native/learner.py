@@ -248,7 +248,7 @@ class NativeLearner(Learner):
         self.used.add("native")
         packed, size = self._packed(batch), self.flat.actor_size
         self.net.gradient(self.theta, self._compiled(loss), packed, self.gradient)
-        ascent = self.overall_(-self.flat.gradient[:size], batch)
+        ascent = self.shares.overall_(-self.flat.gradient[:size], batch)
         if self.look is not None:
             self.look.add(-ascent)
         sample = self.shares.fisher_samples(batch, config.fisher_fraction)
@@ -260,7 +260,7 @@ class NativeLearner(Learner):
             along[:size] = vector
             if seen is not None:
                 self.net.fisher_product(self.theta, along, seen, image)
-            return self.overall_(image[:size] + config.cg_damping * vector, sample)
+            return self.shares.overall_(image[:size] + config.cg_damping * vector, sample)
 
         return natural_step(ascent, product, config, self.observer)
 

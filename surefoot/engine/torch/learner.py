@@ -269,17 +269,13 @@ class Learner:
         """The actor's natural step within `config.max_kl`, and its predicted gain."""
         self.used.add(self.engine)
         actor, outputs = self.flat.actor_list, self.policy.evaluate(batch.obs, batch.action, batch.context)
-        gradient = self.overall_(flat_gradient(loss.objective(outputs, batch), actor), batch)
+        gradient = self.shares.overall_(flat_gradient(loss.objective(outputs, batch), actor), batch)
         if self.look is not None:
             self.look.add(-gradient)
         sample = self.shares.fisher_samples(batch, config.fisher_fraction)
         own = fisher_by_autograd(self.policy, actor, sample, config.cg_damping) if len(sample) else torch.zeros_like
         self.shares.of(sample)  # once, before the products need it
-        return natural_step(gradient, lambda v: self.overall_(own(v), sample), config, self.observer)
-
-    def overall_(self, own: Tensor, batch: Batch) -> Tensor:
-        """The mean over the samples of all processes, from the mean over this process's own."""
-        return self.shares.average_(own.mul_(self.shares.of(batch))) if self.shares.several else own
+        return natural_step(gradient, lambda v: self.shares.overall_(own(v), sample), config, self.observer)
 
     def measure(self, loss: Loss, batch: Batch) -> float:
         """The objective under the current policy, read on the host (for a line search)."""

@@ -1,5 +1,6 @@
 """Models of Stable-Baselines3 (tests/fixtures/sb3, made by make_sb3.py) act here as they did there."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,14 @@ def test_an_imported_run_is_evaluated_exported_and_trained_on(tmp_path):
         preset=None, eval_episodes=1,
     )  # fmt: skip
     assert started.config["hidden_sizes"] == [8, 8]
+
+
+def test_the_documented_lines_are_those_that_wrote_the_fixtures():
+    page = (FIXTURES.parents[1] / "docs" / "import.md").read_text(encoding="utf-8")
+    script = (FIXTURES / "make_sb3.py").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    for line in lines.strip().splitlines():
+        assert line.replace('"normalizer.npz"', "file") in script
 
 
 def test_the_settings_of_the_algorithm_come_along(tmp_path):

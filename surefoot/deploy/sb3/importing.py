@@ -72,6 +72,8 @@ def import_model(
         model = read_model(file)
         known = read_hyperparameters(model)
         theirs = _their_spaces(model, bounds=env is None)
+        if known.kind == "maskable" and isinstance(theirs[1], spaces.MultiBinary):
+            raise UsageError("it masks MultiBinary actions, which have no masks here")
         ours = theirs if env is None else backend_of(env).spaces(EnvConfig(env=env, **given))  # type: ignore[arg-type]
         require_same(theirs[0], ours[0], "observation space")
         require_same(theirs[1], ours[1], "action space")
@@ -91,7 +93,8 @@ def import_model(
     unknown = partial(MaskedStandIn if known.kind == "maskable" else StandIn, *ours)
     made = unknown if env is None else env
     result = train_config(config, env=made, run_dir=run_dir, callbacks=[arrival], progress=False)
-    notes = _notes(known, found, normalized=statistics is not None, named=env is not None)
+    normalized = statistics is not None or not any(leaf.kind == "vector" for leaf in layout.leaves)
+    notes = _notes(known, found, normalized=normalized, named=env is not None)
     return Imported(RunDirectory(Path(result["run_dir"])), known.algo, known.steps, tuple(notes))
 
 

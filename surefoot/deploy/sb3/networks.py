@@ -116,7 +116,9 @@ class Translator:
         width = inputs.width
         for number, name in enumerate([*(f"{theirs}.{2 * index}" for index in range(hidden)), head]):
             weight, bias = self._linear(name, width)
-            self.found.arrays[f"{ours}.layers.{number}.weight"] = gather(weight, inputs.source) if not number else weight
+            self.found.arrays[f"{ours}.layers.{number}.weight"] = (
+                gather(weight, inputs.source) if not number else weight
+            )
             self.found.arrays[f"{ours}.layers.{number}.bias"] = bias
             width = len(bias)
 

@@ -124,7 +124,11 @@ def _box(low: str, high: str, shape: tuple[int, ...], dtype: str, name: str, bou
         raise UsageError(f"the bounds of its {name} are not written out; name the env: --env ID")
     with np.errstate(all="ignore"):
         least, most = (np.array(side or 0.0).astype(dtype) for side in sides)
-    return spaces.Box(*(np.broadcast_to(side, shape).copy() if side.size == 1 else side.reshape(shape) for side in (least, most)), shape, np.dtype(dtype).type)
+    return spaces.Box(
+        *(np.broadcast_to(side, shape).copy() if side.size == 1 else side.reshape(shape) for side in (least, most)),
+        shape,
+        np.dtype(dtype).type,
+    )
 
 
 def _numbers(text: str, count: int) -> list[float] | None:

@@ -306,8 +306,8 @@ def import_sb3(
 ) -> Imported:
     """Make a run of a model that Stable-Baselines3 saved. Executes nothing in the file.
 
-    `normalizer`: VecNormalize's statistics, an .npz file. `env`: the env it was trained in, with `env_settings`; without
-    it, the run acts and can be exported, but not evaluated or resumed.
+    `normalizer`: VecNormalize's statistics, an .npz file. `env`: the env it was trained in, with `env_settings`.
+    Without it, the run acts and can be exported, but not evaluated or resumed.
     """
     from surefoot.deploy.sb3.importing import import_model
 

@@ -84,7 +84,7 @@ def test_no_pickle_in_a_model_is_ever_loaded():
     others = dict.fromkeys(("policy.optimizer.pth", "pytorch_variables.pth", "system_info.txt"), saved(Evil()))
     assert import_sb3(write({**content, **others, "data": json.dumps(data)}), run_dir="sound").steps == 512
     assert not Path(CANARY).exists()
-    pickle.loads(pickle.dumps(Evil()))  # it would have sung
+    pickle.loads(pickle.dumps(Evil()))  # noqa: S301 -- it would have sung
     assert Path(CANARY).exists()
 
 
@@ -103,9 +103,9 @@ def test_zips_that_are_none_or_hide_something():
         content = members()
         del content[name]
         refused(write(content), f"it has no {name}", kind=CheckpointError)
-    with zipfile.ZipFile("model.zip", "w") as file, pytest.warns(UserWarning, match="Duplicate"):
-        for name, data in [*members().items(), ("data", b"{}")]:
-            file.writestr(name, data)
+    write(members())
+    with zipfile.ZipFile("model.zip", "a") as file, pytest.warns(UserWarning, match="Duplicate"):
+        file.writestr("data", b"{}")
     refused("model.zip", "the same name", kind=CheckpointError)
     with zipfile.ZipFile("model.zip", "w") as file:
         link = zipfile.ZipInfo("data")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,7 +77,7 @@ class FeatureReader:
                 encoder[f"{own}.table.weight"] = self._table(leaf)
                 ends = [begin + size for size in accumulate(leaf.sizes, initial=0)]
                 assert self.embedding_size is not None
-                source += [_padded(a, b, self.embedding_size) for a, b in zip(ends, ends[1:], strict=False)]
+                source += [_padded(a, b, self.embedding_size) for a, b in pairwise(ends)]
             else:
                 source.append(np.arange(begin, end))
         return Features(sum(widths.values()), np.concatenate(source), encoder)

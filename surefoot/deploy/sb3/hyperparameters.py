@@ -84,8 +84,8 @@ def _kind(data: Mapping[str, object]) -> str:
     module = described.get("__module__") if isinstance(described, Mapping) else None
     if module not in POLICIES:
         raise UsageError(
-            f"its policy is a class of {str(module)[:80]}; only those of Stable-Baselines3 and sb3-contrib for PPO, A2C, "
-            "TRPO, RecurrentPPO and MaskablePPO can be imported, because any other may compute anything"
+            f"its policy is a class of {str(module)[:80]}; only those of Stable-Baselines3 and sb3-contrib for PPO, "
+            "A2C, TRPO, RecurrentPPO and MaskablePPO can be imported, because any other may compute anything"
         )
     return POLICIES[str(module)]
 

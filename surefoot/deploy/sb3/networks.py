@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.deploy.sb3.features import Features, FeatureReader, gather
+from surefoot.deploy.sb3.features import FeatureReader, Features, gather
 from surefoot.deploy.sb3.hyperparameters import activation
 from surefoot.errors import UsageError
 from surefoot.schema import Misfit

@@ -17,7 +17,7 @@ from surefoot.schema import Misfit
 from surefoot.spaces.layout import Layout
 
 if TYPE_CHECKING:
-    from surefoot.types import Array, GymSpace
+    from surefoot.types import GymSpace
 
 LARGEST = 2**24  # numbers of one observation
 NUMBER = re.compile(r"[-+]?(?:inf|nan|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)")

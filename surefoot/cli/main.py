@@ -24,6 +24,7 @@ COMMANDS = {  # name -> (module, one line)
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
     "export": ("surefoot.cli.export", "write a run's policy as C or ONNX, for other programs"),
+    "serve": ("surefoot.cli.serve", "give a run's actions to other programs, over HTTP"),
     "pack": ("surefoot.cli.pack", "write a run as one zip file to send"),
     "unpack": ("surefoot.cli.unpack", "make a run of a zip that pack wrote"),
     "import-sb3": ("surefoot.cli.import_sb3", "make a run of a model that Stable-Baselines3 saved"),

@@ -66,8 +66,9 @@ def listen(command: str, host: str, port: int) -> socket.socket:
     Bind first, so that a port in use gives a clear message. `command`: the one to repeat with another port.
     """
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio sends small packets at once only if the socket says that it is TCP; otherwise each answer takes 40 ms.
+        listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a valid host name"
         raise UsageError(f"--host {host} is not an address of this machine: {why}") from None

@@ -14,7 +14,9 @@ from gymnasium import spaces
 from surefoot.errors import UsageError
 from surefoot.policies.plans import geometry
 from surefoot.schema import Misfit
+from surefoot.spaces import plain
 from surefoot.spaces.layout import Layout
+from surefoot.spaces.of_gym import gym_space
 
 if TYPE_CHECKING:
     from surefoot.types import GymSpace
@@ -116,19 +118,15 @@ def _multi_binary(bits: str, name: str) -> spaces.MultiBinary:
     return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
 
 
-def _box(low: str, high: str, shape: tuple[int, ...], dtype: str, name: str, bounds: bool) -> spaces.Box:
+def _box(low: str, high: str, shape: tuple[int, ...], dtype: str, name: str, bounds: bool) -> GymSpace:
     if dtype not in DTYPES or min(shape, default=1) < 1 or math.prod(shape) > LARGEST:
         raise Misfit(f"its {name} is a Box of shape {shape} and type {dtype[:20]}")
     sides = [_numbers(side, math.prod(shape)) for side in (low, high)]
     if None in sides and bounds:
         raise UsageError(f"the bounds of its {name} are not written out; name the env: --env ID")
     with np.errstate(all="ignore"):
-        least, most = (np.array(side or 0.0).astype(dtype) for side in sides)
-    return spaces.Box(
-        *(np.broadcast_to(side, shape).copy() if side.size == 1 else side.reshape(shape) for side in (least, most)),
-        shape,
-        np.dtype(dtype).type,
-    )
+        least, most = (np.broadcast_to(np.array(side or 0.0).astype(dtype), (math.prod(shape),)) for side in sides)
+    return gym_space(plain.Box(least.reshape(shape), most.reshape(shape)))
 
 
 def _numbers(text: str, count: int) -> list[float] | None:

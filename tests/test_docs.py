@@ -69,6 +69,8 @@ def test_every_command_in_the_docs_works(words, capsys, monkeypatch):
         words = [*words, "--dry-run"]
     if words[0] == "ui":  # would serve until Ctrl-C
         monkeypatch.setattr("surefoot.dashboard.server.serve", lambda *_, **__: None)
+    if words[0] == "serve":
+        monkeypatch.setattr("surefoot.deploy.serve.server.serve", lambda *_, **__: None)
     if words[0] == "import-sb3":
         for name, model in (("model", "ppo-cartpole"), ("pendulum", "ppo-pendulum")):
             shutil.copy(ROOT / "tests" / "fixtures" / "sb3" / f"{model}.zip", f"{name}.zip")

@@ -25,6 +25,7 @@ Headers: TypeAlias = dict[bytes, bytes]
 
 METHODS = {"/": "GET", "/health": "GET", "/metrics": "GET", "/act": "POST"}
 JSON, TEXT = b"application/json", b"text/plain; version=0.0.4; charset=utf-8"
+ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 PATIENCE = 10.0  # seconds that a request may take to arrive
 
 
@@ -119,7 +120,7 @@ class App:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return ENCODER.encode(value).encode()
 
 
 async def _send(

@@ -30,15 +30,15 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("file", metavar="FILE.zip", help="what model.save wrote")
     parser.add_argument("--normalizer", metavar="FILE.npz", help="the statistics of VecNormalize")
     parser.add_argument("--env", metavar="ENV", help="the environment that it was trained in")
-    parser.add_argument("--out", metavar="DIR", help="the new folder of the run [runs/ENV/ALGO/TIME]")
+    parser.add_argument("--run-dir", metavar="DIR", help="the new folder of the run [runs/ENV/ALGO/TIME]")
     add_json(parser)
     add_settings(parser, options(EnvConfig))
     arguments = vars(parser.parse_args(words))
-    named = {name: arguments.pop(name) for name in ("file", "normalizer", "env", "out", "json")}
+    named = {name: arguments.pop(name) for name in ("file", "normalizer", "env", "run_dir", "json")}
     from surefoot.api import import_sb3
 
     found = import_sb3(
-        named["file"], normalizer=named["normalizer"], env=named["env"], run_dir=named["out"], **arguments
+        named["file"], normalizer=named["normalizer"], env=named["env"], run_dir=named["run_dir"], **arguments
     )
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)

@@ -27,7 +27,7 @@ def plain(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:
     if kind not in (0, stat.S_IFREG) or entry.is_dir():
         raise Misfit(f"{entry.filename!r} is a link or a folder, not a file")
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others fail in ways of their own
-        raise Misfit(f"{entry.filename!r} is compressed in an unusual way")
+        raise Misfit(f"{entry.filename!r} is compressed in a way that is not read here")
     return entry
 
 

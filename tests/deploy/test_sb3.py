@@ -1,5 +1,6 @@
 """Models of Stable-Baselines3 (tests/fixtures/sb3, made by make_sb3.py) act here as they did there."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from gymnasium import spaces
 
 import surefoot
 from surefoot.api import evaluate_run, export_run, import_sb3
+from surefoot.cli.main import main
 from surefoot.errors import UsageError
+from surefoot.runs import RunDirectory
 from surefoot.runs.run import Run
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -125,6 +128,21 @@ def test_an_imported_run_is_evaluated_exported_and_trained_on(tmp_path):
         preset=None, eval_episodes=1,
     )  # fmt: skip
     assert started.config["hidden_sizes"] == [8, 8]
+
+
+def test_the_command_says_where_the_run_is(capsys):
+    words = ["import-sb3", str(MODELS / "a2c-cartpole.zip"), "--env", "CartPole-v1", "--max-episode-steps", "50"]
+    assert main([*words, "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["algo"], found["steps"]) == ("a2c", 520)
+    assert "note: not taken over: the optimizer's state" in err
+    run = Run(RunDirectory(Path(found["run_dir"])))
+    assert run.config["max_episode_steps"] == 50
+    assert run.config["optimizer"] == "rmsprop"
+    assert run.status["state"] == "done"
+    assert main([*words, "--run-dir", found["run_dir"]]) == 2  # never over a run that is there
+    assert "already holds a run; choose another --run-dir" in capsys.readouterr().err
 
 
 def test_the_documented_lines_are_those_that_wrote_the_fixtures():

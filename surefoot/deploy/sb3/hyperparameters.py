@@ -172,11 +172,11 @@ def _special(found: Hyperparameters, data: Mapping[str, object]) -> None:
         Number(0.0).check(limit, "target_kl")
         assert isinstance(limit, (int, float))
         settings["stop_kl"] = 1.5 * limit  # where it stops, too
-    if found.algo == "ppo" and found.kind != "recurrent":
-        _minibatches(found, data)
+    if found.kind != "recurrent" and found.algo != "a2c":
+        _minibatches(found, data, "num_minibatches" if found.algo == "ppo" else "value_minibatches")
 
 
-def _minibatches(found: Hyperparameters, data: Mapping[str, object]) -> None:
+def _minibatches(found: Hyperparameters, data: Mapping[str, object], ours: str) -> None:
     """They give a minibatch's size, we their number, which divides the rollout."""
     size, steps, envs = data.get("batch_size", 64), found.settings.get("rollout_length"), found.settings["num_envs"]
     for name, value in (("batch_size", size), ("n_steps", steps)):
@@ -186,6 +186,6 @@ def _minibatches(found: Hyperparameters, data: Mapping[str, object]) -> None:
     assert isinstance(envs, int)
     wanted = max(1, round(steps * envs / size))
     parts = wanted if (steps * envs) % wanted == 0 else nearest_divisor(steps * envs, wanted)
-    found.settings["num_minibatches"] = parts
+    found.settings[ours] = parts
     if parts * size != steps * envs:
-        found.notes.append(f"batch_size={size} does not divide {steps * envs} samples; num_minibatches={parts} is near")
+        found.notes.append(f"batch_size={size} does not divide {steps * envs} samples; {ours}={parts} is near")

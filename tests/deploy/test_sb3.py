@@ -1,7 +1,9 @@
 """Models of Stable-Baselines3 (tests/fixtures/sb3, made by make_sb3.py) act here as they did there."""
 
+import io
 import json
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +111,31 @@ def test_without_its_env_a_model_acts_and_says_what_is_missing(tmp_path):
     assert (actions == said["action"]).all()
     with pytest.raises(UsageError, match="made in Python"):
         evaluate_run(found.run)
+
+
+@pytest.mark.slow
+def test_without_its_env_images_have_their_channels_first(tmp_path):
+    found = imported("cnn", tmp_path, env=False)
+    observations, said = recorded("cnn")
+    actions, _ = surefoot.load(found.run.path).predict(np.moveaxis(observations, -1, 1))
+    assert (actions == said["action"]).all()
+
+
+def test_a_critic_without_a_counterpart_starts_untrained(tmp_path):
+    """Hidden layers for the actor only: here a critic without any would have the actor's."""
+    with zipfile.ZipFile(MODELS / "ppo-cartpole.zip") as file:
+        content = {name: file.read(name) for name in file.namelist()}
+    weights = torch.load(io.BytesIO(content["policy.pth"]), weights_only=True)
+    kept = {name: part for name, part in weights.items() if "mlp_extractor.value_net" not in name}
+    out = io.BytesIO()
+    torch.save({**kept, "value_net.weight": torch.ones(1, 4)}, out)
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as file:
+        for name, data in {**content, "policy.pth": out.getvalue()}.items():
+            file.writestr(name, data)
+    found = import_sb3(tmp_path / "model.zip", run_dir=tmp_path / "run")
+    assert any("critic has no counterpart" in note for note in found.notes)
+    observations, said = recorded("ppo-cartpole")
+    assert (surefoot.load(found.run.path).predict(observations)[0] == said["action"]).all()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import torch
 
 from surefoot.api import import_sb3
 from surefoot.cli.main import main
-from surefoot.deploy.sb3 import archive
+from surefoot.deploy.sb3 import archive, importing
 from surefoot.errors import CheckpointError, UsageError
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "sb3"
@@ -164,6 +164,7 @@ def space(name, **fields):
         (lambda d: d.update(gamma=7), "gamma=7"),
         (lambda d: d.update(n_envs=10**9), "n_envs"),
         (lambda d: d.update(n_steps=10**12), "n_steps"),
+        (lambda d: d.update(n_steps=10**6 + 3, n_envs=4096), "n_steps times n_envs"),
         (lambda d: d.update(n_steps=0.5), "n_steps is 0.5"),
         (lambda d: d.update(num_timesteps=-5), "num_timesteps"),
         (lambda d: d.update(policy_kwargs=[1]), "policy_kwargs is not a table"),
@@ -199,6 +200,68 @@ def test_settings_that_make_no_run(change, said):
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 10**5, b"1" * 10**5])
 def test_data_that_is_no_table(text):
     refused(write({**members(), "data": text}), "data", kind=CheckpointError)
+
+
+ODD = (None, True, -1, 1e308, 10**400, "", "[", [], [[]], {}, {":type:": 7}, "<class 'x'>", "\ud800")
+
+
+class Arrived(Exception):
+    """The model was understood; what follows is an ordinary run."""
+
+
+def understood(file):
+    """Whether a model is taken; anything but our own errors is a fault."""
+    try:
+        import_sb3(file)
+    except (CheckpointError, UsageError):
+        return False
+    except Arrived:
+        return True
+    raise AssertionError
+
+
+@pytest.fixture
+def only_read(monkeypatch):
+    """A model that is understood makes no run."""
+
+    def arrive(*_, **__):
+        raise Arrived
+
+    monkeypatch.setattr(importing, "train_config", arrive)
+
+
+READ = (
+    *("policy_class", "policy_kwargs", "num_timesteps", "n_envs", "n_steps", "batch_size", "gamma", "target_kl"),
+    *("learning_rate", "clip_range", "clip_range_vf", "use_sde", "sde_sample_freq", "normalize_advantage"),
+    *(("observation_space", key) for key in (":type:", "_shape", "low", "high", "dtype")),
+    *(("action_space", key) for key in (":type:", "n", "start")),
+    *(("policy_kwargs", key) for key in ("net_arch", "activation_fn", "normalize_images")),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("only_read")
+@pytest.mark.parametrize("place", READ, ids=str)
+def test_any_odd_setting_is_taken_or_refused(place):
+    content = members()
+    for odd in ODD:
+        data = json.loads(content["data"])
+        (data if isinstance(place, str) else data[place[0]])[place if isinstance(place, str) else place[1]] = odd
+        understood(write({**content, "data": json.dumps(data)}))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("only_read")
+@pytest.mark.parametrize(("name", "part"), [("recurrent", ""), ("ppo-gsde", ""), ("dict", "vf_features_extractor")])
+def test_any_odd_weight_is_taken_or_refused(name, part):
+    content = members(name)
+    assert understood(write(content))
+    weights = torch.load(io.BytesIO(content["policy.pth"]), weights_only=True)
+    for tensor in [tensor for tensor in weights if tensor.startswith(part)]:
+        for odd in (torch.zeros(()), torch.zeros(0), torch.zeros(1, 1, 1, 1, 1), torch.zeros(3, 3)):
+            understood(write({**content, "policy.pth": saved({**weights, tensor: odd})}))
+        rest = {key: value for key, value in weights.items() if key != tensor}
+        assert not understood(write({**content, "policy.pth": saved(rest)}))
 
 
 def statistics(**changes):

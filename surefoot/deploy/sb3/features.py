@@ -121,8 +121,10 @@ class FeatureReader:
         return found
 
     def _is_divided(self, space: GymSpace) -> bool:
-        whole = isinstance(space, spaces.Box) and space.dtype == np.uint8
-        return self.divided and whole
+        """Their test of what is an image of bytes."""
+        if not self.divided or not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+            return False
+        return bool((space.low == 0).all() and (space.high == 255).all())
 
     def _table(self, leaf: Leaf) -> Array:
         """One-hot vectors: an embedding that the first layer can read like theirs."""

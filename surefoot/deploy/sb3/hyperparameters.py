@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_ENVS = 4096  # more would be a mistake in the file
 MOST_STEPS = 2**20
+MOST_SAMPLES = 2**22  # of a rollout
 # The modules whose classes compute what this package knows; a class of anyone else may compute anything.
 POLICIES = {
     "stable_baselines3.common.policies": "actor-critic",
@@ -184,6 +185,7 @@ def _minibatches(found: Hyperparameters, data: Mapping[str, object], ours: str) 
     assert isinstance(size, int)
     assert isinstance(steps, int)
     assert isinstance(envs, int)
+    Whole(1, MOST_SAMPLES).check(steps * envs, "n_steps times n_envs")
     wanted = max(1, round(steps * envs / size))
     parts = wanted if (steps * envs) % wanted == 0 else nearest_divisor(steps * envs, wanted)
     found.settings[ours] = parts

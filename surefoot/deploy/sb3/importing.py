@@ -29,6 +29,7 @@ from surefoot.training.build.parts import initial_policy
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import resolve
 from surefoot.training.evaluation.described import no_larger_than, weights_shape
+from surefoot.training.evaluation.facts import WRONG_CONTENT
 from surefoot.training.life.launch import train_config
 
 if TYPE_CHECKING:
@@ -86,8 +87,9 @@ def import_model(
         config = _config(known, found, env, given)
     except UsageError as error:
         raise UsageError(f"{file} cannot be imported: {error}") from None
-    except NO_ZIP as error:
-        raise CheckpointError(f"{file} is not a model that Stable-Baselines3 saved: {error}") from None
+    except (*NO_ZIP, *WRONG_CONTENT) as error:
+        said = error if isinstance(error, NO_ZIP) else repr(error)
+        raise CheckpointError(f"{file} is not a model that Stable-Baselines3 saved: {said}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
     unknown = partial(MaskedStandIn if known.kind == "maskable" else StandIn, *ours)

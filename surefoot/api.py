@@ -33,6 +33,7 @@ from surefoot.training.life.trust import Trust, agreed_algorithm, require_trust
 from surefoot.training.loop.state import load_policy, untrained_policy
 
 if TYPE_CHECKING:
+    from surefoot.deploy.sb3.importing import Imported
     from surefoot.envs.make import Factory
     from surefoot.training.life.launch import EnvLike
     from surefoot.types import GymEnv, GymVectorEnv
@@ -295,6 +296,25 @@ def export_run(
     manifest = read_regular(directory.manifest)
     found = export_policy(folder, known[to](), target, wish, make=make, manifest=manifest)
     return replace(found, notes=(*(f"skipped: {reason}" for reason in passed_over), *found.notes))
+
+
+def import_sb3(
+    file: str | Path,
+    *,
+    normalizer: str | Path | None = None,
+    env: str | None = None,
+    run_dir: str | Path | None = None,
+    **env_settings: object,
+) -> Imported:
+    """Make a run of a model that Stable-Baselines3 saved. Executes nothing in the file.
+
+    `normalizer`: VecNormalize's statistics, an .npz file. `env`: the env it was trained in, with `env_settings`.
+    Without it, the run acts and can be exported, but not evaluated or resumed.
+    """
+    from surefoot.deploy.sb3.importing import import_model
+
+    statistics = None if normalizer is None else Path(normalizer)
+    return import_model(Path(file), normalizer=statistics, env=env, env_settings=env_settings, run_dir=run_dir)
 
 
 def _maker(env: str | Factory, config: Outline, render_mode: str) -> Callable[[], GymEnv]:

@@ -29,6 +29,7 @@ NEW = [
     "roofline",
     "same_learning",
     "scaling",
+    "serve",
     "slurm_sweep",
     "suite_under_load",
     "versus_peers",

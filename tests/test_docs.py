@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -68,6 +69,12 @@ def test_every_command_in_the_docs_works(words, capsys, monkeypatch):
         words = [*words, "--dry-run"]
     if words[0] == "ui":  # would serve until Ctrl-C
         monkeypatch.setattr("surefoot.dashboard.server.serve", lambda *_, **__: None)
+    if words[0] == "serve":
+        monkeypatch.setattr("surefoot.deploy.serve.server.serve", lambda *_, **__: None)
+    if words[0] == "import-sb3":
+        for name, model in (("model", "ppo-cartpole"), ("pendulum", "ppo-pendulum")):
+            shutil.copy(ROOT / "tests" / "fixtures" / "sb3" / f"{model}.zip", f"{name}.zip")
+        shutil.copy(ROOT / "tests" / "fixtures" / "sb3" / "ppo-pendulum-normalizer.npz", "normalizer.npz")
     if words[0] == "bench":
         words = [*("2k" if word == "100k" else word for word in words), "--rounds=1", "--seconds=0.1"]
     if words[0] in ("plot", "compare", "diagnose"):

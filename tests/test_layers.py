@@ -13,7 +13,7 @@ import surefoot
 PACKAGE = Path(surefoot.__file__).parent
 LAYERS = {
     "schema": -2, "text": -2, "notebook": -1, "errors": -1, "schedules": -0.5, "user_code": 0, "settings": 0,
-    "types": 0, "runs": 0, "drawing": 0,
+    "types": 0, "runs": 0, "drawing": 0, "loopback": 0,
     "analysis": 0.5,
     "math": 1, "kernels": 1, "spaces": 1,
     "policies": 2, "envs": 2,
@@ -114,7 +114,12 @@ def test_nothing_is_ever_unpickled():
     for path in MODULES:
         for dotted in imports(path):
             assert dotted.split(".")[0] not in ("pickle", "cloudpickle", "dill", "joblib", "shelve"), path
-        assert not re.search(r"(?<!safetensors\.)\btorch\.load\(", path.read_text()), path
+        loads = re.findall(r"(?<!safetensors\.)\btorch\.load\(.*", path.read_text())
+        if path == PACKAGE / "deploy/sb3/archive.py":  # a reader that knows tensors and refuses every other object
+            assert len(loads) == 1
+            assert "weights_only=True" in loads[0]
+        else:
+            assert not loads, path
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -212,6 +212,7 @@ KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands f
     "FILE.toml": _files(".toml"),
     "FILE.mp4": _files(".mp4"),
     "FILE.zip": _files(".zip"),
+    "FILE.npz": _files(".npz"),
     "FILE": _files("any"),
     "DIR": _files("folders"),
 }

@@ -24,8 +24,10 @@ COMMANDS = {  # name -> (module, one line)
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
     "export": ("surefoot.cli.export", "write a run's policy as C or ONNX, for other programs"),
+    "serve": ("surefoot.cli.serve", "give a run's actions to other programs, over HTTP"),
     "pack": ("surefoot.cli.pack", "write a run as one zip file to send"),
     "unpack": ("surefoot.cli.unpack", "make a run of a zip that pack wrote"),
+    "import-sb3": ("surefoot.cli.import_sb3", "make a run of a model that Stable-Baselines3 saved"),
     "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
     "compare": ("surefoot.cli.compare", "tell which method is better, and how certain that is"),
     "ui": ("surefoot.cli.ui", "show runs live in the browser"),
@@ -40,7 +42,7 @@ COMMANDS = {  # name -> (module, one line)
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
-WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "export", "bench", "replay", "diff")
+WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "export", "import-sb3", "bench", "replay", "diff")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 

@@ -7,16 +7,15 @@ Every answer has strict headers.
 
 from __future__ import annotations
 
-import re
 import secrets
-import socket
 from hmac import compare_digest
-from ipaddress import ip_address
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from surefoot.loopback import Hosts, is_foreign
 
 EMPTY = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="  # Plotly adds one empty <style> and fills it by script
 POLICY = "; ".join((
@@ -37,27 +36,13 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-HOST = re.compile(r"(\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:(?P<port>[0-9]{1,5}))?")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that is bound to `host`."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Guard:
     """ASGI middleware. `token`: None where only this machine can reach the server."""
 
     def __init__(self, app: ASGIApp, *, host: str = "127.0.0.1", token: str | None = None) -> None:
-        self._app, self._token = app, token
-        self._open = not is_loopback(host)
-        self._names = {*LOOPBACK, host.lower()}
-        if self._open:
-            self._names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        self._app, self._token, self._hosts = app, token, Hosts(host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,31 +63,14 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         headers = request.headers
         host = headers.get("host", "")
-        if not self._is_ours(host):
+        if not self._hosts.include(host):
             return _refuse("this address does not belong to surefoot ui")
         origin = headers.get("origin")
-        if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
-            return _refuse("requests from other pages are refused")
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+        if is_foreign(host, origin, headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")):
             return _refuse("requests from other pages are refused")
         if request.method not in ("GET", "HEAD") and origin is None:
             return _refuse("a request that does something must come from the page")
         return self._without_token(request)
-
-    def _is_ours(self, host: str) -> bool:
-        """The port is ignored: a tunnel changes it. With `--host`, any IP address will do: DNS cannot redirect one."""
-        parts = HOST.fullmatch(host)
-        if parts is None or int(parts["port"] or 0) > 65535:
-            return False
-        name = (parts["bracketed"] or parts["name"]).lower()
-        if name in self._names:
-            return True
-        if not self._open:
-            return False
-        try:
-            return bool(ip_address(name))
-        except ValueError:
-            return False
 
     def _without_token(self, request: Request) -> Response | None:
         """None if the request carries the token. The printed link is exchanged for a cookie."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import webbrowser
 from collections.abc import Callable
@@ -14,8 +13,8 @@ from threading import Timer
 import uvicorn
 
 from surefoot.dashboard.app import make_app
-from surefoot.dashboard.guard import is_loopback, new_token
-from surefoot.errors import UsageError
+from surefoot.dashboard.guard import new_token
+from surefoot.loopback import is_loopback, listen
 from surefoot.text import print
 
 PATIENCE = 1.0  # seconds after Ctrl-C in which answers may still finish
@@ -23,7 +22,7 @@ PATIENCE = 1.0  # seconds after Ctrl-C in which answers may still finish
 
 def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
     """Print the address and serve. UsageError if the port is taken or the host is not one of this machine's."""
-    listening = _listen(host, port)
+    listening = listen("surefoot ui", host, port)
     token = None if is_loopback(host) else new_token()
     address = address_of(host, listening.getsockname()[1], token)
     print(f"surefoot ui: {address}", flush=True)
@@ -69,28 +68,3 @@ def address_of(host: str, port: int, token: str | None) -> str:
     if ":" in shown:
         shown = f"[{shown}]"
     return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Bind first, so that a port in use gives a clear message."""
-    try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a valid host name"
-        raise UsageError(f"--host {host} is not an address of this machine: {why}") from None
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(place)
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise UsageError(f"--host {host} is not an address of this machine") from None
-        if isinstance(error, PermissionError):
-            raise UsageError(f"port {port} needs administrator rights; choose one from 1024 on: --port 6007") from None
-        raise UsageError(
-            f"port {port} on {host} is not available ({error.strerror}); another surefoot ui may be running there: "
-            f"open http://{host}:{port}/, or choose another port: surefoot ui --port {port + 1 if port < 65535 else 0}"
-        ) from None
-    return listening

@@ -38,10 +38,9 @@ def split_rows(program: ops.Program, rows: Array, memory: Array | None, dtype: t
 
 def execute(program: ops.Program, inputs: Inputs) -> dict[ops.At, Array]:
     """The result `[n, size]` of every operation that the distribution's parameters or the memory depend on."""
-    ends = program.params if program.memory is None else (*program.params, program.memory)
     found: dict[ops.At, Array] = {}
     with np.errstate(over="ignore", invalid="ignore"):  # whoever uses the result checks that it is finite
-        for at in program.needed(*ends):
+        for at in program.acting:
             operation = program.operations[at]
             found[at] = RULES[type(operation)](operation, inputs, found)
     return found

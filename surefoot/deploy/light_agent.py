@@ -49,13 +49,20 @@ class LightAgent:
         memory = None
         if program.memory is not None:
             memory = given_memory(state, episode_start, len(rows), program.memory_size)
+        parts, after = self.act(rows, memory, deterministic, episode_start)
+        action = to_env(program, parts, single=single)
+        return action, after[0] if single and after is not None else after
+
+    def act(
+        self, rows: Array, memory: Array | None, deterministic: bool, episode_start: object = None
+    ) -> tuple[list[Array], Array | None]:
+        """(the numbers of each part of the action, the new memory) for rows of the policy's layout."""
+        program = self.program
         results = execute(program, split_rows(program, rows, memory))
         if not all(np.isfinite(results[at]).all() for at in program.params):
             raise NonFiniteError(NOT_FINITE)
         noise = None if deterministic else self._noise(len(rows), episode_start)
-        action = to_env(program, choose(program, results, noise), single=single)
-        after = None if program.memory is None else results[program.memory]
-        return action, after[0] if single and after is not None else after
+        return choose(program, results, noise), None if program.memory is None else results[program.memory]
 
     @cached_property
     def generator(self) -> np.random.Generator:

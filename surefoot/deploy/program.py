@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ class Program:
     def memory_size(self) -> int:
         return 0 if self.memory is None else self.operations[self.memory].size
 
-    @property
+    @cached_property
     def params(self) -> tuple[At, ...]:
         """The parameters of the action's distribution, side by side."""
         return tuple(at for head in self.heads for at in params_of(head))
@@ -357,6 +358,11 @@ class Program:
     def num_numbers(self) -> int:
         """Numbers in an action."""
         return sum(width(head) for head in self.heads)
+
+    @cached_property
+    def acting(self) -> list[At]:
+        """The operations that the distribution's parameters and the memory depend on, in order."""
+        return self.needed(*self.params, *(() if self.memory is None else (self.memory,)))
 
     def needed(self, *results: At) -> list[At]:
         """The operations that these results depend on, in order."""

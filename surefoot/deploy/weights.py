@@ -48,8 +48,13 @@ class Weights:
         self._taken.add(name)
         return np.ascontiguousarray(found)
 
+    @property
+    def left(self) -> list[str]:
+        """The names that nobody has asked for."""
+        return [name for name in self._arrays if name not in self._taken]
+
     def require_all_taken(self) -> None:
         """WrongWeights if there are some that the description does not mention."""
-        left = [name for name in self._arrays if name not in self._taken and not name.startswith(NOT_ACTING)]
+        left = [name for name in self.left if not name.startswith(NOT_ACTING)]
         if left:
             raise WrongWeights(f"{min(left)} is not a part of the policy that policy.json describes")

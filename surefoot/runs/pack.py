@@ -13,7 +13,6 @@ import re
 import shutil
 import stat
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -22,6 +21,7 @@ from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs.checkpoints import BEST, LATEST, MANIFEST, find_checkpoint, pointed, read_verified
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.files import BROKEN, read_regular, write_atomic
+from surefoot.runs.zips import NO_ZIP, entries_of, plain, read_entry
 from surefoot.schema import Items, Misfit, Record, Row, Text, Whole
 
 FORMAT = 1
@@ -37,8 +37,6 @@ LARGEST = 4 * 2**30  # bytes of all files together; a run of a large network has
 BLOCK = 2**20
 WHEN = (1980, 1, 1, 0, 0, 0)  # two packs of the same run are the same bytes
 SHAPE = Record(format=Whole(), files=Items(Row(Text(), Whole(), Text())))
-# What reading a zip can raise, whatever is in it.
-NO_ZIP = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError)
 
 
 def pack(run: RunDirectory, out: Path) -> list[str]:
@@ -114,10 +112,7 @@ def unpack(file: Path, out: Path, largest: int = LARGEST) -> RunDirectory:
 
 def _extract(stream: IO[bytes], target: Path, largest: int) -> None:
     with zipfile.ZipFile(stream) as archive:
-        entries = archive.infolist()
-        by_name = {entry.filename: entry for entry in entries}
-        if len(by_name) < len(entries):
-            raise Misfit("two files in it have the same name")
+        by_name = entries_of(archive)
         if CONTENTS not in by_name:
             raise Misfit(f"it has no {CONTENTS}")
         listed = _contents(archive, by_name[CONTENTS])
@@ -134,10 +129,7 @@ def _extract(stream: IO[bytes], target: Path, largest: int) -> None:
 
 def _contents(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Mapping[str, tuple[int, str]]:
     """Name → (bytes, sha256), as the zip itself claims."""
-    with archive.open(_plain(entry)) as stream:
-        data = stream.read(LARGEST_CONTENTS + 1)
-    if len(data) > LARGEST_CONTENTS:
-        raise Misfit(f"its {CONTENTS} is too large")
+    data = read_entry(archive, entry, LARGEST_CONTENTS)
     try:
         found = json.loads(data)
     except BROKEN as error:
@@ -152,19 +144,10 @@ def _contents(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Mapping[str, 
     return listed
 
 
-def _plain(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    kind = stat.S_IFMT(entry.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG) or entry.is_dir():
-        raise Misfit(f"{entry.filename!r} is a link or a folder, not a file")
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others fail in ways of their own
-        raise Misfit(f"{entry.filename!r} is compressed in a way that pack does not use")
-    return entry
-
-
 def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, size: int, sha256: str) -> None:
     path, hashed, left = target / entry.filename, hashlib.sha256(), size
     path.parent.mkdir(parents=True, exist_ok=True)
-    with archive.open(_plain(entry)) as stream, open(path, "xb") as out:
+    with archive.open(plain(entry)) as stream, open(path, "xb") as out:
         while block := stream.read(min(BLOCK, left + 1)):  # never more than was claimed, however well it compresses
             left -= len(block)
             if left < 0:

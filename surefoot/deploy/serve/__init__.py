@@ -1,0 +1,1 @@
+"""`surefoot serve`: actions over HTTP. No torch."""

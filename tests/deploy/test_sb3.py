@@ -1,0 +1,187 @@
+"""Models of Stable-Baselines3 (tests/fixtures/sb3, made by make_sb3.py) act here as they did there."""
+
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import surefoot
+from surefoot.api import evaluate_run, export_run, import_sb3
+from surefoot.cli.main import main
+from surefoot.errors import UsageError
+from surefoot.runs import RunDirectory
+from surefoot.runs.run import Run
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+MODELS = FIXTURES / "sb3"
+ENVS = f"{FIXTURES / 'sb3_envs.py'}:"
+# name: (env, algorithm, settings of the policy)
+CASES = {
+    "ppo-cartpole": ("CartPole-v1", "ppo", {"hidden_sizes": (8, 8), "activation": "relu"}),
+    "ppo-pendulum": ("Pendulum-v1", "ppo", {"normalize_observations": True, "activation": "tanh"}),
+    "a2c-cartpole": ("CartPole-v1", "a2c", {"hidden_sizes": (8,), "critic_hidden_sizes": (9, 7)}),
+    "trpo-pendulum": ("Pendulum-v1", "trpo", {}),
+    "ppo-gsde": ("Pendulum-v1", "ppo", {"std": "gsde", "sde_resample": 4, "action_bounds": "tanh"}),
+    "recurrent": ("CartPole-v1", "ppo", {"memory": "lstm", "memory_size": 12}),
+    "recurrent-shared": ("Pendulum-v1", "ppo", {"memory": "lstm", "memory_size": 6}),
+    "recurrent-actor": ("CartPole-v1", "ppo", {"memory": "lstm", "memory_size": 6}),
+    "maskable": (f"{ENVS}Choices", "ppo", {"embedding_size": 100}),
+    "cnn": (f"{ENVS}Picture", "ppo", {"encoder": "nature", "hidden_sizes": (), "shared_trunk": True}),
+    "dict": (f"{ENVS}Parts", "ppo", {"hidden_sizes": (8,), "critic_hidden_sizes": (5,), "activation": "elu"}),
+    "dict-normalized": (f"{ENVS}Scaled", "ppo", {"normalize_observations": True}),
+}
+IMAGES = ("cnn", "dict")
+NEAR = {"rtol": 1e-5, "atol": 1e-5}
+QUICK = ("ppo-cartpole", "ppo-pendulum", "recurrent")
+EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
+
+
+def imported(name, folder, *, env=True):
+    statistics = MODELS / f"{name}-normalizer.npz"
+    return import_sb3(
+        MODELS / f"{name}.zip",
+        normalizer=statistics if statistics.exists() else None,
+        env=CASES[name][0] if env else None,
+        run_dir=folder / "run",
+    )
+
+
+def recorded(name, number=None):
+    """The observations (or one of them), and what the model said."""
+    with np.load(MODELS / f"{name}.npz") as file:
+        found = {key: file[key] for key in file.files}
+    parts = {key.removeprefix("obs:"): found[key] for key in found if key.startswith("obs:")}
+    return parts or found["obs"], found
+
+
+def row(observations, number):
+    if isinstance(observations, dict):
+        return {key: part[number] for key, part in observations.items()}
+    return observations[number]
+
+
+def params_of(agent, observation, state, masks):
+    """Probabilities, or means and standard deviations, as the fixtures have them."""
+    if not isinstance(agent.policy.action_space, spaces.Box):
+        chances = agent.probabilities(observation, state, action_masks=masks)
+        return np.concatenate(chances) if isinstance(chances, list) else chances.reshape(-1)
+    rows, _ = agent._rows(observation, masks)
+    with torch.no_grad():
+        params, _ = agent._params(*agent._inputs(rows, agent._memory(state, None, 1)))
+    mean, log_std = params.numpy()[0].reshape(2, -1)
+    return np.concatenate([mean, np.exp(log_std)])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_imported_model_acts_and_judges_as_it_did(name, tmp_path):
+    found = imported(name, tmp_path)
+    _, algo, settings = CASES[name]
+    run = Run(found.run)
+    assert run.config["algo"] == found.algo == algo
+    assert {key: run.config[key] for key in settings} == {
+        key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()
+    }
+    agent, light = surefoot.load(found.run.path), surefoot.load(found.run.path, backend="numpy")
+    observations, said = recorded(name)
+    state = light_state = None
+    for number, action in enumerate(said["action"]):
+        observation = row(observations, number)
+        masks = said["masks"][number] if "masks" in said else None
+        np.testing.assert_allclose(params_of(agent, observation, state, masks), said["params"][number], **NEAR)
+        if name != "recurrent-actor":  # whose critic has no counterpart here
+            value = agent.value(observation, state, action_masks=masks)
+            np.testing.assert_allclose(value, said["value"][number], **NEAR)
+        own, state = agent.predict(observation, state, action_masks=masks)
+        np.testing.assert_allclose(own, action, **NEAR)
+        lights, light_state = light.predict(observation, light_state, action_masks=masks)
+        np.testing.assert_allclose(lights, action, **NEAR)
+
+
+def test_without_its_env_a_model_acts_and_says_what_is_missing(tmp_path):
+    found = imported("ppo-cartpole", tmp_path, env=False)
+    assert any("--env" in note for note in found.notes)
+    observations, said = recorded("ppo-cartpole")
+    actions, _ = surefoot.load(found.run.path).predict(observations)
+    assert (actions == said["action"]).all()
+    with pytest.raises(UsageError, match="made in Python"):
+        evaluate_run(found.run)
+
+
+@pytest.mark.slow
+def test_without_its_env_images_have_their_channels_first(tmp_path):
+    found = imported("cnn", tmp_path, env=False)
+    observations, said = recorded("cnn")
+    actions, _ = surefoot.load(found.run.path).predict(np.moveaxis(observations, -1, 1))
+    assert (actions == said["action"]).all()
+
+
+def test_a_critic_without_a_counterpart_starts_untrained(tmp_path):
+    """Hidden layers for the actor only: here a critic without any would have the actor's."""
+    with zipfile.ZipFile(MODELS / "ppo-cartpole.zip") as file:
+        content = {name: file.read(name) for name in file.namelist()}
+    weights = torch.load(io.BytesIO(content["policy.pth"]), weights_only=True)
+    kept = {name: part for name, part in weights.items() if "mlp_extractor.value_net" not in name}
+    out = io.BytesIO()
+    torch.save({**kept, "value_net.weight": torch.ones(1, 4)}, out)
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as file:
+        for name, data in {**content, "policy.pth": out.getvalue()}.items():
+            file.writestr(name, data)
+    found = import_sb3(tmp_path / "model.zip", run_dir=tmp_path / "run")
+    assert any("critic has no counterpart" in note for note in found.notes)
+    observations, said = recorded("ppo-cartpole")
+    assert (surefoot.load(found.run.path).predict(observations)[0] == said["action"]).all()
+
+
+@pytest.mark.slow
+def test_an_imported_run_is_evaluated_exported_and_trained_on(tmp_path):
+    found = imported("ppo-cartpole", tmp_path)
+    assert found.steps == 512
+    before = surefoot.load(found.run.path)
+    evaluation, _, _ = evaluate_run(found.run, episodes=3)
+    assert evaluation.mean_return > 5
+    assert export_run(found.run, "c", tmp_path / "c").parity
+    on = surefoot.resume(found.run.path, total_steps=1024, progress=False)
+    assert on.result["total_steps"] == 1024
+    observation = np.zeros(4, np.float32)
+    assert surefoot.load(on).value(observation) != before.value(observation)
+    started = surefoot.train(
+        "CartPole-v1", init_from=str(found.run.path), total_steps=1024, progress=False, run_dir=tmp_path / "new",
+        preset=None, eval_episodes=1,
+    )  # fmt: skip
+    assert started.config["hidden_sizes"] == [8, 8]
+
+
+def test_the_command_says_where_the_run_is(capsys):
+    words = ["import-sb3", str(MODELS / "a2c-cartpole.zip"), "--env", "CartPole-v1", "--max-episode-steps", "50"]
+    assert main([*words, "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["algo"], found["steps"]) == ("a2c", 520)
+    assert "note: not taken over: the optimizer's state" in err
+    run = Run(RunDirectory(Path(found["run_dir"])))
+    assert run.config["max_episode_steps"] == 50
+    assert run.config["optimizer"] == "rmsprop"
+    assert run.status["state"] == "done"
+    assert main([*words, "--run-dir", found["run_dir"]]) == 2  # never over a run that is there
+    assert "already holds a run; choose another --run-dir" in capsys.readouterr().err
+
+
+def test_the_documented_lines_are_those_that_wrote_the_fixtures():
+    page = (FIXTURES.parents[1] / "docs" / "import.md").read_text(encoding="utf-8")
+    script = (FIXTURES / "make_sb3.py").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    for line in lines.strip().splitlines():
+        assert line.replace('"normalizer.npz"', "file") in script
+
+
+def test_the_settings_of_the_algorithm_come_along(tmp_path):
+    config = Run(imported("ppo-pendulum", tmp_path).run).config
+    assert config["stop_kl"] == pytest.approx(0.03)
+    assert (config["num_envs"], config["rollout_length"], config["num_minibatches"]) == (2, 64, 2)
+    assert (config["num_epochs"], config["clip_ratio"], config["normalize_advantage"]) == (2, 0.2, "minibatch")

@@ -25,6 +25,7 @@ from surefoot.algorithms.parts import (
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
 from surefoot.engine.losses import Loss, Surrogate, ratio_of
 from surefoot.math.operations import OPERATIONS
+from surefoot.ranges import between
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of PPO-clip."""
 
-    clip_ratio: float = setting(0.2, "ε: ratios beyond 1±ε gain nothing more.", above=0.0)
+    clip_ratio: float = setting(
+        0.2, "ε: ratios beyond 1±ε gain nothing more.", above=0.0, search=between(0.1, 0.4)
+    )
     clip_ratio_schedule: Schedule = setting("constant", "Linear: ε falls to zero over total_steps.")
     normalize_advantage: Normalize = "minibatch"
 

@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of PPO-clip."""
 
-    clip_ratio: float = setting(
-        0.2, "ε: ratios beyond 1±ε gain nothing more.", above=0.0, search=between(0.1, 0.4)
-    )
+    clip_ratio: float = setting(0.2, "ε: ratios beyond 1±ε gain nothing more.", above=0.0, search=between(0.1, 0.4))
     clip_ratio_schedule: Schedule = setting("constant", "Linear: ε falls to zero over total_steps.")
     normalize_advantage: Normalize = "minibatch"
 

@@ -29,9 +29,7 @@ class CollectConfig(Settings):
         high=1_000_000,
         search=among(4, 8, 16, 32),
     )
-    rollout_length: int = setting(
-        128, "T: steps per env and update.", low=1, search=among(32, 64, 128, 256, 512, 1024)
-    )
+    rollout_length: int = setting(128, "T: steps per env and update.", low=1, search=among(32, 64, 128, 256, 512, 1024))
     reset_each_rollout: bool = setting(
         False,
         "Reset all envs before each rollout; the end of a rollout truncates every open episode.",

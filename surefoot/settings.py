@@ -17,7 +17,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
-from functools import cached_property
+from functools import cache, cached_property
 from numbers import Real
 from typing import (
     Any,
@@ -187,6 +187,7 @@ class Option:
             raise UsageError(f"{self.name}={schedule} passes through {number:g}; it must be at most {self.high:g}")
 
 
+@cache  # a tune resolves the settings of hundreds of trials
 def options(config: type[Settings]) -> tuple[Option, ...]:
     """Every field of a config with its resolved type, its own before those of its parts.
 

@@ -46,9 +46,11 @@ class Crew:
         return self._pool
 
     def close(self) -> None:
+        """Release the pool; the next run would get a new one."""
         self._stopwatch.note(now=True)
-        if self._pool is not None:
-            self._pool.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
     def seconds_per_step(self) -> float:
         """Of the slowest run under way; 0: nothing is known yet."""
@@ -59,12 +61,19 @@ class Crew:
     ) -> list[Tracked]:
         """Every run of the list, carried out unless it was before. Raises Interrupted after a signal."""
         tracked = track(folder, Plan(tuple(runs)))
-        self._under_way = tracked
-        if any(run.stage == "waiting" for run in tracked) and not enough():
-            number = carry_out(
-                tracked, self.pool, _Timed(self._make_watcher(), self._stopwatch), self._flags, enough=enough
-            )
+        self._under_way, stopped = tracked, False
+
+        def is_enough() -> bool:
+            nonlocal stopped
+            stopped = stopped or enough()
+            return stopped
+
+        if any(run.stage == "waiting" for run in tracked) and not is_enough():
+            watcher = _Timed(self._make_watcher(), self._stopwatch)
+            number = carry_out(tracked, self.pool, watcher, self._flags, enough=is_enough)
             self._stopwatch.note(now=True)
+            if stopped:
+                self.close()  # a pool that was stopped may start nothing more
             if number:
                 raise Interrupted(
                     f"after {self._stopwatch.seconds:.0f} s; every run is saved. To continue:\n{self._again}",

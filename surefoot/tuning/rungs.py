@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -69,8 +70,13 @@ def lower_ends(scores: Mapping[int, Sequence[float]]) -> dict[int, float]:
         more = len(values) - 1
         own = float(values.var(ddof=1)) if more else usual
         variance = (PRIOR * usual + more * own) / (PRIOR + more)
-        ends[trial] = float(values.mean()) - student_quantile(PRIOR + more) * math.sqrt(variance / len(values))
+        ends[trial] = float(values.mean()) - _quantile(PRIOR + more) * math.sqrt(variance / len(values))
     return ends
+
+
+@cache
+def _quantile(freedom: float) -> float:
+    return student_quantile(freedom)
 
 
 def best(scores: Mapping[int, Sequence[float]], number: int) -> list[int]:

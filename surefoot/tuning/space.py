@@ -81,7 +81,7 @@ def space_of(
     """
     known = all_options(algo)
     declared = {
-        name: Dimension(name, option.search.including(defaults[name]), option.type is int)
+        name: Dimension(name, option.search.including(defaults[name]), _is_whole(option))
         for name, option in known.items()
         if option.search is not None and name not in fixed
     }
@@ -98,6 +98,10 @@ def space_of(
             f"nothing to search: no setting of {algo} is left; fix fewer, or name one: --search gamma=0.9,0.99"
         )
     return dict(sorted(found.items()))
+
+
+def _is_whole(option: Option) -> bool:
+    return option.type is int and isinstance(option.search, Between)
 
 
 def with_short_rollouts(space: Space, usual: Mapping[str, object], steps: int, given: Container[str]) -> Space:

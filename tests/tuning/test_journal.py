@@ -87,8 +87,7 @@ def test_half_a_line_and_a_lock_that_a_kill_left_are_removed():
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["no json", "[]", '{"op_code": 99, "worker_id": "x"}', '{"op_code": 5, "worker_id": "x", "trial_id": 7}', "null"],
+    "line", ["no json", "[]", '{"op_code": 99, "worker_id": "x"}', '{"op_code": 4, "worker_id": "x"}', "null"]
 )
 def test_a_damaged_journal_is_our_error(line):
     journal().ask(0)

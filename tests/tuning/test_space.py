@@ -67,7 +67,7 @@ def test_what_is_fixed_is_not_searched_and_what_is_given_replaces_what_is_declar
         ({"gamma": "0.9"}, "give two values or more"),
         ({"gamma": "0.9,1.5"}, "gamma=1.5 is too large"),
         ({"gamma": "0.99..0.9"}, "the first number must be the lower one"),
-        ({"activation": "tanh..relu"}, "not one of: tanh, relu"),
+        ({"activation": "tanh..relu"}, "only numbers have a range; list the values"),
         ({"activation": "tanh,rleu"}, "did you mean 'relu'"),
         ({"entropy_coef": "0..0.1:log"}, "begins above zero"),
         ({"learning_rate": "small..large"}, "is not a number"),

@@ -17,7 +17,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
-from functools import cache, cached_property
+from functools import cached_property
 from numbers import Real
 from typing import (
     Any,
@@ -187,15 +187,19 @@ class Option:
             raise UsageError(f"{self.name}={schedule} passes through {number:g}; it must be at most {self.high:g}")
 
 
-@cache  # a tune resolves the settings of hundreds of trials
 def options(config: type[Settings]) -> tuple[Option, ...]:
     """Every field of a config with its resolved type, its own before those of its parts.
 
     A subclass that only changes a default keeps the help.
     """
-    hints = typing.get_type_hints(config)
-    found = [_option(config, field, hints[field.name]) for field in dataclasses.fields(config)]
-    return tuple(sorted(found, key=lambda option: config.__mro__.index(option.owner)))
+    if config not in _OPTIONS:
+        hints = typing.get_type_hints(config)
+        found = [_option(config, field, hints[field.name]) for field in dataclasses.fields(config)]
+        _OPTIONS[config] = tuple(sorted(found, key=lambda option: config.__mro__.index(option.owner)))
+    return _OPTIONS[config]
+
+
+_OPTIONS: dict[Class, tuple[Option, ...]] = {}  # kept, because a tune resolves the settings of hundreds of trials
 
 
 def title_of(owner: type) -> str:

@@ -46,7 +46,8 @@ def make_rungs(total_steps: int, seeds: int, first_seed: int) -> tuple[Rung, ...
 
 def survivors(number: int, rung: int) -> int:
     """How many of so many trials reach a rung."""
-    return math.ceil(number / FACTOR**rung)
+    share: int = FACTOR**rung
+    return math.ceil(number / share)
 
 
 def round_cost(trials: int, rungs: Sequence[Rung]) -> int:

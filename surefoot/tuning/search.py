@@ -20,7 +20,7 @@ from surefoot.tuning.rungs import FACTOR, RUNGS, Rung, best, lower_ends, round_c
 from surefoot.tuning.task import Task
 from surefoot.tuning.wording import standing_table
 
-ROUND = FACTOR ** (RUNGS - 1)  # trials per round, of which one reaches the last rung
+ROUND: int = FACTOR ** (RUNGS - 1)  # trials per round, of which one reaches the last rung
 MOST_FAILURES = 10  # in a row
 MARGIN = 1.25  # on the time that the check on fresh seeds is expected to take: its evaluations have more episodes
 Say = Callable[[str], None]
@@ -158,9 +158,9 @@ class Search:
         by_name = {run.name: run for run in runs}
         own_runs = {trial: [by_name[run.name] for run in own] for trial, own in planned.items()}
         for trial, own in own_runs.items():
-            error = _failure(own)
-            if error is not None:
-                self._fail(trial, error)
+            why = _failure(own)
+            if why is not None:
+                self._fail(trial, why)
             elif all(run.stage == "done" for run in own):
                 done[trial] = [run.eval_return or 0.0 for run in own]
                 self._failures = 0

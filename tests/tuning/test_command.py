@@ -119,7 +119,9 @@ def test_a_tune_that_is_stopped_in_the_middle_of_a_trial_goes_on(number):
     begun = {path.parent for path in Path("t/trials").rglob("manifest.json")}
     assert begun
     again = subprocess.run(
-        [sys.executable, "-m", "surefoot", "tune", "t", "--trust", "--json", "--jobs=2"], capture_output=True, timeout=600
+        [sys.executable, "-m", "surefoot", "tune", "t", "--trust", "--json", "--jobs=2"],
+        capture_output=True,
+        timeout=600,
     )
     assert again.returncode == 0, again.stderr.decode()
     result = json.loads(again.stdout.splitlines()[-1])
@@ -155,7 +157,9 @@ def test_an_env_that_always_breaks_ends_the_tune_with_its_error(capsys):
 @pytest.mark.slow
 def test_the_example_of_the_page_runs_and_goes_on(capsys):
     pytest.importorskip("optuna")
-    example = next(block for block in re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL) if "my-tune" in block)
+    example = next(
+        block for block in re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL) if "my-tune" in block
+    )
     for line in example.splitlines():
         assert main([*shlex.split(line, comments=True)[1:], "--json"]) == 0
         found = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -178,7 +178,9 @@ def test_a_trial_that_fails_is_dropped_and_the_others_go_on():
 
 def test_ten_failures_in_a_row_end_the_tune_with_the_error():
     pool = PretendedPool(fails=lambda settings: "the simulator broke")
-    with pytest.raises(SurefootError, match="10 trials in a row failed, the last one with: seed 0: the simulator broke"):
+    with pytest.raises(
+        SurefootError, match="10 trials in a row failed, the last one with: seed 0: the simulator broke"
+    ):
         pretend(pool)
     assert {name for name, _ in trained(pool, "trials")} == {f"trial-{number:03d}-2000" for number in range(10)}
 

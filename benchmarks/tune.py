@@ -3,9 +3,9 @@
     python benchmarks/tune.py [--budget 1h] [--jobs 2] [--work DIR] [--out FILE.json]
 
 Tunes PPO on LunarLander-v3, which has a preset, and on Taxi-v3, which has none. Passes if both tunes end within their
-budget, and at least one finds settings whose 95 % interval on five fresh seeds does not overlap the default's, while the
-other either does so too or says that it found none. Killed or stopped, the same command continues in DIR, where all runs
-are kept. Keeps the outcome in benchmarks/results/tune.json; exits with 1 if it does not pass.
+budget, and at least one finds settings whose 95 % interval on five fresh seeds does not overlap the default's, while
+the other either does so too or says that it found none. Killed or stopped, the same command continues in DIR, where all
+runs are kept. Keeps the outcome in benchmarks/results/tune.json; exits with 1 if it does not pass.
 """
 
 from __future__ import annotations

@@ -196,7 +196,10 @@ def options(config: type[Settings]) -> tuple[Option, ...]:
         hints = typing.get_type_hints(config)
         found = [_option(config, field, hints[field.name]) for field in dataclasses.fields(config)]
         _OPTIONS[config] = tuple(sorted(found, key=lambda option: config.__mro__.index(option.owner)))
-    return _OPTIONS[config]
+    return tuple(
+        dataclasses.replace(option, default=dict(option.default)) if isinstance(option.default, dict) else option
+        for option in _OPTIONS[config]
+    )
 
 
 _OPTIONS: dict[Class, tuple[Option, ...]] = {}  # kept, because a tune resolves the settings of hundreds of trials

@@ -166,6 +166,7 @@ def test_ci_installs_whatever_tests_are_skipped_without():
         "matplotlib": "dev",
         "submitit": "dev",
         "furo": "dev",
+        "optuna": "dev",
     }
     tests = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     needed = {name for text in tests for name in re.findall(r'importorskip\("(\w+)"\)', text)}

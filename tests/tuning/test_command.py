@@ -15,6 +15,7 @@ import pytest
 import surefoot
 from surefoot.cli.main import main
 from surefoot.errors import UsageError
+from surefoot.runs import RunDirectory
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "tune.md"
@@ -115,7 +116,10 @@ def test_a_tune_that_is_stopped_in_the_middle_of_a_trial_goes_on(number):
         assert "every run is saved. To continue:\nsurefoot tune t" in said
     else:
         assert first.returncode == -9
-        wait_until(lambda: not held("t/trials"), start_nothing())
+        deadline = time.monotonic() + 300.0
+        while held("t/trials"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
     begun = {path.parent for path in Path("t/trials").rglob("manifest.json")}
     assert begun
     again = subprocess.run(
@@ -130,17 +134,8 @@ def test_a_tune_that_is_stopped_in_the_middle_of_a_trial_goes_on(number):
     assert all(json.loads((path / "status.json").read_text())["state"] == "done" for path in begun)
 
 
-class start_nothing:
-    """A process that never ended."""
-
-    def poll(self):
-        return None
-
-
 def held(folder):
     """Whether a run below is still being written: its process saves itself after the tune was killed."""
-    from surefoot.runs import RunDirectory
-
     return any(RunDirectory(path.parent).is_locked() for path in Path(folder).rglob("manifest.json"))
 
 
@@ -165,6 +160,5 @@ def test_the_example_of_the_page_runs_and_goes_on(capsys):
         found = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert found["folder"] == "my-tune"
     assert found["trials"] == 6
-    assert main(["list", "runs", "--root=my-tune"]) == 0 or True
     assert len(list(Path("my-tune").rglob("manifest.json"))) > 20
     assert main(["compare", "my-tune/validation"]) == 0

@@ -91,8 +91,8 @@ def test_half_a_line_and_a_lock_that_a_kill_left_are_removed():
 )
 def test_a_damaged_journal_is_our_error(line):
     journal().ask(0)
-    text = FILE.read_text().splitlines()
-    FILE.write_text("\n".join([text[0], line, *text[1:]]) + "\n")
+    text = FILE.read_text(encoding="utf-8").splitlines()
+    FILE.write_text("\n".join([text[0], line, *text[1:]]) + "\n", encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"journal\.log is damaged .* begin anew in another folder"):
         journal().trials()
 

@@ -68,7 +68,7 @@ def test_budgets(text, budget):
 
 @pytest.mark.parametrize("text", ["", "soon", "30 minutes please", "0-trials", "1-trial", "-3m", "0s", "inf", "nan"])
 def test_wrong_budgets(text):
-    with pytest.raises(UsageError, match="200-trials|at least 2-trials"):
+    with pytest.raises(UsageError, match=r"200-trials|at least 2-trials"):
         parse_budget(text)
 
 

@@ -152,7 +152,7 @@ def test_noise_is_not_called_an_improvement():
     assert "no improvement found" in tuned.verdict
     assert not Path("tune/preset.toml").exists()
     if tuned.settings:
-        assert "no improvement found" in Path("tune/candidate.toml").read_text()
+        assert "no improvement found" in Path("tune/candidate.toml").read_text(encoding="utf-8")
 
 
 def test_a_default_that_nothing_beats_is_kept():
@@ -178,9 +178,7 @@ def test_a_trial_that_fails_is_dropped_and_the_others_go_on():
 
 def test_ten_failures_in_a_row_end_the_tune_with_the_error():
     pool = PretendedPool(fails=lambda settings: "the simulator broke")
-    with pytest.raises(
-        SurefootError, match="10 trials in a row failed, the last one with: seed 0: the simulator broke"
-    ):
+    with pytest.raises(SurefootError, match="10 trials in a row failed, the last one with: seed 0: the simulator"):
         pretend(pool)
     assert {name for name, _ in trained(pool, "trials")} == {f"trial-{number:03d}-2000" for number in range(10)}
 

@@ -2,7 +2,7 @@
 
     python benchmarks/tune.py [--budget 1h] [--jobs 2] [--work DIR] [--out FILE.json]
 
-Tunes PPO on LunarLander-v3, which has a preset, and on Taxi-v3, which has none. Passes if both tunes end within their
+Tunes PPO on LunarLander-v3, which has a preset, and on examples/swing.py, which has none. Passes if both end within their
 budget, and at least one finds settings whose 95 % interval on five fresh seeds does not overlap the default's, while
 the other either does so too or says that it found none. Killed or stopped, the same command continues in DIR, where all
 runs are kept. Keeps the outcome in benchmarks/results/tune.json; exits with 1 if it does not pass.
@@ -21,7 +21,9 @@ import surefoot
 from surefoot.tuning.budget import parse_budget
 from surefoot.tuning.task import shipped_preset
 
-STEPS = {"LunarLander-v3": 300_000, "Taxi-v3": 300_000}
+SWING = f"{Path(__file__).parent.parent / 'examples' / 'swing.py'}:Swing"
+ENVS = {"LunarLander-v3": "LunarLander-v3", "Swing": SWING}
+STEPS = {"LunarLander-v3": 300_000, "Swing": 100_000}
 KNOWN = {"LunarLander-v3"}  # has a preset
 SLACK = 1.02  # of the budget: the last runs and the end of the command
 
@@ -30,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", default="1h", metavar="TIME", help="of each tune [1h]")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time [one per core]")
-    parser.add_argument("--envs", nargs="+", default=list(STEPS), choices=list(STEPS), help="only these")
+    parser.add_argument("--envs", nargs="+", default=list(ENVS), choices=list(ENVS), help="only these")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search and its runs [0]")
     parser.add_argument("--work", type=Path, default=Path("runs/benchmark-tune"), metavar="DIR", help="for all runs")
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "tune.json", metavar="FILE.json")
@@ -48,9 +50,9 @@ def main() -> None:
 
 def tune(env: str, folder: Path, budget: str, jobs: int | None, seed: int) -> dict[str, object]:
     """One tune, begun or continued."""
-    preset = shipped_preset(env, "ppo")
+    preset = shipped_preset(ENVS[env], "ppo")
     assert (preset is not None) == (env in KNOWN), f"{env}: {preset}"
-    tuned = surefoot.tune(env, "ppo", budget=budget, total_steps=STEPS[env], jobs=jobs, seed=seed, out=folder)
+    tuned = surefoot.tune(ENVS[env], "ppo", budget=budget, total_steps=STEPS[env], jobs=jobs, seed=seed, out=folder)
     wanted = parse_budget(budget).seconds
     return {
         "better": tuned.better,

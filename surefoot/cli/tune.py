@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from surefoot.cli.flags import Parser, add_json, add_settings, trusting
 from surefoot.cli.own_flags import flags_of
-from surefoot.cli.pools import LOCAL, OWN_FLAGS, Needs, choose_pool, refuse_running_elsewhere
+from surefoot.cli.pools import LOCAL, OWN_FLAGS, Needs, choose_pool, cores_of, refuse_running_elsewhere
 from surefoot.cli.sweep_flags import add_pool
 from surefoot.cli.train import explain_unknown
 from surefoot.errors import SurefootError, UsageError
@@ -24,19 +25,21 @@ from surefoot.sweep.display import make_watcher
 from surefoot.sweep.plan import as_text, point_of
 from surefoot.text import print
 from surefoot.training.config.run_config import DEFAULT_ALGO
+from surefoot.training.life.signals import Interrupted
 from surefoot.training.life.trust import Trust, require_word
 from surefoot.training.reports.screen import fit
 from surefoot.tuning.budget import DEFAULT as DEFAULT_BUDGET
 from surefoot.tuning.budget import Budget, Stopwatch, parse_budget
+from surefoot.tuning.crew import Crew
 from surefoot.tuning.folder import TuneFolder, Wish, usual_place
 from surefoot.tuning.journal import require_optuna
+from surefoot.tuning.outcome import Tuned
 from surefoot.tuning.rungs import make_rungs
+from surefoot.tuning.search import ROUND
 from surefoot.tuning.space import parse_search, space_of, with_short_rollouts
 from surefoot.tuning.task import Task, make_task, usual_steps
+from surefoot.tuning.tune import carry_out_tune
 from surefoot.user_code import names_code
-
-if TYPE_CHECKING:
-    from surefoot.tuning.outcome import Tuned
 
 SEEDS, VALIDATION_SEEDS = 3, 5
 MOST_SEEDS, MOST_SEED = 1_000, 10_000
@@ -81,8 +84,11 @@ def run(words: Sequence[str]) -> int:
     settings = {name: vars(arguments)[name] for name in parser.settings if name in vars(arguments)}
     asked = _asked(arguments, settings, parse_search(arguments.search), trusting(arguments.trust))
     tuned = _tune(asked, arguments)
-    if tuned is not None and arguments.json:
-        print(json.dumps(tuned.as_dict()))
+    if tuned is not None:
+        if arguments.quiet and not arguments.json:
+            print(fit(tuned.verdict))
+        if arguments.json:
+            print(json.dumps(tuned.as_dict()))
     return 0
 
 
@@ -187,7 +193,7 @@ def _asked(arguments: Namespace, settings: Mapping[str, object], search: Mapping
         if arguments.budget is not None:
             wish = replace(wish, budget=str(arguments.budget))
         return Asked(place, make_task(wish, source=str(place.wish), trust=trust))
-    if place.path.is_dir():
+    if place.path.is_dir() and (os.sep in arguments.env or arguments.env in (os.curdir, os.pardir)):
         place.read()  # says what is missing
     wish = _wish(arguments, settings, search)
     folder = TuneFolder(Path(arguments.out) if arguments.out else usual_place(wish.env, wish.algo))
@@ -198,7 +204,7 @@ def _wish(arguments: Namespace, settings: Mapping[str, object], search: Mapping[
     env, algo = str(arguments.env), str(arguments.algo or DEFAULT_ALGO)
     budget = str(DEFAULT_BUDGET if arguments.budget is None else arguments.budget)
     parse_budget(budget)
-    steps = usual_steps(env, algo, settings)
+    steps = usual_steps(env, algo, settings.get("total_steps"))
     fixed = {name: value for name, value in settings.items() if name != "total_steps"}
     point = point_of(env, algo, "none", {**fixed, "total_steps": steps})
     usual = point.config.flat()
@@ -238,9 +244,6 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
             print(json.dumps({"folder": str(asked.folder.path), **asked.task.wish.as_toml()}))
         return None
     require_optuna()
-    from surefoot.tuning.crew import Crew
-    from surefoot.tuning.tune import carry_out_tune
-
     folder, wish = asked.folder, asked.task.wish
     again = " ".join([folder.again, *map(quote, choice.words)])
     held = folder.hold()
@@ -249,7 +252,7 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
         folder.remember(wish)
         stopwatch = Stopwatch(folder.stopwatch)
         crew = Crew(
-            lambda: choice.make(_needs(asked.task), folder.path),
+            lambda: choice.make(_needs(asked.task, choice.jobs), folder.path),
             lambda: make_watcher(out, quiet=arguments.quiet),
             stopwatch,
             flags=["--trust"] if arguments.trust else [],
@@ -266,29 +269,24 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
             tuned = carry_out_tune(folder, asked.task, asked.budget, crew, stopwatch, say)
         except OSError as error:
             raise SurefootError(f"{folder.path}: {error.strerror or error}; to continue: {again}") from error
+        except KeyboardInterrupt as interrupt:
+            if isinstance(interrupt, Interrupted):
+                raise
+            raise Interrupted(f"between two runs. To continue:\n{again}") from None  # no run was there to be stopped
         finally:
             crew.close()
     finally:
         held.release()
-    _farewell(tuned, wish, arguments, out)
-    return tuned
-
-
-def _needs(task: Task) -> Needs:
-    """As many runs at a time as the first rung of a round has."""
-    from surefoot.cli.pools import cores_of
-    from surefoot.tuning.search import ROUND
-
-    config = task.default.config
-    return Needs(ROUND * task.wish.seeds, cores_of(config), config.run.threads != "auto")
-
-
-def _farewell(tuned: Tuned, wish: Wish, arguments: Namespace, out: TextIO) -> None:
-    if arguments.quiet and out is sys.stdout and not arguments.json:
-        print(fit(tuned.verdict, out), file=out)
     if tuned.preset is not None and not arguments.quiet:
         algo = f" --algo {quote(wish.algo)}" if names_code(wish.algo) else ""
         print(f"surefoot train {quote(wish.env)}{algo} --config {shell_path(tuned.preset)}", file=out)
+    return tuned
+
+
+def _needs(task: Task, jobs: int | None) -> Needs:
+    """Room for the first rung of a round, or for as many runs as were asked for."""
+    config = task.default.config
+    return Needs(max(ROUND * task.wish.seeds, jobs or 0), cores_of(config), config.run.threads != "auto")
 
 
 def _show(asked: Asked, out: TextIO) -> None:

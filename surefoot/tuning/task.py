@@ -30,7 +30,7 @@ class Labelled(Point):
 
     @cached_property
     def name(self) -> str:
-        return f"{Point(self.config, (), self.preset).name.split('/preset=')[0]}/{self.label}"
+        return f"{Point(self.config, (), 'auto').name}/{self.label}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def make_task(wish: Wish, *, source: str | None = None, trust: Trust = False) ->
         raise UsageError("tune compares final evaluations, but eval_episodes=0; give at least 1, or drop it")
     space = space_of(wish.algo, wish.settings, default.config.flat(), wish.search, only=True)
     check_envs(plan.runs)
-    task = Task(wish, space, default, shipped_preset(wish.env, wish.algo))
+    task = Task(wish, space, default, _fitting_preset(wish, settings))
     first = task.rungs[0]
     try:
         task.runs_of(0, {}, first)
@@ -111,10 +111,21 @@ def make_task(wish: Wish, *, source: str | None = None, trust: Trust = False) ->
     return task
 
 
+def _fitting_preset(wish: Wish, settings: Mapping[str, object]) -> str | None:
+    """The shipped preset, unless it contradicts what is fixed: then it is no method to compare with."""
+    found = shipped_preset(wish.env, wish.algo)
+    try:
+        if found is not None:
+            point_of(wish.env, wish.algo, found, settings)
+    except UsageError:
+        return None
+    return found
+
+
 def shipped_preset(env: str, algo: str) -> str | None:
     return automatic_preset(env, preset_algorithm(algo, get_algorithm(algo)))
 
 
-def usual_steps(env: str, algo: str, settings: Mapping[str, object]) -> int:
-    """The steps of `surefoot train` with these settings."""
-    return resolve(env, algo, "auto", None, settings).run.total_steps
+def usual_steps(env: str, algo: str, given: object) -> int:
+    """The steps of `surefoot train`, unless they are given."""
+    return resolve(env, algo, "auto", None, {} if given is None else {"total_steps": given}).run.total_steps

@@ -76,6 +76,36 @@ def test_a_dry_run_shows_the_search_and_writes_nothing(capsys):
     assert not list(Path().iterdir())
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (OSError(28, "No space left on device"), 1, "t: No space left on device; to continue: surefoot tune t"),
+        (KeyboardInterrupt(), 130, "To continue:\nsurefoot tune t"),
+    ],
+)
+def test_what_stops_a_tune_between_two_runs_is_told_with_the_way_on(error, code, says, monkeypatch, capsys):
+    pytest.importorskip("optuna")
+
+    def stop(*_):
+        raise error
+
+    monkeypatch.setattr("surefoot.cli.tune.carry_out_tune", stop)
+    assert main(["tune", "CartPole-v1", "--out=t"]) == code
+    assert says in capsys.readouterr().err
+    assert main(["tune", "t", "--gamma=0.9"]) == 2
+    assert "only --budget can change" in capsys.readouterr().err
+    assert main(["tune", "CartPole-v1", "--out=t", "--gamma=0.9"]) == 2
+    assert "begun with other settings (settings, search)" in capsys.readouterr().err
+    Path("t/tune.toml").write_text("env = 3\n", encoding="utf-8")
+    assert main(["tune", "t"]) == 2
+    assert "tune.toml is damaged" in capsys.readouterr().err
+
+
+def test_a_folder_with_the_name_of_an_env_is_no_obstacle(capsys):
+    Path("CartPole-v1").mkdir()
+    assert main(["tune", "CartPole-v1", "--dry-run"]) == 0
+
+
 def test_python_explains_what_it_cannot_take():
     with pytest.raises(UsageError, match=r"name the env, or its function as file\.py:Factory"):
         surefoot.tune(lambda: None)

@@ -2,10 +2,11 @@
 
     python benchmarks/tune.py [--budget 1h] [--jobs 2] [--work DIR] [--out FILE.json]
 
-Tunes PPO on LunarLander-v3, which has a preset, and on examples/swing.py, which has none. Passes if both end within their
-budget, and at least one finds settings whose 95 % interval on five fresh seeds does not overlap the default's, while
-the other either does so too or says that it found none. Killed or stopped, the same command continues in DIR, where all
-runs are kept. Keeps the outcome in benchmarks/results/tune.json; exits with 1 if it does not pass.
+Tunes PPO on LunarLander-v3, which has a preset, and on examples/swing.py (extra `mujoco`), which has none. Passes if
+both end within their budget, and at least one finds settings whose 95 % interval on five fresh seeds does not overlap
+the default's, while the other either does so too or says that it found none. Killed or stopped, the same command
+continues in DIR, where all runs are kept. Keeps the outcome in benchmarks/results/tune.json; exits with 1 if it does
+not pass.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from surefoot.tuning.task import shipped_preset
 
 SWING = f"{Path(__file__).parent.parent / 'examples' / 'swing.py'}:Swing"
 ENVS = {"LunarLander-v3": "LunarLander-v3", "Swing": SWING}
-STEPS = {"LunarLander-v3": 300_000, "Swing": 100_000}
 KNOWN = {"LunarLander-v3"}  # has a preset
 SLACK = 1.02  # of the budget: the last runs and the end of the command
 
@@ -33,14 +33,13 @@ def main() -> None:
     parser.add_argument("--budget", default="1h", metavar="TIME", help="of each tune [1h]")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time [one per core]")
     parser.add_argument("--envs", nargs="+", default=list(ENVS), choices=list(ENVS), help="only these")
+    parser.add_argument("--total-steps", type=int, default=300_000, metavar="N", help="to tune for [300000]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search and its runs [0]")
     parser.add_argument("--work", type=Path, default=Path("runs/benchmark-tune"), metavar="DIR", help="for all runs")
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "tune.json", metavar="FILE.json")
     arguments = parser.parse_args()
     result: dict[str, object] = {"machine": machine.describe(), "budget": arguments.budget}
-    found = {
-        env: tune(env, arguments.work / env, arguments.budget, arguments.jobs, arguments.seed) for env in arguments.envs
-    }
+    found = {env: tune(env, arguments) for env in arguments.envs}
     result |= {"envs": found, "passed": passed(found)}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -48,19 +47,27 @@ def main() -> None:
     sys.exit(0 if result["passed"] else 1)
 
 
-def tune(env: str, folder: Path, budget: str, jobs: int | None, seed: int) -> dict[str, object]:
+def tune(env: str, arguments: argparse.Namespace) -> dict[str, object]:
     """One tune, begun or continued."""
     preset = shipped_preset(ENVS[env], "ppo")
     assert (preset is not None) == (env in KNOWN), f"{env}: {preset}"
-    tuned = surefoot.tune(ENVS[env], "ppo", budget=budget, total_steps=STEPS[env], jobs=jobs, seed=seed, out=folder)
-    wanted = parse_budget(budget).seconds
+    tuned = surefoot.tune(
+        ENVS[env],
+        "ppo",
+        budget=arguments.budget,
+        total_steps=arguments.total_steps,
+        jobs=arguments.jobs,
+        seed=arguments.seed,
+        out=arguments.work / env,
+    )
+    wanted = parse_budget(arguments.budget).seconds
     return {
         "better": tuned.better,
         "verdict": tuned.verdict,
         "within_budget": wanted is None or tuned.seconds <= SLACK * wanted,
         "seconds": tuned.seconds,
         "trials": tuned.trials,
-        "steps": STEPS[env],
+        "steps": arguments.total_steps,
         "preset": preset,
         "scores": {name: vars(score) for name, score in tuned.scores.items()},
         "settings": dict(tuned.settings),

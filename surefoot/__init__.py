@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from surefoot.api import evaluate, resume, train, video
+    from surefoot.cli.tune import tune
     from surefoot.deploy.loading import load
     from surefoot.errors import BusyError, CheckpointError, EnvError, NonFiniteError, SurefootError, UsageError
     from surefoot.runs.run import Run
@@ -44,6 +45,7 @@ _HOME = {
     "replay": "surefoot.timetravel.replay",
     "resume": "surefoot.api",
     "train": "surefoot.api",
+    "tune": "surefoot.cli.tune",
     "video": "surefoot.api",
 }
 
@@ -65,6 +67,7 @@ __all__ = [
     "replay",
     "resume",
     "train",
+    "tune",
     "video",
 ]
 

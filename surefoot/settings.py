@@ -35,6 +35,7 @@ from typing import (
 )
 
 from surefoot.errors import UsageError, did_you_mean
+from surefoot.ranges import Range
 from surefoot.schedules import Schedule, as_schedule
 
 T = TypeVar("T")
@@ -56,13 +57,17 @@ def setting(
     above: float | None = None,
     flag: bool = True,
     metavar: str | None = None,
+    search: Range | None = None,
 ) -> T:
     """A dataclass field that knows its help and its range: `low <= value <= high`, `above < value`.
 
     `flag=False` keeps it off the command line (for settings given by a positional argument). `metavar` says what its
-    value is (RUN, FILE.py:CLASS) if the type does not; shell completion uses it.
+    value is (RUN, FILE.py:CLASS) if the type does not; shell completion uses it. `search`: the values that
+    `surefoot tune` tries; none: it leaves the setting alone.
     """
-    metadata = {"help": help, "low": low, "high": high, "above": above, "flag": flag, "metavar": metavar}
+    metadata = {
+        "help": help, "low": low, "high": high, "above": above, "flag": flag, "metavar": metavar, "search": search
+    }  # fmt: skip
     if isinstance(default, dict):
         values = dict(default)  # even a frozen config must not share a mutable default
         return typing.cast(T, dataclasses.field(default_factory=lambda: dict(values), metadata=metadata))
@@ -129,6 +134,7 @@ class Declared(TypedDict, total=False):
     above: float | None
     flag: bool
     metavar: str | None
+    search: Range | None
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,7 @@ class Option:
     above: float | None = None
     flag: bool = True
     metavar: str | None = None
+    search: Range | None = None
 
     @property
     def optional(self) -> bool:
@@ -185,9 +192,17 @@ def options(config: type[Settings]) -> tuple[Option, ...]:
 
     A subclass that only changes a default keeps the help.
     """
-    hints = typing.get_type_hints(config)
-    found = [_option(config, field, hints[field.name]) for field in dataclasses.fields(config)]
-    return tuple(sorted(found, key=lambda option: config.__mro__.index(option.owner)))
+    if config not in _OPTIONS:
+        hints = typing.get_type_hints(config)
+        found = [_option(config, field, hints[field.name]) for field in dataclasses.fields(config)]
+        _OPTIONS[config] = tuple(sorted(found, key=lambda option: config.__mro__.index(option.owner)))
+    return tuple(
+        dataclasses.replace(option, default=dict(option.default)) if isinstance(option.default, dict) else option
+        for option in _OPTIONS[config]
+    )
+
+
+_OPTIONS: dict[Class, tuple[Option, ...]] = {}  # kept, because a tune resolves the settings of hundreds of trials
 
 
 def title_of(owner: type) -> str:

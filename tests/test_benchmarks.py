@@ -32,6 +32,7 @@ NEW = [
     "serve",
     "slurm_sweep",
     "suite_under_load",
+    "tune",
     "versus_peers",
 ]
 
@@ -325,3 +326,12 @@ def test_tables_go_into_the_page(tmp_path, module):
     assert "old" not in done
     assert "kept" in done
     assert fill(done, tmp_path) == done
+
+
+def test_a_benchmark_of_tunes_may_miss_one_env_but_no_budget(module):
+    passed = module("tune").passed
+    better, none = {"better": True, "within_budget": True}, {"better": False, "within_budget": True}
+    assert passed({"a": better, "b": none})
+    assert not passed({"a": none, "b": none})
+    assert not passed({"a": none})
+    assert not passed({"a": better, "b": {"better": True, "within_budget": False}})

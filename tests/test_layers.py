@@ -12,8 +12,8 @@ import surefoot
 
 PACKAGE = Path(surefoot.__file__).parent
 LAYERS = {
-    "schema": -2, "text": -2, "notebook": -1, "errors": -1, "schedules": -0.5, "user_code": 0, "settings": 0,
-    "types": 0, "runs": 0, "drawing": 0, "loopback": 0,
+    "schema": -2, "text": -2, "ranges": -2, "notebook": -1, "errors": -1, "schedules": -0.5, "user_code": 0,
+    "settings": 0, "types": 0, "runs": 0, "drawing": 0, "loopback": 0,
     "analysis": 0.5,
     "math": 1, "kernels": 1, "spaces": 1,
     "policies": 2, "envs": 2,
@@ -21,6 +21,7 @@ LAYERS = {
     "algorithms": 4,
     "training": 5, "theory": 5,
     "deploy": 6, "doctor": 6, "bench": 6, "dashboard": 6, "sweep": 6, "timetravel": 6,
+    "tuning": 6.5,
     "api": 7,
     "cli": 8,
     "__main__": 9,

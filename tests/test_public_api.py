@@ -24,6 +24,7 @@ PUBLIC = [
     "replay",
     "resume",
     "train",
+    "tune",
     "video",
 ]
 

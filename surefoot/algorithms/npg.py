@@ -25,6 +25,7 @@ from surefoot.engine.config import CollectConfig, GradientConfig, Minibatches
 from surefoot.engine.losses import RATIO, Loss
 from surefoot.errors import UsageError
 from surefoot.math.operations import OPERATIONS
+from surefoot.ranges import between
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -40,21 +41,29 @@ class Config(CollectConfig, AdvantageConfig, EntropyConfig, CriticConfig, Gradie
     """Settings of NPG."""
 
     max_kl: float = setting(
-        0.01, "δ: limit on the KL(old‖new) of a step, as predicted by the quadratic model.", above=0.0
+        0.01,
+        "δ: limit on the KL(old‖new) of a step, as predicted by the quadratic model.",
+        above=0.0,
+        search=between(0.002, 0.1, log=True),
     )
     cg_iterations: int = setting(10, "Conjugate-gradient iterations.", low=1)
     cg_damping: float = setting(0.1, "Added to the diagonal of the Fisher matrix.", low=0.0)
     fisher_fraction: float = setting(
         1.0, "Fraction of the samples used to estimate the Fisher matrix.", above=0.0, high=1.0
     )
-    value_epochs: int = setting(10, "Passes over each rollout to fit the critic.", low=1)
+    value_epochs: int = setting(10, "Passes over each rollout to fit the critic.", low=1, search=between(3, 20))
     value_minibatches: Minibatches = setting(
         "auto",
         "Minibatches per pass to fit the critic; auto: minibatches of 64 samples or slightly more, at most 32 (4 with "
         "a memory).",
         low=1,
     )
-    learning_rate: float = setting(1e-3, "α: learning rate of the critic; max_kl sets the actor's step.", above=0.0)
+    learning_rate: float = setting(
+        1e-3,
+        "α: learning rate of the critic; max_kl sets the actor's step.",
+        above=0.0,
+        search=between(1e-4, 5e-3, log=True),
+    )
     normalize_advantage: Normalize = "batch"
     rollout_length: int = 256
 

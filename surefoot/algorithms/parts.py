@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 from surefoot.engine.config import CriticRateConfig
 from surefoot.engine.losses import Loss, Surrogate
 from surefoot.math.operations import OPERATIONS
+from surefoot.ranges import among
 from surefoot.settings import Settings, setting
 from surefoot.types import Batch
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 ConfigT = TypeVar("ConfigT")
 Normalize = Literal["none", "batch", "minibatch"]
+GAMMAS = among(0.9, 0.95, 0.98, 0.99, 0.995, 0.997, 0.999)
 Schedule = Literal["constant", "linear"]
 
 
@@ -69,9 +71,13 @@ class Base(Generic[ConfigT]):
 class AdvantageConfig(Settings):
     """Advantages and value targets."""
 
-    gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0)
+    gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0, search=GAMMAS)
     gae_lambda: float = setting(
-        0.95, "λ of GAE: 0 gives the TD error, 1 the bootstrapped return minus V.", low=0.0, high=1.0
+        0.95,
+        "λ of GAE: 0 gives the TD error, 1 the bootstrapped return minus V.",
+        low=0.0,
+        high=1.0,
+        search=among(0.8, 0.9, 0.95, 0.98, 1.0),
     )
     value_lambda: float | None = setting(
         None, "λ of the critic's target: 0 is TD, 1 is Monte Carlo; none: the same as gae_lambda.", low=0.0, high=1.0
@@ -86,7 +92,9 @@ class AdvantageConfig(Settings):
 class EntropyConfig(Settings):
     """Exploration."""
 
-    entropy_coef: float = setting(0.0, "c_e: weight of the entropy bonus.", low=0.0)
+    entropy_coef: float = setting(
+        0.0, "c_e: weight of the entropy bonus.", low=0.0, search=among(0.0, 0.001, 0.005, 0.01, 0.03)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

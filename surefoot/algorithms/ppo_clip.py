@@ -40,6 +40,7 @@ from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfi
 from surefoot.engine.losses import Loss, Surrogate, ratio_of
 from surefoot.errors import UsageError
 from surefoot.math.operations import OPERATIONS
+from surefoot.ranges import between
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig
     surrogate: Literal["clip", "spo"] = setting(
         "clip", "Clip the ratio at 1±ε, or pull it back from there with a parabola (SPO)."
     )
-    clip_ratio: float = setting(0.2, "ε: ratios beyond 1±ε gain nothing more.", above=0.0)
+    clip_ratio: float = setting(0.2, "ε: ratios beyond 1±ε gain nothing more.", above=0.0, search=between(0.1, 0.4))
     clip_ratio_schedule: Schedule = setting("constant", "Linear: ε falls to zero over total_steps.")
     normalize_advantage: Normalize = "minibatch"
 

@@ -19,6 +19,7 @@ from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfi
 from surefoot.engine.losses import RATIO, Loss
 from surefoot.errors import UsageError
 from surefoot.math.operations import OPERATIONS
+from surefoot.ranges import between
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 class Config(CollectConfig, AdvantageConfig, JointLossConfig, AdaptiveRateConfig, EpochConfig):
     """Settings of PPO-penalty."""
 
-    target_kl: float = setting(0.01, "δ: target KL per update, which β is adapted to.", above=0.0)
+    target_kl: float = setting(
+        0.01, "δ: target KL per update, which β is adapted to.", above=0.0, search=between(0.003, 0.05, log=True)
+    )
     kl_coef: float = setting(1.0, "Initial β.", above=0.0)
     kl_coef_min: float = setting(1e-4, "Lower limit of β.", above=0.0)
     kl_coef_max: float = setting(1e4, "Upper limit of β.", above=0.0)

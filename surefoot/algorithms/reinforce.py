@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surefoot.algorithms.parts import Base, EntropyConfig, Normalize, flatten
+from surefoot.algorithms.parts import GAMMAS, Base, EntropyConfig, Normalize, flatten
 from surefoot.engine.config import AdaptiveRateConfig, CollectConfig, EpochConfig
 from surefoot.engine.losses import LOG_PROB, Loss
 from surefoot.math.operations import OPERATIONS
+from surefoot.ranges import among
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ class Config(CollectConfig, AdaptiveRateConfig, EntropyConfig):
     rollout_length: int = setting(
         256, "T: the horizon if reset_each_rollout is set; otherwise episodes run to their own end.", low=1
     )
-    gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0)
-    normalize_advantage: Normalize = setting("none", "Standardise returns (population std) over the rollout.")
+    gamma: float = setting(0.99, "γ: discount.", low=0.0, high=1.0, search=GAMMAS)
+    normalize_advantage: Normalize = setting(
+        "none", "Standardise returns (population std) over the rollout.", search=among("none", "batch")
+    )
     learning_rate: float = 1e-3
 
 

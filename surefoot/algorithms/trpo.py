@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surefoot.algorithms import npg
+from surefoot.ranges import between
 from surefoot.settings import setting
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 class Config(npg.Config):
     """Settings of TRPO."""
 
-    max_kl: float = setting(0.01, "δ: limit on the mean KL(old‖new) of a step.", above=0.0)
+    max_kl: float = setting(
+        0.01, "δ: limit on the mean KL(old‖new) of a step.", above=0.0, search=between(0.002, 0.1, log=True)
+    )
     backtrack_factor: float = setting(
         0.8, "The line search shortens the step by this factor at each try.", above=0.0, high=0.999
     )

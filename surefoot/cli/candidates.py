@@ -152,6 +152,10 @@ def _envs(current: str) -> Candidates:
     return Candidates(dict.fromkeys([*words, *prefixes], ""), ".py" if current else "none")
 
 
+def _envs_or_folders(current: str) -> Candidates:
+    return Candidates(_envs(current).words, "folders" if current else "none")
+
+
 def _objects(current: str) -> Candidates:
     """`file.py:` → the classes and functions that the file defines. It is read, never executed."""
     from surefoot.envs.ids import objects_in
@@ -203,6 +207,7 @@ def _engines(current: str) -> Candidates:
 KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands for
     "RUN": _runs,
     "ENV": _envs,
+    "ENV|DIR": _envs_or_folders,
     "PRESET": _presets,
     "ALGO": _algos,
     "WORD": _words,

@@ -26,6 +26,7 @@ EXAMPLES = {  # for required arguments
     "B": ("second run", "latest RUN"),
     "WORD": ("word", "ppo (or gae, clip_ratio, …)"),
     "ENV": ("environment", "CartPole-v1"),
+    "ENV|DIR": ("environment", "CartPole-v1"),
     "FILE.zip": ("file", "run.zip"),
     "RUN, --to": ("run", "latest --to c"),
     "--to": ("kind of file", "latest --to c (or onnx)"),

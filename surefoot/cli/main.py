@@ -21,6 +21,7 @@ COMMANDS = {  # name -> (module, one line)
     "train": ("surefoot.cli.train", "train a policy"),
     "resume": ("surefoot.cli.resume", "continue an interrupted run, or give a finished one more steps"),
     "sweep": ("surefoot.cli.sweep", "train many runs, several at a time"),
+    "tune": ("surefoot.cli.tune", "search for better settings, and check them on fresh seeds"),
     "eval": ("surefoot.cli.eval", "evaluate the policy of a run"),
     "video": ("surefoot.cli.video", "record a video of a run's policy"),
     "export": ("surefoot.cli.export", "write a run's policy as C or ONNX, for other programs"),
@@ -42,7 +43,7 @@ COMMANDS = {  # name -> (module, one line)
     "completion": ("surefoot.cli.completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
-WITH_TORCH = ("train", "resume", "sweep", "eval", "video", "export", "import-sb3", "bench", "replay", "diff")
+WITH_TORCH = ("train", "resume", "sweep", "tune", "eval", "video", "export", "import-sb3", "bench", "replay", "diff")
 
 HELP = f"""surefoot {__version__}: policy gradients that don't step off the cliff
 
@@ -52,6 +53,7 @@ HELP = f"""surefoot {__version__}: policy gradients that don't step off the clif
   surefoot video latest --untrained                trained next to untrained
   surefoot export latest --to c                    the policy as a C file
   surefoot sweep --env CartPole-v1 --seeds 0..9    ten runs, several at a time
+  surefoot tune LunarLander-v3 --budget 1h         search for better settings
   surefoot plot CartPole-v1                        learning curves of its runs
   surefoot compare CartPole-v1                     which algorithm is better
   surefoot ui --open                               runs in the browser, live
@@ -141,9 +143,9 @@ def _dispatch(words: list[str]) -> int:
         raise UsageError(f"unknown command '{command}'{did_you_mean(command, COMMANDS)} (`surefoot --help` lists them)")
     if is_one_of_several():
         quieten_torch()
-        if command == "sweep":
+        if command in ("sweep", "tune"):
             raise UsageError(
-                "torchrun would start the same sweep several times; drop torchrun: a sweep has its own pool"
+                f"torchrun would start the same {command} several times; drop torchrun: a {command} has its own pool"
             )
     make_do_with_few_threads()
     if command in WITH_TORCH and not {"-h", "--help", "--dry-run"} & set(rest):

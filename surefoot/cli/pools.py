@@ -18,6 +18,7 @@ from surefoot.settings import coerce
 from surefoot.sweep.pool import Pool
 from surefoot.sweep.progress import Tracked
 from surefoot.text import print
+from surefoot.training.config.resolve import TrainConfig
 
 LOCAL = "local"
 PLACES = {LOCAL: "this machine", "ray": "a Ray cluster", "slurm": "a Slurm cluster"}
@@ -58,7 +59,7 @@ class Needs:
 
     @classmethod
     def of(cls, runs: Sequence[Tracked]) -> Needs:
-        each = [_cores_of(run) for run in runs]
+        each = [cores_of(run.run.point.config) for run in runs]
         threads = [run.run.point.config.run.threads for run in runs]
         most = None if None in each else max(number or 0 for number in each)
         return cls(sum(run.stage == "waiting" for run in runs), most, "auto" not in threads)
@@ -192,8 +193,7 @@ def _at_least_one(name: str, number: int) -> int:
     return number
 
 
-def _cores_of(run: Tracked) -> int | None:
-    """As many as it has threads or workers; None: the run decides that itself, so it is not pinned."""
-    config = run.run.point.config
+def cores_of(config: TrainConfig) -> int | None:
+    """As many as a run has threads or workers; None: the run decides that itself, so it is not pinned."""
     threads, workers = config.run.threads, config.env.workers
     return None if "auto" in (threads, workers) else max(int(threads), int(workers))

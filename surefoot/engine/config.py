@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from surefoot.errors import UsageError
+from surefoot.ranges import among, between
 from surefoot.schedules import Schedule
 from surefoot.settings import Settings, setting
 
@@ -23,9 +24,13 @@ class CollectConfig(Settings):
     may_change = True
 
     num_envs: int = setting(
-        8, "N: environments stepped together (with several agents: copies of the environment).", low=1, high=1_000_000
+        8,
+        "N: environments stepped together (with several agents: copies of the environment).",
+        low=1,
+        high=1_000_000,
+        search=among(4, 8, 16, 32),
     )
-    rollout_length: int = setting(128, "T: steps per env and update.", low=1)
+    rollout_length: int = setting(128, "T: steps per env and update.", low=1, search=among(32, 64, 128, 256, 512, 1024))
     reset_each_rollout: bool = setting(
         False,
         "Reset all envs before each rollout; the end of a rollout truncates every open episode.",
@@ -36,9 +41,13 @@ class CollectConfig(Settings):
 class GradientConfig(Settings):
     """Gradient steps."""
 
-    learning_rate: float = setting(3e-4, "α: learning rate of the optimizer.", above=0.0)
+    learning_rate: float = setting(
+        3e-4, "α: learning rate of the optimizer.", above=0.0, search=between(1e-4, 5e-3, log=True)
+    )
     learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "Linear: α falls to zero over total_steps; short for learning_rate=linear:α."
+        "constant",
+        "Linear: α falls to zero over total_steps; short for learning_rate=linear:α.",
+        search=among("constant", "linear"),
     )
     optimizer: Optimizer = setting(
         "adam",
@@ -46,7 +55,10 @@ class GradientConfig(Settings):
         "rollout and its moments kept.",
     )
     max_grad_norm: float | None = setting(
-        0.5, "Clip the global gradient norm to this value; none: disabled.", above=0.0
+        0.5,
+        "Clip the global gradient norm to this value; none: disabled.",
+        above=0.0,
+        search=between(0.2, 5.0, log=True),
     )
 
 
@@ -87,7 +99,7 @@ class CriticRateConfig(Settings):
 class EpochConfig(Settings):
     """Passes over a rollout."""
 
-    num_epochs: int = setting(10, "K: passes over each rollout.", low=1)
+    num_epochs: int = setting(10, "K: passes over each rollout.", low=1, search=between(3, 20))
     num_minibatches: Minibatches = setting(
         "auto",
         "M: minibatches per epoch, with one gradient step each; auto: minibatches of 64 samples or slightly more, at "

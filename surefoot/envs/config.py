@@ -7,6 +7,7 @@ from typing import Literal
 
 from surefoot.envs.backends import FORMS
 from surefoot.errors import UsageError
+from surefoot.ranges import among
 from surefoot.settings import Settings, setting
 
 
@@ -48,7 +49,9 @@ class EnvConfig(Settings):
         1.0, "Multiply rewards by this for learning; reported returns keep the env's own rewards."
     )
     normalize_rewards: bool = setting(
-        False, "Divide rewards by the running std of the discounted return, clipped to ±10 (learning only)."
+        False,
+        "Divide rewards by the running std of the discounted return, clipped to ±10 (learning only).",
+        search=among(False, True),
     )
 
     def __post_init__(self) -> None:

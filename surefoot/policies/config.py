@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from surefoot.errors import UsageError, did_you_mean
+from surefoot.ranges import among
 from surefoot.settings import Settings, setting
 from surefoot.user_code import is_from_python, names_code
 
@@ -21,7 +22,9 @@ class PolicyConfig(Settings):
     critic_hidden_sizes: tuple[int, ...] | None = setting(
         None, "Widths of the critic's hidden layers; none: the same as hidden_sizes.", low=1
     )
-    activation: Literal["tanh", "relu", "elu", "silu"] = setting("tanh", "Activation function.")
+    activation: Literal["tanh", "relu", "elu", "silu"] = setting(
+        "tanh", "Activation function.", search=among("tanh", "relu")
+    )
     layer_norm: bool = setting(False, "Normalise each hidden layer of the MLPs over its units before the activation.")
     shared_trunk: bool | None = setting(
         None,
@@ -58,7 +61,9 @@ class PolicyConfig(Settings):
     )
     tanh_mean: bool = setting(False, "Box actions: squash the mean into the bounds, centre + half·tanh(·).")
     normalize_observations: bool = setting(
-        False, "Shift and scale observations by their running mean and std, clipped to ±10."
+        False,
+        "Shift and scale observations by their running mean and std, clipped to ±10.",
+        search=among(False, True),
     )
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
@@ -51,12 +51,21 @@ def track(folder: SweepFolder, plan: Plan) -> list[Tracked]:
 
 
 class Stopper:
-    """Turns signals into requests to the pool: first to save and end, then to end at once, then to be killed."""
+    """Turns signals into requests to the pool: first to save and end, then to end at once, then to be killed.
 
-    def __init__(self) -> None:
+    `enough`: when to stop without a signal; that is passed on as the first request.
+    """
+
+    def __init__(self, enough: Callable[[], bool]) -> None:
         self.received = 0  # the first signal
         self.pending = 0  # requests not passed on to the pool yet
         self._count = 0
+        self._enough = enough
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be started."""
+        return bool(self.received or self._count)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = self.received or number
@@ -80,6 +89,8 @@ class Stopper:
 
     def pass_on(self, pool: Pool) -> bool:
         """Whether there was something new to pass on."""
+        if not self.over and self._enough():
+            self.pending += 1
         if not self.pending:
             return False
         while self.pending:
@@ -97,28 +108,38 @@ def work_on(run: Tracked, flags: Sequence[str]) -> Work:
     return Work(run.name, words, run.directory.path.absolute() / OUTPUT, again)
 
 
-def carry_out(runs: Sequence[Tracked], pool: Pool, watcher: Watcher, flags: Sequence[str] = ()) -> int:
-    """Run until every run has ended or failed. Returns the number of the signal that stopped it earlier, or 0."""
+def carry_out(
+    runs: Sequence[Tracked],
+    pool: Pool,
+    watcher: Watcher,
+    flags: Sequence[str] = (),
+    *,
+    enough: Callable[[], bool] = lambda: False,
+) -> int:
+    """Run until every run has ended or failed. Returns the number of the signal that stopped it earlier, or 0.
+
+    `enough`: asked at every look; once it is true, nothing more is started, and the runs under way save and end.
+    """
     waiting = [run for run in runs if run.stage == "waiting"]
     running: dict[str, Tracked] = {}
-    stopper = Stopper()
+    stopper = Stopper(enough)
     watcher.start(runs, pool.slots)
     try:
         with stopper.installed():
-            while running or (waiting and not stopper.received):
-                while waiting and len(running) < pool.slots and not stopper.received:
+            while running or (waiting and not stopper.over):
+                while waiting and len(running) < pool.slots and not stopper.over:
                     run = waiting.pop(0)
                     pool.submit(work_on(run, flags))
                     run.start()
                     running[run.name] = run
                 for ended in pool.poll(GLANCE):
                     run = running.pop(ended.name)
-                    if ended.lost and run.losses < LOSSES and not stopper.received:
+                    if ended.lost and run.losses < LOSSES and not stopper.over:
                         run.lose()
                         waiting.insert(0, run)
                         watcher.lost(run, ended.lost)
                         continue
-                    run.end(ended.code, stopped=bool(stopper.received), lost=ended.lost)
+                    run.end(ended.code, stopped=stopper.over, lost=ended.lost)
                     watcher.ended(run)
                 if stopper.pass_on(pool):
                     watcher.stopping()

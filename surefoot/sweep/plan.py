@@ -175,10 +175,19 @@ def _points(grid: Grid, source: str | None, trust: Trust) -> Iterable[Point]:
             if source is not None and names_code(algo):
                 require_word([f"algo = {algo}"], trust, source)
             for given in grid.combinations():
-                yield _point(env, algo, grid.preset, given, source, trust)
+                yield point_of(env, algo, grid.preset, given, source=source, trust=trust)
 
 
-def _point(env: str, algo: str, preset: str, given: Mapping[str, object], source: str | None, trust: Trust) -> Point:
+def point_of(
+    env: str,
+    algo: str,
+    preset: str,
+    given: Mapping[str, object],
+    *,
+    source: str | None = None,
+    trust: Trust = False,
+) -> Point:
+    """These settings, resolved; UsageError if they cannot be."""
     try:
         config = resolve(env, algo, preset, None, {"threads": THREADS, **given})
         check_timeout(config)

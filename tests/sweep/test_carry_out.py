@@ -130,6 +130,17 @@ def test_a_signal_stops_the_pool_and_starts_nothing_more(folder, number):
     assert signal.getsignal(number) is before
 
 
+def test_enough_stops_the_runs_under_way_and_starts_nothing_more(folder):
+    """As when the time of a tune is up."""
+    plan = expand([GRID])
+    pool = PretendedPool(1, {plan.runs[1].name: (0, "interrupted")})
+    runs = track(folder, plan)
+    ended = iter([False, True])
+    assert carry_out(runs, pool, Silent(), enough=lambda: next(ended)) == 0
+    assert pool.stopped == [False]
+    assert [run.stage for run in runs] == ["done", "unfinished", "waiting"]
+
+
 def test_a_run_of_other_settings_in_the_folder_is_refused(folder):
     plan = expand([GRID])
     existing(folder, plan.runs[1], "done", **{"total_steps = 2000": "total_steps = 4000"})

@@ -2,76 +2,26 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from surefoot.engine.cuda.passes import GRAD_NORM, NUMBERS, FixedPasses, given
-from surefoot.engine.native.describe import NotServed, describe
-from surefoot.kernels.heads import CATEGORICAL, GAUSSIAN
 
 if TYPE_CHECKING:
     from surefoot.engine.cuda.passes import FixedLoss, Objective
     from surefoot.engine.cuda.recorder import Recorder, Work
+    from surefoot.engine.cuda.whole_nets import WholeNets
     from surefoot.engine.losses import Loss
     from surefoot.engine.torch.learner import Learner
     from surefoot.kernels.fused_nets import Net
     from surefoot.kernels.fused_update import Terms
-    from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Batch
 
 CLOSE = 1e-3  # to autograd's gradient, relative to its norm, which may be small; kernels are within 1e-5 of the terms
 WHAT = "the gradient step"
 REPORTED = ((), ("approx_kl",), ("approx_kl", "clip_fraction"))  # what the kernels report besides the terms
-
-
-class Nets:
-    """Actor and critic as fused kernels know them."""
-
-    def __init__(self, actor: Net, critic: Net | None) -> None:
-        self.actor, self.critic = actor, critic
-
-
-def nets_of(policy: ActorCritic) -> Nets | str:
-    """What kernels need to know of a policy, or why they cannot compute it."""
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    reason = _not_plain(policy)
-    if reason is not None:
-        return reason
-    from surefoot.kernels.fused_linear import ACTIVATIONS, MOST
-    from surefoot.kernels.fused_nets import Net, weights_of
-
-    try:
-        described = describe(policy)
-    except NotServed as error:
-        return str(error)
-    activation, head = policy.config.activation, described.parts[0]
-    if activation not in ACTIVATIONS:
-        return f"{activation} is not among its activations"
-    actor, critic = weights_of(described.actor), weights_of(described.critic) if described.critic else None
-    if actor is None or (described.critic and critic is None):
-        return f"it has other than one or two hidden layers, or one of more than {MOST}"
-    kind = 0 if head.kind == CATEGORICAL else 1
-    own = Net(actor, activation, kind, max(head.log_std, 0))
-    return Nets(own, None if critic is None else Net(critic, activation, -1))
-
-
-def _not_plain(policy: ActorCritic) -> str | None:
-    parts = policy.actions.kernel_parts
-    reasons = {
-        "it has a memory": policy.memory is not None,
-        "its observations go through an encoder": policy.encoder is not None,
-        "actor and critic share a trunk": policy.trunk is not None,
-        "its actions are masked": bool(policy.layout.mask_size),
-        "its actions are neither one choice nor one Gaussian": len(parts) != 1
-        or parts[0].kind not in (CATEGORICAL, GAUSSIAN),
-        "its std is no parameter, or its mean is squashed": bool(policy.actions.num_gaussian)
-        and (policy.config.std != "parameter" or policy.config.tanh_mean),
-    }
-    return next((reason for reason, true in reasons.items() if true), None)
 
 
 def terms_of(loss: Loss, kind: str, *, normalize: bool, has_critic: bool) -> Terms | str:
@@ -124,7 +74,7 @@ class FusedPasses(FixedPasses):
         recorder: Recorder,
         *,
         normalize: bool,
-        nets: Nets,
+        nets: WholeNets,
         terms: Terms,
         loss: FixedLoss,
     ) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, TypeAlias
 
-from surefoot.engine.cuda.fused_passes import CLOSE, FusedPasses, Nets, not_fused, terms_of
+from surefoot.engine.cuda.fused_passes import CLOSE, FusedPasses, not_fused, terms_of
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.passes import WHAT, FixedLoss, FixedPasses, critic, joint, shape_of, structure
 from surefoot.engine.losses import Loss
 from surefoot.engine.torch.learner import Learner
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from surefoot.engine.config import ValueFit
     from surefoot.engine.cuda.recorder import Recorder
+    from surefoot.engine.cuda.whole_nets import WholeNets
     from surefoot.engine.losses import LossFunction, Surrogate
     from surefoot.engine.torch.passes import Passes
     from surefoot.types import Batch, Metrics
@@ -30,7 +33,7 @@ class CudaLearner(Learner):
     operations = DeviceOperations()
     recorder: Recorder
     fixed_length = True  # every rollout has the same number of steps
-    nets: Nets | None = None  # that fused kernels compute
+    nets: WholeNets | None = None  # that fused kernels compute
 
     def connect(self, recorder: Recorder, *, fixed_length: bool) -> None:
         self.recorder, self.fixed_length = recorder, fixed_length
@@ -50,6 +53,9 @@ class CudaLearner(Learner):
         for _ in range(epochs):
             fixed.once()
         return fixed.history
+
+    def kl_from(self, batch: Batch) -> Tensor:
+        return super().kl_from(batch) if self.nets is None else self.nets.kl_from(batch.obs, batch.dist_params)
 
     def not_fixed(self, loss: LossFunction, batch: Batch, parts: int) -> str | None:
         """Why the steps on this batch cannot be recorded; None if they can."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from surefoot.engine.episodes import EpisodeTracker
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.envs.tensor_envs import TensorEnvs
+    from surefoot.kernels.fused_rollout import Played
     from surefoot.math.operations import Operations
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, TensorStep
@@ -111,6 +112,16 @@ class DeviceStorage:
                 self._info_given[key][t] = key in step.info
                 if key in step.info:
                     column[t] = step.info[key]
+
+    def places(self) -> Played:
+        """Where a kernel puts whole rollouts, with the final observation of every episode that ends."""
+        from surefoot.kernels.fused_rollout import Played
+
+        assert self._final is not None
+        self._given[:] = True
+        self.valid.fill_(True)
+        flags = (self.terminated, self.truncated, self._ended, self.start)
+        return Played(self.obs, self.action, self.params, self.reward, *flags, self._final)
 
     def count_episodes(self, t: int | None, wanted: int) -> Tensor:
         """`[N]` bool: the envs that have not ended `wanted` episodes after step t. t None: before the first step."""

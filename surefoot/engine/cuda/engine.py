@@ -12,7 +12,7 @@ from surefoot.engine.cuda.fused import FusedMLPs, fuse, not_fused
 from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.recorder import Recorder
-from surefoot.engine.cuda.stepping import RecordedStepping
+from surefoot.engine.cuda.stepping import FusedStepping, RecordedStepping, can_play
 from surefoot.engine.cuda.whole_nets import whole_nets
 from surefoot.engine.torch.engine import make_learner
 from surefoot.envs.device_envs import DeviceEnvs
@@ -63,7 +63,11 @@ class CudaEngine(Engine):
     def collector(self, envs: Envs, actor: Actor, options: CollectorOptions) -> Collector:
         stepping: Stepping = step_all
         if isinstance(envs, DeviceEnvs) and options.episodes_per_env is None:
-            stepping = RecordedStepping(self.recorder)
+            nets = actor.nets if isinstance(actor, RecordedActor) else None
+            if nets is not None and can_play(envs, nets, actor.policy):
+                stepping = FusedStepping(self.recorder, nets)
+            else:
+                stepping = RecordedStepping(self.recorder)
         return Collector(envs, actor, options, self.operations, stepping)
 
     def take_notices(self) -> list[str]:

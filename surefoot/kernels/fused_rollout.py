@@ -14,9 +14,20 @@ from torch import Tensor
 
 from surefoot.kernels.fused_classic import KINDS, NUM_OBS, _begin, _moved, _uniform
 from surefoot.kernels.fused_linear import PRECISION
-from surefoot.kernels.fused_nets import CATEGORICAL, GAUSSIAN, NEVER, Net, _layer, _load_layer, _load_log_std, sizes_of
+from surefoot.kernels.fused_nets import (
+    CATEGORICAL,
+    GAUSSIAN,
+    NEVER,
+    ROWS,
+    Net,
+    _few_inputs,
+    _few_outputs,
+    _layer,
+    _load_layer,
+    _load_log_std,
+    sizes_of,
+)
 
-ENVS = 16  # per program
 PLAY = {"num_warps": 4, "num_stages": 1}
 
 
@@ -53,6 +64,15 @@ def _row(s0, s1, s2, s3, s4, s5, D: tl.constexpr, BD: tl.constexpr):
 
 
 @triton.jit
+def _scaled(x, shift_at, scale_at, at: tl.constexpr, D: tl.constexpr):
+    """As `ObservationNormalizer` does."""
+    if at < D:
+        x = (x - tl.load(shift_at + at)) * tl.load(scale_at + at)
+        x = tl.minimum(tl.maximum(x, -10.0), 10.0)
+    return x
+
+
+@triton.jit
 def _drawn(out, log_std, noise, O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     """The action as one float64 per env, before any clipping."""
     o = tl.arange(0, BO)[None, :]
@@ -81,14 +101,16 @@ def _play(
     own = inside[:, None] & (column < D)
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    w, b1 = _load_layer(theta + F, D, H, BD, BH)
-    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, O, BH2, BO)
+    L: tl.constexpr = H2 if H2 > 0 else H
+    FEW_IN: tl.constexpr = D <= 4
+    FEW_OUT: tl.constexpr = O <= 4 and H2 > 0
+    if not FEW_IN:
+        w, b1 = _load_layer(theta + F, D, H, BD, BH)
+    if not FEW_OUT:
+        w3, b3 = _load_layer(theta + LAST, L, O, BH2, BO)
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
     log_std = _load_log_std(theta + LOG_STD, O, BO, HEAD)
-    if NORMALIZE:
-        shift = tl.load(shift_at + column, mask=column < D, other=0.0)
-        scale = tl.load(scale_at + column, mask=column < D, other=0.0)
     a, b = tl.load(state_at + env * S, mask=inside, other=0.0), tl.load(state_at + env * S + 1, mask=inside, other=0.0)
     c, d = a * 0.0, a * 0.0
     if S == 4:
@@ -100,16 +122,21 @@ def _play(
     for t in range(T):
         at = t * num_envs.to(tl.int64) + env
         s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
-        seen = _row(s0, s1, s2, s3, s4, s5, D, BD)
-        tl.store(obs_at + at[:, None] * D + column, seen, mask=own)
-        x = seen
+        tl.store(obs_at + at[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own)
         if NORMALIZE:
-            x = tl.minimum(tl.maximum((seen - shift) * scale, -10.0), 10.0)
-            x = tl.where(column < D, x, 0.0)
-        h = _layer(x, w, b1, ACTIVATION, PRECISION)
+            s0, s1 = _scaled(s0, shift_at, scale_at, 0, D), _scaled(s1, shift_at, scale_at, 1, D)
+            s2, s3 = _scaled(s2, shift_at, scale_at, 2, D), _scaled(s3, shift_at, scale_at, 3, D)
+            s4, s5 = _scaled(s4, shift_at, scale_at, 4, D), _scaled(s5, shift_at, scale_at, 5, D)
+        if FEW_IN:
+            h = _few_inputs(s0, s1, s2, s3, theta + F, D, H, BH, ACTIVATION)
+        else:
+            h = _layer(_row(s0, s1, s2, s3, s4, s5, D, BD), w, b1, ACTIVATION, PRECISION)
         if H2 > 0:
             h = _layer(h, w2, b2, ACTIVATION, PRECISION)
-        out = _layer(h, w3, b3, 0, PRECISION)
+        if FEW_OUT:
+            out = _few_outputs(h, theta + LAST, L, O, BH2, BO)
+        else:
+            out = _layer(h, w3, b3, 0, PRECISION)
         known = inside[:, None] & (o < O)
         noise = tl.load(noise_at + at[:, None] * O + o, mask=known, other=0.0)
         drawn = _drawn(out, log_std, noise, O, BO, HEAD)
@@ -188,10 +215,10 @@ def play(
     kind, (shift, scale) = KINDS.index(world.kind), normalizer or (theta, theta)
     assert net.weights.inputs == NUM_OBS[world.kind]
     assert net.head == CATEGORICAL.value or (net.head == GAUSSIAN.value and net.weights.outputs == 1)
-    _play[(triton.cdiv(num_envs, ENVS),)](
+    _play[(triton.cdiv(num_envs, ROWS),)](
         theta, shift, scale, noise, world.state, world.taken, world.clock, world.keys,
         into.obs, into.action, into.params, into.reward, into.terminated, into.truncated, into.done, into.start,
         into.final, num_envs, world.limit, *world.bounds, *world.params, T=steps, KIND=kind, S=world.state.shape[1],
-        LOG_STD=net.log_std, **sizes_of(net), BM=ENVS, HEAD=net.head, NORMALIZE=normalizer is not None,
+        LOG_STD=net.log_std, **sizes_of(net), BM=ROWS, HEAD=net.head, NORMALIZE=normalizer is not None,
         ACTIVATION=net.activation_code, PRECISION=PRECISION, **PLAY,
     )  # fmt: skip

@@ -24,9 +24,9 @@ CATEGORICAL, GAUSSIAN = tl.constexpr(0), tl.constexpr(1)  # heads; -1 is a criti
 HALF_LOG_2PI = tl.constexpr(0.9189385332046727)
 LEAST_LOG_STD, MOST_LOG_STD = tl.constexpr(-20.0), tl.constexpr(5.0)  # `math.constants.LOG_STD_RANGE`
 NEVER = tl.constexpr(-1e30)  # the logit of a choice that does not exist
-ROWS = 16  # of a tile, in every kernel: sums over columns depend on how they are divided
+ROWS = 16  # of a tile; whatever their number, a row gets the same bits
 PROGRAMS = 528  # that share the rows where nothing is learned
-LOOK = {"num_warps": 4, "num_stages": 1}
+LOOK = {"num_warps": 2, "num_stages": 1}
 
 
 class Weights(NamedTuple):
@@ -88,53 +88,6 @@ def _load_layer(at, K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, BN: tl.c
 @triton.jit
 def _layer(x, w, b, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr):
     return _activated(tl.dot(x, w, input_precision=PRECISION) + b[None, :], ACTIVATION)
-
-
-@triton.jit
-def _load_column(x_at, row, inside, at: tl.constexpr, D: tl.constexpr):
-    return tl.load(x_at + row * D + at, mask=inside & (at < D), other=0.0)
-
-
-@triton.jit
-def _few_inputs(x0, x1, x2, x3, at, D: tl.constexpr, H: tl.constexpr, BH: tl.constexpr, ACTIVATION: tl.constexpr):
-    """A layer of up to four inputs `[BM]` each. Sums of so few terms are faster than a product of matrices."""
-    n = tl.arange(0, BH)
-    some = n < H
-    z = tl.load(at + D * H + n, mask=some, other=0.0)[None, :]
-    z = tl.fma(x0[:, None], tl.load(at + n * D, mask=some, other=0.0)[None, :], z)
-    if D > 1:
-        z = tl.fma(x1[:, None], tl.load(at + n * D + 1, mask=some, other=0.0)[None, :], z)
-    if D > 2:
-        z = tl.fma(x2[:, None], tl.load(at + n * D + 2, mask=some, other=0.0)[None, :], z)
-    if D > 3:
-        z = tl.fma(x3[:, None], tl.load(at + n * D + 3, mask=some, other=0.0)[None, :], z)
-    return _activated(z, ACTIVATION)
-
-
-@triton.jit
-def _output(h, at, which: tl.constexpr, L: tl.constexpr, O: tl.constexpr, BL: tl.constexpr):
-    """(one output `[BM]`, its weights `[BL]`)."""
-    n = tl.arange(0, BL)
-    w = tl.load(at + which * L + n, mask=n < L, other=0.0)
-    return tl.sum(h * w[None, :], 1) + tl.load(at + O * L + which), w
-
-
-@triton.jit
-def _few_outputs(h, at, L: tl.constexpr, O: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
-    """A last layer of up to four outputs, as `[BM, BO]`."""
-    o = tl.arange(0, BO)[None, :]
-    first, _ = _output(h, at, 0, L, O, BL)
-    out = tl.where(o == 0, first[:, None], 0.0)
-    if O > 1:
-        more, _ = _output(h, at, 1, L, O, BL)
-        out = tl.where(o == 1, more[:, None], out)
-    if O > 2:
-        more, _ = _output(h, at, 2, L, O, BL)
-        out = tl.where(o == 2, more[:, None], out)
-    if O > 3:
-        more, _ = _output(h, at, 3, L, O, BL)
-        out = tl.where(o == 3, more[:, None], out)
-    return out
 
 
 @triton.jit
@@ -217,34 +170,21 @@ def _look(
     """The outputs of every row, or KL(old‖new)."""
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    L: tl.constexpr = H2 if H2 > 0 else H
-    FEW_IN: tl.constexpr = D <= 4
-    FEW_OUT: tl.constexpr = O <= 4 and H2 > 0
     d = tl.arange(0, BD)
     o = tl.arange(0, BO)
-    if not FEW_IN:
-        w, b = _load_layer(theta + F, D, H, BD, BH)
-    if not FEW_OUT:
-        w3, b3 = _load_layer(theta + LAST, L, O, BH2, BO)
+    w, b = _load_layer(theta + F, D, H, BD, BH)
+    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, O, BH2, BO)
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
     log_std = _load_log_std(theta + log_std_at, O, BO, HEAD)
     for tile in range(TILES):
         row = (tile * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * BM + tl.arange(0, BM)
         inside = row < rows
-        if FEW_IN:
-            x0, x1 = _load_column(x_at, row, inside, 0, D), _load_column(x_at, row, inside, 1, D)
-            x2, x3 = _load_column(x_at, row, inside, 2, D), _load_column(x_at, row, inside, 3, D)
-            h = _few_inputs(x0, x1, x2, x3, theta + F, D, H, BH, ACTIVATION)
-        else:
-            x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
-            h = _layer(x, w, b, ACTIVATION, PRECISION)
+        x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
+        h = _layer(x, w, b, ACTIVATION, PRECISION)
         if H2 > 0:
             h = _layer(h, w2, b2, ACTIVATION, PRECISION)
-        if FEW_OUT:
-            out = _few_outputs(h, theta + LAST, L, O, BH2, BO)
-        else:
-            out = _layer(h, w3, b3, 0, PRECISION)
+        out = _layer(h, w3, b3, 0, PRECISION)
         if KL:
             old, old_log_std = _load_old(old_at, row, inside, O, BO, HEAD)
             tl.store(kl_at + row, _kl(out, log_std, old, old_log_std, O, BO, HEAD), mask=inside)

@@ -20,15 +20,14 @@ from surefoot.kernels.fused_nets import (
     NEVER,
     ROWS,
     Net,
-    _few_inputs,
-    _few_outputs,
     _layer,
     _load_layer,
     _load_log_std,
     sizes_of,
 )
 
-PLAY = {"num_warps": 4, "num_stages": 1}
+PLAY = {"num_warps": 2, "num_stages": 1}
+MANY = 8192  # envs, of which a program plays twice as many: the GPU is full anyway
 
 
 @triton.jit
@@ -101,13 +100,8 @@ def _play(
     own = inside[:, None] & (column < D)
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    L: tl.constexpr = H2 if H2 > 0 else H
-    FEW_IN: tl.constexpr = D <= 4
-    FEW_OUT: tl.constexpr = O <= 4 and H2 > 0
-    if not FEW_IN:
-        w, b1 = _load_layer(theta + F, D, H, BD, BH)
-    if not FEW_OUT:
-        w3, b3 = _load_layer(theta + LAST, L, O, BH2, BO)
+    w, b1 = _load_layer(theta + F, D, H, BD, BH)
+    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, O, BH2, BO)
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
     log_std = _load_log_std(theta + LOG_STD, O, BO, HEAD)
@@ -127,16 +121,10 @@ def _play(
             s0, s1 = _scaled(s0, shift_at, scale_at, 0, D), _scaled(s1, shift_at, scale_at, 1, D)
             s2, s3 = _scaled(s2, shift_at, scale_at, 2, D), _scaled(s3, shift_at, scale_at, 3, D)
             s4, s5 = _scaled(s4, shift_at, scale_at, 4, D), _scaled(s5, shift_at, scale_at, 5, D)
-        if FEW_IN:
-            h = _few_inputs(s0, s1, s2, s3, theta + F, D, H, BH, ACTIVATION)
-        else:
-            h = _layer(_row(s0, s1, s2, s3, s4, s5, D, BD), w, b1, ACTIVATION, PRECISION)
+        h = _layer(_row(s0, s1, s2, s3, s4, s5, D, BD), w, b1, ACTIVATION, PRECISION)
         if H2 > 0:
             h = _layer(h, w2, b2, ACTIVATION, PRECISION)
-        if FEW_OUT:
-            out = _few_outputs(h, theta + LAST, L, O, BH2, BO)
-        else:
-            out = _layer(h, w3, b3, 0, PRECISION)
+        out = _layer(h, w3, b3, 0, PRECISION)
         known = inside[:, None] & (o < O)
         noise = tl.load(noise_at + at[:, None] * O + o, mask=known, other=0.0)
         drawn = _drawn(out, log_std, noise, O, BO, HEAD)
@@ -215,10 +203,11 @@ def play(
     kind, (shift, scale) = KINDS.index(world.kind), normalizer or (theta, theta)
     assert net.weights.inputs == NUM_OBS[world.kind]
     assert net.head == CATEGORICAL.value or (net.head == GAUSSIAN.value and net.weights.outputs == 1)
-    _play[(triton.cdiv(num_envs, ROWS),)](
+    envs = ROWS if num_envs <= MANY else 2 * ROWS
+    _play[(triton.cdiv(num_envs, envs),)](
         theta, shift, scale, noise, world.state, world.taken, world.clock, world.keys,
         into.obs, into.action, into.params, into.reward, into.terminated, into.truncated, into.done, into.start,
         into.final, num_envs, world.limit, *world.bounds, *world.params, T=steps, KIND=kind, S=world.state.shape[1],
-        LOG_STD=net.log_std, **sizes_of(net), BM=ROWS, HEAD=net.head, NORMALIZE=normalizer is not None,
+        LOG_STD=net.log_std, **sizes_of(net), BM=envs, HEAD=net.head, NORMALIZE=normalizer is not None,
         ACTIVATION=net.activation_code, PRECISION=PRECISION, **PLAY,
     )  # fmt: skip

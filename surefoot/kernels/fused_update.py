@@ -21,10 +21,7 @@ from surefoot.kernels.fused_nets import (
     MOST_LOG_STD,
     ROWS,
     Net,
-    _few_inputs,
-    _few_outputs,
     _layer,
-    _load_column,
     _load_layer,
     _load_log_std,
     sizes_of,
@@ -46,8 +43,8 @@ def _store_layer(at, dw, db, K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr,
 
 
 @triton.jit
-def _zeros(M: tl.constexpr, N: tl.constexpr):
-    return tl.zeros((M, N), tl.float32)
+def _zeros(N: tl.constexpr):
+    return tl.zeros((N,), tl.float32)
 
 
 @triton.jit
@@ -57,44 +54,19 @@ def _back(d_out, h, dh, dw, at, which: tl.constexpr, L: tl.constexpr, BL: tl.con
     n = tl.arange(0, BL)
     own = tl.sum(tl.where(o == which, d_out, 0.0), 1)[:, None]
     w = tl.load(at + which * L + n, mask=n < L, other=0.0)
-    return tl.fma(own, w[None, :], dh), tl.fma(own, h, dw)
-
-
-@triton.jit
-def _add_inputs(dz, x0, x1, x2, x3, i0, i1, i2, i3, D: tl.constexpr):
-    i0 = tl.fma(dz, x0[:, None], i0)
-    if D > 1:
-        i1 = tl.fma(dz, x1[:, None], i1)
-    if D > 2:
-        i2 = tl.fma(dz, x2[:, None], i2)
-    if D > 3:
-        i3 = tl.fma(dz, x3[:, None], i3)
-    return i0, i1, i2, i3
-
-
-@triton.jit
-def _store_inputs(at, i0, i1, i2, i3, ib, D: tl.constexpr, H: tl.constexpr, BH: tl.constexpr):
-    n = tl.arange(0, BH)
-    tl.store(at + n * D, tl.sum(i0, 0), mask=n < H)
-    if D > 1:
-        tl.store(at + n * D + 1, tl.sum(i1, 0), mask=n < H)
-    if D > 2:
-        tl.store(at + n * D + 2, tl.sum(i2, 0), mask=n < H)
-    if D > 3:
-        tl.store(at + n * D + 3, tl.sum(i3, 0), mask=n < H)
-    tl.store(at + D * H + n, tl.sum(ib, 0), mask=n < H)
+    return tl.fma(own, w[None, :], dh), dw + tl.sum(own * h, 0)
 
 
 @triton.jit
 def _store_outputs(at, o0, o1, o2, o3, db, L: tl.constexpr, O: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
     n = tl.arange(0, BL)
-    tl.store(at + n, tl.sum(o0, 0), mask=n < L)
+    tl.store(at + n, o0, mask=n < L)
     if O > 1:
-        tl.store(at + L + n, tl.sum(o1, 0), mask=n < L)
+        tl.store(at + L + n, o1, mask=n < L)
     if O > 2:
-        tl.store(at + 2 * L + n, tl.sum(o2, 0), mask=n < L)
+        tl.store(at + 2 * L + n, o2, mask=n < L)
     if O > 3:
-        tl.store(at + 3 * L + n, tl.sum(o3, 0), mask=n < L)
+        tl.store(at + 3 * L + n, o3, mask=n < L)
     o = tl.arange(0, BO)
     tl.store(at + O * L + o, db, mask=o < O)
 
@@ -130,23 +102,19 @@ def _one_net(
     L: tl.constexpr = H2 if H2 > 0 else H  # numbers before the last layer
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    FEW_IN: tl.constexpr = D <= 4
-    FEW_OUT: tl.constexpr = O <= 4 and H2 > 0
+    FEW: tl.constexpr = O <= 4  # outputs: backwards, sums over each of them are faster than padded products
     d = tl.arange(0, BD)
-    if FEW_IN:  # sums of each column, over the rows at the same place of a tile
-        i0, i1, i2, i3, ib = _zeros(BM, BH), _zeros(BM, BH), _zeros(BM, BH), _zeros(BM, BH), _zeros(BM, BH)
+    w, b = _load_layer(theta + F, D, H, BD, BH)
+    w3, b3 = _load_layer(theta + LAST, L, O, BH2, BO)
+    dw, db = tl.zeros((BH, BD), tl.float32), _zeros(BH)
+    if FEW:
+        o0, o1, o2, o3 = _zeros(BH2), _zeros(BH2), _zeros(BH2), _zeros(BH2)
     else:
-        w, b = _load_layer(theta + F, D, H, BD, BH)
-        dw, db = tl.zeros((BH, BD), tl.float32), tl.zeros((BH,), tl.float32)
-    if FEW_OUT:
-        o0, o1, o2, o3 = _zeros(BM, BH2), _zeros(BM, BH2), _zeros(BM, BH2), _zeros(BM, BH2)
-    else:
-        w3, b3 = _load_layer(theta + LAST, L, O, BH2, BO)
         dw3 = tl.zeros((BO, BH2), tl.float32)
-    db3 = tl.zeros((BO,), tl.float32)
+    db3 = _zeros(BO)
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
-        dw2, db2 = tl.zeros((BH2, BH), tl.float32), _zeros(BM, BH2)
+        dw2, db2 = tl.zeros((BH2, BH), tl.float32), _zeros(BH2)
     log_std = tl.zeros((1, BO), tl.float32)
     d_log_std = tl.zeros((BO,), tl.float32)
     if HEAD >= 0:
@@ -159,20 +127,12 @@ def _one_net(
         row = (first + within).to(tl.int64)
         if ORDER:
             row = tl.load(order_at + row, mask=inside, other=0)
-        if FEW_IN:
-            x0, x1 = _load_column(x_at, row, inside, 0, D), _load_column(x_at, row, inside, 1, D)
-            x2, x3 = _load_column(x_at, row, inside, 2, D), _load_column(x_at, row, inside, 3, D)
-            h = _few_inputs(x0, x1, x2, x3, theta + F, D, H, BH, ACTIVATION)
-        else:
-            x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
-            h = _layer(x, w, b, ACTIVATION, PRECISION)
+        x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
+        h = _layer(x, w, b, ACTIVATION, PRECISION)
         top = h
         if H2 > 0:
             top = _layer(h, w2, b2, ACTIVATION, PRECISION)
-        if FEW_OUT:
-            out = _few_outputs(top, theta + LAST, L, O, BH2, BO)
-        else:
-            out = _layer(top, w3, b3, 0, PRECISION)
+        out = _layer(top, w3, b3, 0, PRECISION)
         if HEAD >= 0:
             d_out, d_std, t0, t1, t2, t3, t4, error = _actor_loss(
                 out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
@@ -188,7 +148,7 @@ def _one_net(
             )
             s0 += t0
         db3 += tl.sum(d_out, 0)
-        if FEW_OUT:
+        if FEW:
             dz, o0 = _back(d_out, top, top * 0.0, o0, theta + LAST, 0, L, BH2, BO)
             if O > 1:
                 dz, o1 = _back(d_out, top, dz, o1, theta + LAST, 1, L, BH2, BO)
@@ -202,22 +162,15 @@ def _one_net(
         dz = _to_z(dz, top, ACTIVATION)
         if H2 > 0:
             dw2 = tl.dot(tl.trans(dz), h, dw2, input_precision=PRECISION)
-            db2 += dz
+            db2 += tl.sum(dz, 0)
             dz = _to_z(tl.dot(dz, tl.trans(w2), input_precision=PRECISION), h, ACTIVATION)
-        if FEW_IN:
-            i0, i1, i2, i3 = _add_inputs(dz, x0, x1, x2, x3, i0, i1, i2, i3, D)
-            ib += dz
-        else:
-            dw = tl.dot(tl.trans(dz), x, dw, input_precision=PRECISION)
-            db += tl.sum(dz, 0)
+        dw = tl.dot(tl.trans(dz), x, dw, input_precision=PRECISION)
+        db += tl.sum(dz, 0)
     own = sums_at + program * (TOTAL + 6)
-    if FEW_IN:
-        _store_inputs(own + F, i0, i1, i2, i3, ib, D, H, BH)
-    else:
-        _store_layer(own + F, dw, db, D, H, BD, BH)
+    _store_layer(own + F, dw, db, D, H, BD, BH)
     if H2 > 0:
-        _store_layer(own + SECOND, dw2, tl.sum(db2, 0), H, H2, BH, BH2)
-    if FEW_OUT:
+        _store_layer(own + SECOND, dw2, db2, H, H2, BH, BH2)
+    if FEW:
         _store_outputs(own + LAST, o0, o1, o2, o3, db3, L, O, BH2, BO)
     else:
         _store_layer(own + LAST, dw3, db3, L, O, BH2, BO)

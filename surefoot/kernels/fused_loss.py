@@ -93,14 +93,14 @@ def _distance(error, HUBER: tl.constexpr):
 @triton.jit
 def _actor_loss(
     out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
-    O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr, SURROGATE: tl.constexpr,
+    A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr, SURROGATE: tl.constexpr,
     EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr, NORMALIZE: tl.constexpr,
 ):  # fmt: skip
     """(d_out, d_log_std of every row, five sums over the rows, the largest |r − 1|)."""
     o = tl.arange(0, BO)
-    exists = (o < O)[None, :]
-    action = _load_action(action_at, row, inside, O, BO, HEAD)
-    log_prob = _log_prob(out, log_std, action, O, BO, HEAD)
+    exists = (o < A)[None, :]
+    action = _load_action(action_at, row, inside, A, BO, HEAD)
+    log_prob = _log_prob(out, log_std, action, A, BO, HEAD)
     old = tl.load(old_at + row, mask=inside, other=0.0)
     advantage = tl.load(advantage_at + row, mask=inside, other=0.0)
     if NORMALIZE:
@@ -113,7 +113,7 @@ def _actor_loss(
     into = (-slope * own)[:, None]
     d_log_std = out * 0.0
     if HEAD == CATEGORICAL:
-        log_probs = _log_probs(out, O, BO)
+        log_probs = _log_probs(out, A, BO)
         p = tl.exp(log_probs)
         entropy = -tl.sum(tl.where(exists, p * log_probs, 0.0), 1)
         d_out = into * (tl.where(o[None, :] == action[:, None], 1.0, 0.0) - p)
@@ -130,11 +130,11 @@ def _actor_loss(
             d_log_std -= (tl.load(numbers_at + ENTROPY) * own)[:, None]
     kl = log_prob * 0.0
     if BETA >= 0:
-        before, before_log_std = _load_old(params_at, row, inside, O, BO, HEAD)
-        kl = _kl(out, log_std, before, before_log_std, O, BO, HEAD)
+        before, before_log_std = _load_old(params_at, row, inside, A, BO, HEAD)
+        kl = _kl(out, log_std, before, before_log_std, A, BO, HEAD)
         weight = (tl.load(numbers_at + BETA) * own)[:, None]
         if HEAD == CATEGORICAL:
-            d_out += weight * (p - tl.exp(_log_probs(before, O, BO)))
+            d_out += weight * (p - tl.exp(_log_probs(before, A, BO)))
         else:
             off = (out - before) * inverse
             d_out += weight * off * inverse

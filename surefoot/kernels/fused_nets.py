@@ -91,71 +91,71 @@ def _layer(x, w, b, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _log_probs(out, O: tl.constexpr, BO: tl.constexpr):
-    """log softmax over the first O columns."""
+def _log_probs(out, A: tl.constexpr, BO: tl.constexpr):
+    """log softmax over the first A columns."""
     o = tl.arange(0, BO)
-    logits = tl.where((o < O)[None, :], out, NEVER)
+    logits = tl.where((o < A)[None, :], out, NEVER)
     logits -= tl.max(logits, 1)[:, None]
     return logits - tl.log(tl.sum(tl.exp(logits), 1))[:, None]
 
 
 @triton.jit
-def _log_prob(out, log_std, action, O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
+def _log_prob(out, log_std, action, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     """log π of the actions: `[BM]` choices, or `[BM, BO]` numbers with `log_std` `[1, BO]` or `[BM, BO]`."""
     o = tl.arange(0, BO)
     if HEAD == CATEGORICAL:
-        found = tl.sum(tl.where(o[None, :] == action[:, None], _log_probs(out, O, BO), 0.0), 1)
+        found = tl.sum(tl.where(o[None, :] == action[:, None], _log_probs(out, A, BO), 0.0), 1)
     else:
         z = (action - out) * tl.exp(-log_std)
-        found = -tl.sum(tl.where((o < O)[None, :], 0.5 * z * z + log_std + HALF_LOG_2PI, 0.0), 1)
+        found = -tl.sum(tl.where((o < A)[None, :], 0.5 * z * z + log_std + HALF_LOG_2PI, 0.0), 1)
     return found
 
 
 @triton.jit
-def _kl(out, log_std, old, old_log_std, O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
+def _kl(out, log_std, old, old_log_std, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     """KL(old‖new) of every row, from the head's outputs and the old parameters."""
     o = tl.arange(0, BO)
     if HEAD == CATEGORICAL:
-        before = _log_probs(old, O, BO)
-        each = tl.exp(before) * (before - _log_probs(out, O, BO))
+        before = _log_probs(old, A, BO)
+        each = tl.exp(before) * (before - _log_probs(out, A, BO))
     else:
         squares = tl.exp(2.0 * (old_log_std - log_std))
         distance = (old - out) * tl.exp(-log_std)
         each = log_std - old_log_std + 0.5 * (squares + distance * distance - 1.0)
-    return tl.sum(tl.where((o < O)[None, :], each, 0.0), 1)
+    return tl.sum(tl.where((o < A)[None, :], each, 0.0), 1)
 
 
 @triton.jit
-def _load_action(action_at, row, inside, O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
+def _load_action(action_at, row, inside, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     o = tl.arange(0, BO)
     if HEAD == CATEGORICAL:
         found = tl.load(action_at + row, mask=inside, other=0)
     else:
-        found = tl.load(action_at + row[:, None] * O + o[None, :], mask=inside[:, None] & (o < O)[None, :], other=0.0)
+        found = tl.load(action_at + row[:, None] * A + o[None, :], mask=inside[:, None] & (o < A)[None, :], other=0.0)
     return found
 
 
 @triton.jit
-def _load_old(params_at, row, inside, O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
+def _load_old(params_at, row, inside, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     """(logits, nothing of use) or (means, log stds)."""
     o = tl.arange(0, BO)
-    mask = inside[:, None] & (o < O)[None, :]
+    mask = inside[:, None] & (o < A)[None, :]
     if HEAD == CATEGORICAL:
-        first = tl.load(params_at + row[:, None] * O + o[None, :], mask=mask, other=0.0)
+        first = tl.load(params_at + row[:, None] * A + o[None, :], mask=mask, other=0.0)
         second = first
     else:
-        first = tl.load(params_at + row[:, None] * (2 * O) + o[None, :], mask=mask, other=0.0)
-        second = tl.load(params_at + row[:, None] * (2 * O) + O + o[None, :], mask=mask, other=0.0)
+        first = tl.load(params_at + row[:, None] * (2 * A) + o[None, :], mask=mask, other=0.0)
+        second = tl.load(params_at + row[:, None] * (2 * A) + A + o[None, :], mask=mask, other=0.0)
     return first, second
 
 
 @triton.jit
-def _load_log_std(at, O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
+def _load_log_std(at, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     """`[1, BO]`, within its range; zeros if the head has none."""
     o = tl.arange(0, BO)
     found = tl.zeros((BO,), tl.float32)
     if HEAD == GAUSSIAN:
-        raw = tl.load(at + o, mask=o < O, other=0.0)
+        raw = tl.load(at + o, mask=o < A, other=0.0)
         found = tl.minimum(tl.maximum(raw, LEAST_LOG_STD), MOST_LOG_STD)
     return found[None, :]
 
@@ -163,7 +163,7 @@ def _load_log_std(at, O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
 @triton.jit(do_not_specialize=["rows"])
 def _look(
     theta, x_at, old_at, out_at, kl_at, rows, log_std_at: tl.constexpr,
-    F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, O: tl.constexpr,
+    F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, KL: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
@@ -173,10 +173,10 @@ def _look(
     d = tl.arange(0, BD)
     o = tl.arange(0, BO)
     w, b = _load_layer(theta + F, D, H, BD, BH)
-    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, O, BH2, BO)
+    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO)
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
-    log_std = _load_log_std(theta + log_std_at, O, BO, HEAD)
+    log_std = _load_log_std(theta + log_std_at, A, BO, HEAD)
     for tile in range(TILES):
         row = (tile * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * BM + tl.arange(0, BM)
         inside = row < rows
@@ -186,10 +186,10 @@ def _look(
             h = _layer(h, w2, b2, ACTIVATION, PRECISION)
         out = _layer(h, w3, b3, 0, PRECISION)
         if KL:
-            old, old_log_std = _load_old(old_at, row, inside, O, BO, HEAD)
-            tl.store(kl_at + row, _kl(out, log_std, old, old_log_std, O, BO, HEAD), mask=inside)
+            old, old_log_std = _load_old(old_at, row, inside, A, BO, HEAD)
+            tl.store(kl_at + row, _kl(out, log_std, old, old_log_std, A, BO, HEAD), mask=inside)
         else:
-            tl.store(out_at + row[:, None] * O + o[None, :], out, mask=inside[:, None] & (o < O)[None, :])
+            tl.store(out_at + row[:, None] * A + o[None, :], out, mask=inside[:, None] & (o < A)[None, :])
 
 
 def sizes_of(net: Net) -> dict[str, int | str]:
@@ -201,7 +201,7 @@ def sizes_of(net: Net) -> dict[str, int | str]:
         "D": weights.inputs,
         "H": weights.hidden,
         "H2": weights.inner,
-        "O": weights.outputs,
+        "A": weights.outputs,
         "BD": _padded(weights.inputs),
         "BH": _padded(weights.hidden),
         "BH2": _padded(last),
@@ -210,7 +210,7 @@ def sizes_of(net: Net) -> dict[str, int | str]:
 
 
 def outputs(theta: Tensor, net: Net, x: Tensor) -> Tensor:
-    """What a net's last layer says of rows `[B, D]`, `[B, O]`."""
+    """What a net's last layer says of rows `[B, D]`, `[B, A]`."""
     found = torch.empty((len(x), net.weights.outputs), dtype=torch.float32, device=x.device)
     _looked(theta, net, x, theta, found, found, kl=False)
     return found
@@ -237,13 +237,13 @@ def _looked(theta: Tensor, net: Net, x: Tensor, old: Tensor, out: Tensor, kl_out
 @triton.jit(do_not_specialize=["rows"])
 def _score(
     params_at, action_at, found_at, rows,
-    O: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr, HEAD: tl.constexpr,
+    A: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     inside = row < rows
-    out, log_std = _load_old(params_at, row, inside, O, BO, HEAD)
-    action = _load_action(action_at, row, inside, O, BO, HEAD)
-    tl.store(found_at + row, _log_prob(out, log_std, action, O, BO, HEAD), mask=inside)
+    out, log_std = _load_old(params_at, row, inside, A, BO, HEAD)
+    action = _load_action(action_at, row, inside, A, BO, HEAD)
+    tl.store(found_at + row, _log_prob(out, log_std, action, A, BO, HEAD), mask=inside)
 
 
 def log_prob(net: Net, params: Tensor, action: Tensor) -> Tensor:
@@ -251,6 +251,6 @@ def log_prob(net: Net, params: Tensor, action: Tensor) -> Tensor:
     found = torch.empty(params.shape[:-1], dtype=torch.float32, device=params.device)
     rows, outputs = found.numel(), net.weights.outputs
     if rows:
-        how = {"O": outputs, "BO": _padded(outputs), "BM": ROWS, "HEAD": net.head}
+        how = {"A": outputs, "BO": _padded(outputs), "BM": ROWS, "HEAD": net.head}
         _score[(triton.cdiv(rows, ROWS),)](params.contiguous(), action.contiguous(), found, rows, **how, **LOOK)
     return found

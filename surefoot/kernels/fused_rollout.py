@@ -72,11 +72,11 @@ def _scaled(x, shift_at, scale_at, at: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def _drawn(out, log_std, noise, O: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
+def _drawn(out, log_std, noise, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     """The action as one float64 per env, before any clipping."""
     o = tl.arange(0, BO)[None, :]
     if HEAD == CATEGORICAL:
-        best = tl.argmax(tl.where(o < O, out + noise, NEVER), 1)
+        best = tl.argmax(tl.where(o < A, out + noise, NEVER), 1)
         found = best.to(tl.float64)
     else:
         drawn = out + tl.exp(log_std) * noise
@@ -89,7 +89,7 @@ def _play(
     theta, shift_at, scale_at, noise_at, state_at, taken_at, clock_at, keys_at,
     obs_at, action_at, params_at, reward_at, over_at, cut_at, done_at, start_at, final_at,
     num_envs, limit, low, high, env_number, goal_velocity, T: tl.constexpr, KIND: tl.constexpr, S: tl.constexpr,
-    LOG_STD: tl.constexpr, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, O: tl.constexpr,
+    LOG_STD: tl.constexpr, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, NORMALIZE: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -101,10 +101,10 @@ def _play(
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
     w, b1 = _load_layer(theta + F, D, H, BD, BH)
-    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, O, BH2, BO)
+    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO)
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
-    log_std = _load_log_std(theta + LOG_STD, O, BO, HEAD)
+    log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
     a, b = tl.load(state_at + env * S, mask=inside, other=0.0), tl.load(state_at + env * S + 1, mask=inside, other=0.0)
     c, d = a * 0.0, a * 0.0
     if S == 4:
@@ -125,15 +125,15 @@ def _play(
         if H2 > 0:
             h = _layer(h, w2, b2, ACTIVATION, PRECISION)
         out = _layer(h, w3, b3, 0, PRECISION)
-        known = inside[:, None] & (o < O)
-        noise = tl.load(noise_at + at[:, None] * O + o, mask=known, other=0.0)
-        drawn = _drawn(out, log_std, noise, O, BO, HEAD)
+        known = inside[:, None] & (o < A)
+        noise = tl.load(noise_at + at[:, None] * A + o, mask=known, other=0.0)
+        drawn = _drawn(out, log_std, noise, A, BO, HEAD)
         if HEAD == CATEGORICAL:
-            tl.store(params_at + at[:, None] * O + o, out, mask=known)
+            tl.store(params_at + at[:, None] * A + o, out, mask=known)
             tl.store(action_at + at, drawn.to(tl.int64), mask=inside)
         else:
-            tl.store(params_at + at[:, None] * (2 * O) + o, out, mask=known)
-            tl.store(params_at + at[:, None] * (2 * O) + O + o, log_std + out * 0.0, mask=known)
+            tl.store(params_at + at[:, None] * (2 * A) + o, out, mask=known)
+            tl.store(params_at + at[:, None] * (2 * A) + A + o, log_std + out * 0.0, mask=known)
             tl.store(action_at + at, drawn.to(tl.float32), mask=inside)
             drawn = tl.minimum(tl.maximum(drawn, low), high)
         a, b, c, d, reward, over = _moved(a, b, c, d, drawn, env_number, goal_velocity, KIND)
@@ -198,7 +198,7 @@ class World:
 def play(
     theta: Tensor, net: Net, normalizer: tuple[Tensor, Tensor] | None, world: World, noise: Tensor, into: Played
 ) -> None:
-    """Play as many steps as there is `noise` for, `[T, N, O]`. `normalizer`: shift and scale. Counts no clock."""
+    """Play as many steps as there is `noise` for, `[T, N, A]`. `normalizer`: shift and scale. Counts no clock."""
     steps, num_envs = noise.shape[:2]
     kind, (shift, scale) = KINDS.index(world.kind), normalizer or (theta, theta)
     assert net.weights.inputs == NUM_OBS[world.kind]

@@ -58,26 +58,26 @@ def _back(d_out, h, dh, dw, at, which: tl.constexpr, L: tl.constexpr, BL: tl.con
 
 
 @triton.jit
-def _store_outputs(at, o0, o1, o2, o3, db, L: tl.constexpr, O: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
+def _store_outputs(at, o0, o1, o2, o3, db, L: tl.constexpr, A: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
     n = tl.arange(0, BL)
     tl.store(at + n, o0, mask=n < L)
-    if O > 1:
+    if A > 1:
         tl.store(at + L + n, o1, mask=n < L)
-    if O > 2:
+    if A > 2:
         tl.store(at + 2 * L + n, o2, mask=n < L)
-    if O > 3:
+    if A > 3:
         tl.store(at + 3 * L + n, o3, mask=n < L)
     o = tl.arange(0, BO)
-    tl.store(at + O * L + o, db, mask=o < O)
+    tl.store(at + A * L + o, db, mask=o < A)
 
 
 @triton.jit
-def _store_log_std(at, raw_at, gradient, O: tl.constexpr, BO: tl.constexpr):
+def _store_log_std(at, raw_at, gradient, A: tl.constexpr, BO: tl.constexpr):
     """Nothing beyond the range that a log std is kept in."""
     o = tl.arange(0, BO)
-    raw = tl.load(raw_at + o, mask=o < O, other=0.0)
+    raw = tl.load(raw_at + o, mask=o < A, other=0.0)
     free = (raw >= LEAST_LOG_STD) & (raw <= MOST_LOG_STD)
-    tl.store(at + o, tl.where(free, gradient, 0.0), mask=o < O)
+    tl.store(at + o, tl.where(free, gradient, 0.0), mask=o < A)
 
 
 @triton.jit
@@ -93,7 +93,7 @@ def _store_sums(at, s0, s1, s2, s3, s4):
 def _one_net(
     program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean, stretch,
     numbers_at, sums_at, error_at, first, size, TILES: tl.constexpr, LOG_STD: tl.constexpr, TOTAL: tl.constexpr,
-    F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, O: tl.constexpr,
+    F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
     NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
@@ -102,10 +102,10 @@ def _one_net(
     L: tl.constexpr = H2 if H2 > 0 else H  # numbers before the last layer
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    FEW: tl.constexpr = O <= 4  # outputs: backwards, sums over each of them are faster than padded products
+    FEW: tl.constexpr = A <= 4  # outputs: backwards, sums over each of them are faster than padded products
     d = tl.arange(0, BD)
     w, b = _load_layer(theta + F, D, H, BD, BH)
-    w3, b3 = _load_layer(theta + LAST, L, O, BH2, BO)
+    w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO)
     dw, db = tl.zeros((BH, BD), tl.float32), _zeros(BH)
     if FEW:
         o0, o1, o2, o3 = _zeros(BH2), _zeros(BH2), _zeros(BH2), _zeros(BH2)
@@ -118,7 +118,7 @@ def _one_net(
     log_std = tl.zeros((1, BO), tl.float32)
     d_log_std = tl.zeros((BO,), tl.float32)
     if HEAD >= 0:
-        log_std = _load_log_std(theta + LOG_STD, O, BO, HEAD)
+        log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
     s0, s1, s2, s3, s4, worst = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     share = 1.0 / size
     for tile in range(TILES):
@@ -136,25 +136,23 @@ def _one_net(
         if HEAD >= 0:
             d_out, d_std, t0, t1, t2, t3, t4, error = _actor_loss(
                 out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
-                O, BO, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE,
+                A, BO, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE,
             )  # fmt: skip
             if HEAD == GAUSSIAN:
                 d_log_std += tl.sum(d_std, 0)
             s0, s1, s2, s3, s4 = s0 + t0, s1 + t1, s2 + t2, s3 + t3, s4 + t4
             worst = tl.maximum(worst, error)
         else:
-            d_out, t0 = _critic_loss(
-                out, row, inside, target_at, value_at, numbers_at, share, BO, WEIGHT, NEAR, HUBER
-            )
+            d_out, t0 = _critic_loss(out, row, inside, target_at, value_at, numbers_at, share, BO, WEIGHT, NEAR, HUBER)
             s0 += t0
         db3 += tl.sum(d_out, 0)
         if FEW:
             dz, o0 = _back(d_out, top, top * 0.0, o0, theta + LAST, 0, L, BH2, BO)
-            if O > 1:
+            if A > 1:
                 dz, o1 = _back(d_out, top, dz, o1, theta + LAST, 1, L, BH2, BO)
-            if O > 2:
+            if A > 2:
                 dz, o2 = _back(d_out, top, dz, o2, theta + LAST, 2, L, BH2, BO)
-            if O > 3:
+            if A > 3:
                 dz, o3 = _back(d_out, top, dz, o3, theta + LAST, 3, L, BH2, BO)
         else:
             dw3 = tl.dot(tl.trans(d_out), top, dw3, input_precision=PRECISION)
@@ -171,11 +169,11 @@ def _one_net(
     if H2 > 0:
         _store_layer(own + SECOND, dw2, db2, H, H2, BH, BH2)
     if FEW:
-        _store_outputs(own + LAST, o0, o1, o2, o3, db3, L, O, BH2, BO)
+        _store_outputs(own + LAST, o0, o1, o2, o3, db3, L, A, BH2, BO)
     else:
-        _store_layer(own + LAST, dw3, db3, L, O, BH2, BO)
+        _store_layer(own + LAST, dw3, db3, L, A, BH2, BO)
     if HEAD == GAUSSIAN:
-        _store_log_std(own + LOG_STD, theta + LOG_STD, d_log_std, O, BO)
+        _store_log_std(own + LOG_STD, theta + LOG_STD, d_log_std, A, BO)
     if HEAD >= 0:
         _store_sums(own + TOTAL, s0, s1, s2, s3, s4)
         tl.store(error_at + program, worst)
@@ -188,7 +186,7 @@ def _gradients(
     theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, moments_at, numbers_at,
     sums_at, error_at, first, size, TILES: tl.constexpr, CHUNKS: tl.constexpr, CHUNK: tl.constexpr, part,
     LOG_STD: tl.constexpr, TOTAL: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr,
-    F: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, O: tl.constexpr,
+    F: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr,
     VF: tl.constexpr, VH: tl.constexpr, VH2: tl.constexpr, VBH: tl.constexpr, VBH2: tl.constexpr, VBO: tl.constexpr,
     HEAD: tl.constexpr, ACTOR: tl.constexpr, CRITIC: tl.constexpr,
@@ -204,7 +202,7 @@ def _gradients(
             mean, stretch = _standard(moments_at + part * CHUNKS * 2, size, CHUNKS, CHUNK)
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean,
-            stretch, numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, F, D, H, H2, O, BD, BH, BH2,
+            stretch, numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, F, D, H, H2, A, BD, BH, BH2,
             BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
             PRECISION,
         )  # fmt: skip
@@ -251,7 +249,14 @@ class Gradients:
     """The gradients of minibatches of one size, in tensors of their own."""
 
     def __init__(
-        self, theta: Tensor, actor: Net | None, critic: Net | None, terms: Terms, rows: Rows, parts: int, numbers: Tensor
+        self,
+        theta: Tensor,
+        actor: Net | None,
+        critic: Net | None,
+        terms: Terms,
+        rows: Rows,
+        parts: int,
+        numbers: Tensor,
     ) -> None:
         """`theta`: all parameters. `actor` None: the critic learns alone. `numbers`: of the loss."""
         self.theta, self.rows, self.numbers, self.terms = theta, rows, numbers, terms

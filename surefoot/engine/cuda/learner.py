@@ -96,9 +96,7 @@ class CudaLearner(Learner):
         self._fixed[key] = passes, fixed
         return passes, fixed
 
-    def _fused(
-        self, kind: str, fixed: FixedLoss, batch: Batch, how: tuple[int, int, bool]
-    ) -> FusedPasses | None:
+    def _fused(self, kind: str, fixed: FixedLoss, batch: Batch, how: tuple[int, int, bool]) -> FusedPasses | None:
         """Passes of fused kernels, if they serve and their gradient of this batch is autograd's."""
         parts, number, normalize = how
         if self.nets is None:

@@ -59,7 +59,7 @@ class EpisodeLog(Callback):
             self._count += len(episodes)
         if self._count >= MANY or (trainer.seconds >= self._due and self._count):
             self._count, self._due = 0, trainer.seconds + SECONDS
-            if trainer.device.type == "cuda":  # it has time while the GPU learns
+            if self._envs is None and trainer.device.type == "cuda":  # it has time while the GPU learns
                 trainer.errands.append(self._log.flush)
             else:
                 self._log.flush()

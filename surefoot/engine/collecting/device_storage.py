@@ -255,12 +255,11 @@ class DeviceStorage:
         """The checks that NumPy envs get at every step."""
         self.envs.odd_flags()
         finals, faults = rollout.final_inputs[None], []
-        for what, values in (
-            ("observation", rollout.obs),
-            ("reward", self.reward[:used]),
-            ("final observation", finals),
-        ):
-            if values.is_floating_point() and not bool(values.isfinite().all()):
+        columns = {"observation": rollout.obs, "reward": self.reward[:used], "final observation": finals}
+        numbers = {what: values for what, values in columns.items() if values.is_floating_point()}
+        sound = torch.stack([values.isfinite().all() for values in numbers.values()]).tolist()  # waits once
+        for (what, values), fine in zip(numbers.items(), sound, strict=True):
+            if not fine:
                 t, index = (int(x) for x in (~values.isfinite()).reshape(*values.shape[:2], -1).any(2).nonzero()[0])
                 if values is finals:
                     t, index = divmod(int(rollout.final_index[index]), self.envs.num_envs)

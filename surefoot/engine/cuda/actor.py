@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 class RecordedActor(TorchActor):
     """A `TorchActor` that copies its inputs into their places and starts a graph."""
 
-    def __init__(self, policy: ActorCritic, recorder: Recorder, nets: WholeNets | None = None) -> None:
+    def __init__(
+        self, policy: ActorCritic, recorder: Recorder, nets: WholeNets | None = None, *, scores: bool = False
+    ) -> None:
+        """`scores`: kernels learn from the actions, so they compute log π, too: the first ratio is 1 to the bit."""
         super().__init__(policy)
         self.recorder, self.nets = recorder, nets
+        self._scorer = nets if scores else None
         self._places: Places | None = None
 
     def act(self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: Out) -> None:
@@ -38,7 +42,7 @@ class RecordedActor(TorchActor):
         self._places.act(obs, noise, start, memory, out)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        return super().log_prob(params, action) if self.nets is None else self.nets.log_prob(params, action)
+        return super().log_prob(params, action) if self._scorer is None else self._scorer.log_prob(params, action)
 
 
 class Places:

@@ -57,7 +57,8 @@ class CudaEngine(Engine):
             if reason is not None and not_fused(policy) is None:
                 self.recorder.notices.append(f"the layers of the policy are not fused, which would be faster: {reason}")
             use_whole_nets(policy, learner)
-        learner.actor = RecordedActor(policy, self.recorder, learner.nets)
+        steps = algorithm.train_actor and algorithm.episodes_per_env is None  # gradient steps that are fused
+        learner.actor = RecordedActor(policy, self.recorder, learner.nets, scores=steps)
         return learner
 
     def collector(self, envs: Envs, actor: Actor, options: CollectorOptions) -> Collector:

@@ -174,5 +174,6 @@ class Descent:
             optimizer.split, optimizer.eps, BLOCKS=triton.next_power_of_2(self.blocks),
             PROGRAMS=triton.next_power_of_2(PROGRAMS), STEP=STEP, ACTOR_SIZE=self.actor_size, TOTAL=size,
             SLICES=optimizer.slices, ADAM=optimizer.adam, LIMIT=optimizer.limit is not None, OPENING=opening,
-            ACTOR=gradients.with_actor, CRITIC=gradients.with_critic, BETA=terms.beta, KL=terms.approx_kl, CLIPPED=terms.clip_fraction,
+            ACTOR=gradients.with_actor, CRITIC=gradients.with_critic, BETA=terms.beta, KL=terms.approx_kl,
+            CLIPPED=terms.clip_fraction,
         )  # fmt: skip

@@ -181,11 +181,16 @@ class Memory:
 
     def add_episodes(self, episodes: Iterable[tuple[int, float, int]], step: int) -> None:
         """(env, return, length) of the episodes that ended up to this step of the run."""
-        for env, ret, length in episodes:
+        envs, everyone, longest = self.envs, self.all_envs, self.longest
+        for env, ret, length in episodes:  # of a GPU, thousands per update
             if env < MOST_ENVS:
-                self.envs.setdefault(env, EnvTally()).add(ret, step)
-            self.all_envs.add(ret, step)
-            self.longest = max(self.longest, length)
+                if env not in envs:
+                    envs[env] = EnvTally()
+                envs[env].add(ret, step)
+            everyone.add(ret, step)
+            if length > longest:
+                longest = length
+        self.longest = longest
 
     @property
     def frozen(self) -> bool:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from surefoot.envs.config import EnvConfig
+    from surefoot.kernels.fused_rollout import World
     from surefoot.types import Array, Restorable
 
 CLOSE = 1e-5  # of the kernel's steps to PyTorch's, in float32
@@ -146,6 +148,19 @@ class DeviceEnvs(TensorEnvs):
         self._clock.add_(1)
         flags = (found.terminated, found.truncated, self._everyone, found.done)
         return TensorStep(found.obs, found.reward, *flags, found.final_obs, None, {})
+
+    def world(self) -> World:
+        """What a kernel needs that plays whole rollouts."""
+        from surefoot.kernels.fused_rollout import World
+
+        limit, box = NO_LIMIT if self.time_limit is None else self.time_limit, self.action_space
+        bounds = (float(box.low[0]), float(box.high[0])) if isinstance(box, spaces.Box) else (0.0, 0.0)
+        place = (self._state, self._taken, self._clock, self._keys)
+        return World(self.kind, *place, limit, self._params, bounds)
+
+    def played(self, steps: int) -> None:
+        """A kernel has played all envs for so many steps."""
+        self._clock.add_(steps)
 
     def _agrees(self) -> bool:
         """Whether the kernel works here and steps as PyTorch does, from random states; nothing is left changed."""

@@ -46,6 +46,11 @@ class ObservationNormalizer(nn.Module):
         normalized = ((obs - self._shift) * self._scale).clamp_(-NORMALIZED_CLIP, NORMALIZED_CLIP)
         return normalized if self._active is None else torch.where(self._active, normalized, obs)
 
+    @property
+    def shift_and_scale(self) -> tuple[Tensor, Tensor] | None:
+        """For x ↦ clip((x − shift) · scale, ±10); None if some numbers stay as they are."""
+        return None if self._active is not None else (self._shift, self._scale)
+
     def merge(self, obs: Tensor, valid: Tensor | None = None, operations: Operations = OPERATIONS) -> None:
         """Update with observations `[B, *shape]`, or with the `valid` ones of `[T, N, *shape]`, on their device."""
         if obs.is_cpu:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from surefoot.training.loop.target import Target
 from surefoot.types import weighted_mean
 
 if TYPE_CHECKING:
+    from surefoot.engine.episodes import Episode
     from surefoot.engine.group import Group
     from surefoot.policies.user_encoder import EncoderClass
     from surefoot.runs import RunDirectory
@@ -90,6 +92,7 @@ class Trainer:
         self.advice = Watch(facts_of(config, self.envs))
         self.watch = SpaceWatch(self.envs.layout, self.device)
         self.rollout: Rollout | None = None  # the one being learned from
+        self.errands: list[Callable[[], None]] = []  # of the host, for the time in which a GPU learns
         self.own_process = False  # nothing else uses the global generators
         self.stop_reason: str | None = None
         self.suspended = False
@@ -200,6 +203,7 @@ class Trainer:
                 callback.on_rollout(self, rollout)
             self.rollout = rollout
             expected = self.engines.learns_in_pytorch
+            self.errands.append(partial(self._tell_advice, episodes, self.step + steps))
             with self.timer.phase("learn"), own_modes(gradients=True):
                 metrics = self._learn(rollout, remaining)
             for message in self.engines.engine.take_notices():
@@ -209,7 +213,6 @@ class Trainer:
             self.rollout = None
             self.step += steps
             self.journal.add(metrics, episodes)
-            self.advice.add_episodes(((e.env, e.ret, e.length) for e in self.journal.latest), self.step)
             self.saving.behind = True
             self.seconds = perf_counter() - start
             for callback in self.callbacks:
@@ -217,6 +220,7 @@ class Trainer:
             self.deadline.turn()
             if self.deadline.near:
                 self.suspend("max_time")
+        self.run_errands()
         self.saving.settle(self)
         if self.group.agree(self.saving.behind):  # a signal arrived after the last save
             self.save()
@@ -256,10 +260,20 @@ class Trainer:
         """Whether the run was stopped for good, not to be resumed."""
         return self.stop_reason is not None and not self.suspended
 
+    def _tell_advice(self, episodes: list[Episode], step: int) -> None:
+        self.advice.add_episodes(((e.env, e.ret, e.length) for e in episodes), step)
+
+    def run_errands(self) -> None:
+        """Do what waits for a time in which the host has nothing else to do."""
+        errands, self.errands = self.errands, []
+        for errand in errands:
+            errand()
+
     def _learn(self, rollout: Rollout, remaining: float) -> dict[str, float]:
-        self.learner.update = self.update
+        self.learner.update, self.learner.meanwhile = self.update, self.run_errands
         self.learner.set_rates(remaining)
         metrics = self.algorithm.update(self.learner, rollout)
+        self.run_errands()
         metrics["learning_rate"] = self.learner.learning_rate
         self.learner.adapt_rate(metrics["kl"])
         clipped = self.policy.actions.clip_fraction(rollout.action)

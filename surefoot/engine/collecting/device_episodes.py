@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -22,11 +23,12 @@ def ended_episodes(reward: Tensor, terminated: Tensor, ended: Tensor, valid: Ten
     """Returns and lengths, by sums that restart after every end. All `[T, N]`; `carried` `[2, N]` float64: return and
     length of the episodes that were open before.
     """
-    own = torch.stack([reward.double() * valid, valid.double()])  # [2, T, N]
-    own[:, 0] += carried
-    going_on = torch.ones_like(own[0])
-    going_on[1:] = (~ended[:-1]).double()
-    sums = _running_sums(own, going_on)
+    if reward.is_cuda and find_spec("triton") is not None:
+        from surefoot.kernels.fused_scan import running_sums as fused_sums
+
+        sums = fused_sums(reward.double(), ended, valid, carried)
+    else:
+        sums = running_sums(reward, ended, valid, carried)
     time, env = (ended & valid).nonzero(as_tuple=True)
     cut = ~terminated[time, env]
     columns = torch.stack([env.double(), sums[0, time, env], sums[1, time, env], cut.double()], 1)
@@ -34,7 +36,16 @@ def ended_episodes(reward: Tensor, terminated: Tensor, ended: Tensor, valid: Ten
     return Ended(columns, rest[0], rest[1])
 
 
-def _running_sums(x: Tensor, going_on: Tensor) -> Tensor:
+def running_sums(reward: Tensor, ended: Tensor, valid: Tensor, carried: Tensor) -> Tensor:
+    """Return and length so far of the episode of every step, `[2, T, N]` float64."""
+    own = torch.stack([reward.double() * valid, valid.double()])
+    own[:, 0] += carried
+    going_on = torch.ones_like(own[0])
+    going_on[1:] = (~ended[:-1]).double()
+    return _summed(own, going_on)
+
+
+def _summed(x: Tensor, going_on: Tensor) -> Tensor:
     """y_t = x_t + going_on_t · y_{t−1} along the middle axis, by doubling: log₂ T rounds instead of T steps."""
     reach, steps = 1, x.shape[1]
     while reach < steps:

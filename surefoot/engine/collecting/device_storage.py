@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from surefoot.engine.episodes import EpisodeTracker
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.envs.tensor_envs import TensorEnvs
+    from surefoot.kernels.fused_rollout import Played
     from surefoot.math.operations import Operations
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, TensorStep
@@ -111,6 +112,16 @@ class DeviceStorage:
                 self._info_given[key][t] = key in step.info
                 if key in step.info:
                     column[t] = step.info[key]
+
+    def places(self) -> Played:
+        """Where a kernel puts whole rollouts, with the final observation of every episode that ends."""
+        from surefoot.kernels.fused_rollout import Played
+
+        assert self._final is not None
+        self._given[:] = True
+        self.valid.fill_(True)
+        flags = (self.terminated, self.truncated, self._ended, self.start)
+        return Played(self.obs, self.action, self.params, self.reward, *flags, self._final)
 
     def count_episodes(self, t: int | None, wanted: int) -> Tensor:
         """`[N]` bool: the envs that have not ended `wanted` episodes after step t. t None: before the first step."""
@@ -244,12 +255,11 @@ class DeviceStorage:
         """The checks that NumPy envs get at every step."""
         self.envs.odd_flags()
         finals, faults = rollout.final_inputs[None], []
-        for what, values in (
-            ("observation", rollout.obs),
-            ("reward", self.reward[:used]),
-            ("final observation", finals),
-        ):
-            if values.is_floating_point() and not bool(values.isfinite().all()):
+        columns = {"observation": rollout.obs, "reward": self.reward[:used], "final observation": finals}
+        numbers = {what: values for what, values in columns.items() if values.is_floating_point()}
+        sound = torch.stack([values.isfinite().all() for values in numbers.values()]).tolist()  # waits once
+        for (what, values), fine in zip(numbers.items(), sound, strict=True):
+            if not fine:
                 t, index = (int(x) for x in (~values.isfinite()).reshape(*values.shape[:2], -1).any(2).nonzero()[0])
                 if values is finals:
                     t, index = divmod(int(rollout.final_index[index]), self.envs.num_envs)

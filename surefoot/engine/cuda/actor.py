@@ -14,6 +14,7 @@ from surefoot.policies.actor_critic import Noise
 
 if TYPE_CHECKING:
     from surefoot.engine.cuda.recorder import Recorder, Work
+    from surefoot.engine.cuda.whole_nets import WholeNets
     from surefoot.policies.actor_critic import ActorCritic
 
     Out: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -22,9 +23,13 @@ if TYPE_CHECKING:
 class RecordedActor(TorchActor):
     """A `TorchActor` that copies its inputs into their places and starts a graph."""
 
-    def __init__(self, policy: ActorCritic, recorder: Recorder) -> None:
+    def __init__(
+        self, policy: ActorCritic, recorder: Recorder, nets: WholeNets | None = None, *, scores: bool = False
+    ) -> None:
+        """`scores`: kernels learn from the actions, so they compute log π, too: the first ratio is 1 to the bit."""
         super().__init__(policy)
-        self.recorder = recorder
+        self.recorder, self.nets = recorder, nets
+        self._scorer = nets if scores else None
         self._places: Places | None = None
 
     def act(self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: Out) -> None:
@@ -35,6 +40,9 @@ class RecordedActor(TorchActor):
             self._places = Places(self.policy, obs, noise)
             self._places.record(super().act, self.recorder)
         self._places.act(obs, noise, start, memory, out)
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        return super().log_prob(params, action) if self._scorer is None else self._scorer.log_prob(params, action)
 
 
 class Places:

@@ -8,11 +8,12 @@ from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.stepping import step_all
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.cuda.actor import RecordedActor
-from surefoot.engine.cuda.fused import fuse, not_fused
+from surefoot.engine.cuda.fused import FusedMLPs, fuse, not_fused
 from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.recorder import Recorder
-from surefoot.engine.cuda.stepping import RecordedStepping
+from surefoot.engine.cuda.stepping import FusedStepping, RecordedStepping, can_play
+from surefoot.engine.cuda.whole_nets import whole_nets
 from surefoot.engine.torch.engine import make_learner
 from surefoot.envs.device_envs import DeviceEnvs
 
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from surefoot.engine.torch.learner import Learner
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Envs
+
+
+def use_whole_nets(policy: ActorCritic, learner: CudaLearner) -> None:
+    """Let one kernel compute each net, if its layers are fused and it is simple enough."""
+    nets = whole_nets(policy, learner.flat.vector)
+    if isinstance(policy.compiled, FusedMLPs) and not isinstance(nets, str):
+        policy.compiled.whole = learner.nets = nets
 
 
 class CudaEngine(Engine):
@@ -48,13 +56,19 @@ class CudaEngine(Engine):
             reason = fuse(policy)
             if reason is not None and not_fused(policy) is None:
                 self.recorder.notices.append(f"the layers of the policy are not fused, which would be faster: {reason}")
-        learner.actor = RecordedActor(policy, self.recorder)
+            use_whole_nets(policy, learner)
+        steps = algorithm.train_actor and algorithm.episodes_per_env is None  # gradient steps that are fused
+        learner.actor = RecordedActor(policy, self.recorder, learner.nets, scores=steps)
         return learner
 
     def collector(self, envs: Envs, actor: Actor, options: CollectorOptions) -> Collector:
         stepping: Stepping = step_all
         if isinstance(envs, DeviceEnvs) and options.episodes_per_env is None:
-            stepping = RecordedStepping(self.recorder)
+            nets = actor.nets if isinstance(actor, RecordedActor) else None
+            if nets is not None and can_play(envs, nets, actor.policy):
+                stepping = FusedStepping(self.recorder, nets)
+            else:
+                stepping = RecordedStepping(self.recorder)
         return Collector(envs, actor, options, self.operations, stepping)
 
     def take_notices(self) -> list[str]:

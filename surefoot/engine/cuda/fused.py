@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from surefoot.engine.native.describe import NotServed, parts_to_compile
 
 if TYPE_CHECKING:
+    from surefoot.engine.cuda.whole_nets import WholeNets
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.policies.mlp import MLP
 
@@ -22,17 +23,24 @@ ROWS = 300  # on which they are compared
 class FusedMLPs:
     """The actor's outputs and V from features, for `ActorCritic.compiled`."""
 
-    def __init__(self, policy: ActorCritic) -> None:
-        self.policy = policy
+    def __init__(self, policy: ActorCritic, whole: WholeNets | None = None) -> None:
+        """`whole`: one kernel for each net where no gradient is needed; otherwise one for each layer."""
+        self.policy, self.whole = policy, whole
 
     def __call__(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.whole is not None and not torch.is_grad_enabled():
+            return self.whole.outputs(features), self.whole.value(features)
         shared = self._shared(features)
         return self._run(self.policy.actor, shared), self._value(shared)
 
     def outputs(self, features: Tensor) -> Tensor:
+        if self.whole is not None and not torch.is_grad_enabled():
+            return self.whole.outputs(features)
         return self._run(self.policy.actor, self._shared(features))
 
     def value(self, features: Tensor) -> Tensor | None:
+        if self.whole is not None and not torch.is_grad_enabled():
+            return self.whole.value(features)
         return self._value(self._shared(features))
 
     def _shared(self, features: Tensor) -> Tensor:

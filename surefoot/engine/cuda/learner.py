@@ -5,14 +5,18 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, TypeAlias
 
+from surefoot.engine.cuda.fused_passes import CLOSE, FusedPasses, not_fused, terms_of
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.passes import WHAT, FixedLoss, FixedPasses, critic, joint, shape_of, structure
 from surefoot.engine.losses import Loss
 from surefoot.engine.torch.learner import Learner
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from surefoot.engine.config import ValueFit
     from surefoot.engine.cuda.recorder import Recorder
+    from surefoot.engine.cuda.whole_nets import WholeNets
     from surefoot.engine.losses import LossFunction, Surrogate
     from surefoot.engine.torch.passes import Passes
     from surefoot.types import Batch, Metrics
@@ -29,6 +33,7 @@ class CudaLearner(Learner):
     operations = DeviceOperations()
     recorder: Recorder
     fixed_length = True  # every rollout has the same number of steps
+    nets: WholeNets | None = None  # that fused kernels compute
 
     def connect(self, recorder: Recorder, *, fixed_length: bool) -> None:
         self.recorder, self.fixed_length = recorder, fixed_length
@@ -48,6 +53,9 @@ class CudaLearner(Learner):
         for _ in range(epochs):
             fixed.once()
         return fixed.history
+
+    def kl_from(self, batch: Batch) -> Tensor:
+        return super().kl_from(batch) if self.nets is None else self.nets.kl_from(batch.obs, batch.dist_params)
 
     def not_fixed(self, loss: LossFunction, batch: Batch, parts: int) -> str | None:
         """Why the steps on this batch cannot be recorded; None if they can."""
@@ -82,19 +90,37 @@ class CudaLearner(Learner):
         fixed = FixedLoss(loss, batch.obs.device)
         objective = (joint if kind == "joint" else critic)(self, fixed.loss)
         _, _, _, parts, number, normalize, _ = key
-        optimizer = self.optimizer.of_critic if kind == "critic" else None
-        passes = FixedPasses(
-            self,
-            objective,
-            batch,
-            parts,
-            number,
-            self.recorder,
-            optimizer=optimizer or self.optimizer,
-            normalize=normalize,
+        optimizer = (self.optimizer.of_critic if kind == "critic" else None) or self.optimizer
+        passes = self._fused(kind, fixed, batch, (parts, number, normalize)) or FixedPasses(
+            self, objective, batch, parts, number, self.recorder, optimizer=optimizer, normalize=normalize
         )
         self._fixed[key] = passes, fixed
         return passes, fixed
+
+    def _fused(self, kind: str, fixed: FixedLoss, batch: Batch, how: tuple[int, int, bool]) -> FusedPasses | None:
+        """Passes of fused kernels, if they serve and their gradient of this batch is autograd's."""
+        parts, number, normalize = how
+        if self.nets is None:
+            return None
+        terms = terms_of(fixed.loss, kind, normalize=normalize, has_critic=self.policy.has_critic)
+        reason = not_fused(terms, batch, parts)
+        if reason is None and self.optimizer.of_critic is not None:
+            reason = "actor and critic have optimizers of their own"
+        if reason is None:
+            assert not isinstance(terms, str)
+            objective = (joint if kind == "joint" else critic)(self, fixed.loss)
+            own = {"nets": self.nets, "terms": terms, "loss": fixed, "optimizer": self.optimizer}
+            try:
+                passes = FusedPasses(self, objective, batch, parts, number, self.recorder, normalize=normalize, **own)
+                error = passes.disagreement()
+            except Exception as broken:  # Triton compiles at run time: no compiler, an old GPU, a bug of its own
+                reason = f"Triton failed: {str(broken).strip().partition(chr(10))[0]}"
+            else:
+                if error < CLOSE:
+                    return passes
+                reason = f"its gradient is off by {error:.1g} here"
+        self.recorder.notices.append(f"the gradient step is not one kernel, which would be faster: {reason}")
+        return None
 
 
 def _pure(surrogate: Surrogate) -> bool:

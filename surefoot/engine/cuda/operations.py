@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from surefoot.math.operations import Operations
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 class DeviceOperations(Operations):
     """Equal to the readable versions, up to rounding."""
+
+    fused = find_spec("triton") is not None  # on a GPU, advantages are one kernel
 
     def reverse_scan(self, x: Tensor, decay: Tensor) -> Tensor:
         """By doubling: after k rounds, y_t holds the terms of 2ᵏ steps, and c_t the product of their decays."""
@@ -35,6 +38,12 @@ class DeviceOperations(Operations):
     def advantages(
         self, rollout: Rollout, gamma: float, gae_lambda: float, value_lambda: float, segment_length: int | None
     ) -> tuple[Tensor, Tensor]:
+        columns = (rollout.reward, rollout.value, rollout.next_value)
+        flags = (rollout.terminated, rollout.truncated, rollout.valid)
+        if self.fused and all(column.is_cuda and column.is_contiguous() for column in (*columns, *flags)):
+            from surefoot.kernels.fused_scan import advantages
+
+            return advantages((*columns, *flags), gamma, gae_lambda, value_lambda, segment_length)
         delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, gamma)
         delta = delta.masked_fill(~rollout.valid, 0.0)
         going_on = (~rollout.done).to(delta.dtype)

@@ -25,19 +25,19 @@ class PlannedOptimizer:
         """`capacity`: the most steps of one plan."""
         self.optimizer, device = optimizer, optimizer.first.device
         capacity = max(capacity, TRIED)
-        self._table = torch.zeros(capacity, 1 + len(optimizer.slices), dtype=torch.float32, device=device)
+        self.table = torch.zeros(capacity, 1 + len(optimizer.slices), dtype=torch.float32, device=device)
         self.index = torch.zeros(1, dtype=torch.int64, device=device)  # of the next step in the plan
 
     def plan(self) -> None:
         """Fill the table for the coming steps, from the optimizer's own count and rates."""
         optimizer, rows = self.optimizer, []
-        for step in range(optimizer.steps + 1, optimizer.steps + 1 + len(self._table)):
+        for step in range(optimizer.steps + 1, optimizer.steps + 1 + len(self.table)):
             rates = [part.base_rate * optimizer.rate_factor for part in optimizer.slices]
             if optimizer.kind != "rmsprop":
                 rows.append([1.0 / math.sqrt(1.0 - 0.999**step), *(-rate / (1.0 - 0.9**step) for rate in rates)])
             else:
                 rows.append([1.0, *(-rate for rate in rates)])
-        self._table.copy_(torch.tensor(rows, dtype=torch.float32, device="cpu"))
+        self.table.copy_(torch.tensor(rows, dtype=torch.float32, device="cpu"))
         self.index.zero_()
 
     @property
@@ -47,7 +47,7 @@ class PlannedOptimizer:
 
     def step(self) -> None:
         """One step. The optimizer's own count is the caller's business: the host cannot count in a recording."""
-        correction, *rates = self._table.index_select(0, self.index)[0].unbind()
+        correction, *rates = self.table.index_select(0, self.index)[0].unbind()
         eps, adam = self.optimizer.eps, self.optimizer.kind != "rmsprop"
         for part, rate in zip(self.optimizer.slices, rates, strict=True):
             gradient = part.gradient

@@ -37,23 +37,24 @@ class FixedLoss:
     """A `Loss` whose numbers are in a tensor, where a recorded step finds the current ones."""
 
     def __init__(self, loss: Loss, device: torch.device) -> None:
-        self._numbers = torch.tensor(_numbers(loss), dtype=torch.float32, device=device)
-        held = iter(cast("tuple[float, ...]", self._numbers.unbind()))
+        self.numbers = torch.tensor(_numbers(loss), dtype=torch.float32, device=device)
+        held = iter(cast("tuple[float, ...]", self.numbers.unbind()))
         parameters = tuple(next(held) for _ in loss.parameters)
-        terms = {name: next(held) for name in NUMBERS if _given(loss, name)}
+        terms = {name: next(held) for name in NUMBERS if given(loss, name)}
         self.loss = replace(loss, parameters=parameters, **terms)  # type: ignore[arg-type] # of numbers, by name
 
     def load(self, loss: Loss) -> None:
-        self._numbers.copy_(torch.tensor(_numbers(loss), dtype=torch.float32, device="cpu"))
+        self.numbers.copy_(torch.tensor(_numbers(loss), dtype=torch.float32, device="cpu"))
 
 
-def _given(loss: Loss, name: str) -> bool:
+def given(loss: Loss, name: str) -> bool:
+    """Whether the loss has this term."""
     number = getattr(loss, name)
     return number is not None and present(number)
 
 
 def _numbers(loss: Loss) -> list[float]:
-    return [*loss.parameters, *(getattr(loss, name) for name in NUMBERS if _given(loss, name))]
+    return [*loss.parameters, *(getattr(loss, name) for name in NUMBERS if given(loss, name))]
 
 
 class FixedPasses:
@@ -123,18 +124,23 @@ class FixedPasses:
             order = torch.randperm(len(self._order), generator=generator, device=generator.device)
             self._order.copy_(order)
         look = None if learner.look is None or learner.look.count else learner.look
-        for _ in range(self.parts):
-            opening = self._count == 0 or look is not None
-            if learner.observer is None:
-                self._works[opening]()
-            else:
-                self._step(opening)
-            self._count += 1
+        if learner.observer is not None:
+            for _ in range(self.parts):
+                self._step(self._count == 0 or look is not None)
+                self._count += 1
+        else:
+            self._all_steps(look is not None)
         self.optimizer.optimizer.steps += self.parts
         if look is not None:
             look.total, look.squares, look.count = self._total.clone(), self._squares.clone(), look.minibatches
         self.history = [dict(zip(self._names, (self._sums / self._count).unbind(), strict=True))]
         self.first = {RATIO_ERROR: self._error}
+
+    def _all_steps(self, measured: bool) -> None:
+        """The steps of one pass; `measured`: all of them belong to a `Look`."""
+        for _ in range(self.parts):
+            self._works[self._count == 0 or measured]()
+            self._count += 1
 
     def _minibatch(self) -> Batch:
         batch = self.batch

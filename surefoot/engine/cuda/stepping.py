@@ -1,4 +1,4 @@
-"""A whole rollout of envs that run on the device as one CUDA graph."""
+"""A whole rollout of envs that run on the device: as one Triton kernel, or as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
     from surefoot.engine.collecting.collector import Collector
     from surefoot.engine.cuda.recorder import Recorder, Work
+    from surefoot.engine.cuda.whole_nets import WholeNets
+    from surefoot.kernels.fused_rollout import Played
+    from surefoot.policies.actor_critic import ActorCritic
+
+
+CLOSE, NEARLY_ALL = 1e-4, 0.99  # a kernel's first step to PyTorch's, and in how many envs: a draw may be a near tie
 
 
 class RecordedStepping:
@@ -56,3 +62,63 @@ class RecordedStepping:
             return self.recorder.record(
                 "the rollout", work, storage.device, changed + ([] if memory is None else [memory])
             )
+
+
+class FusedStepping:
+    """Plays rollouts by one kernel, if its first step is that of `step_all`; otherwise `RecordedStepping` does."""
+
+    def __init__(self, recorder: Recorder, nets: WholeNets) -> None:
+        self.recorder, self.nets = recorder, nets
+        self._places: Played | None = None
+        self._instead: RecordedStepping | None = None
+
+    def __call__(self, collector: Collector, noise: NoiseRows, memory: Tensor | None) -> int:
+        if self._places is None:
+            assert isinstance(collector.storage, DeviceStorage)
+            self._places = collector.storage.places()
+            reason = self._disagrees(collector, noise)
+            if reason is not None:
+                self._instead = RecordedStepping(self.recorder)
+                self.recorder.notices.append(f"the rollout is not one kernel, which would be faster: {reason}")
+        if self._instead is not None:
+            return self._instead(collector, noise, memory)
+        with collector.timer.phase("act"):
+            self._play(collector, noise, self._places)
+        return collector.length
+
+    def _play(self, collector: Collector, noise: NoiseRows, into: Played) -> None:
+        from surefoot.kernels.fused_rollout import play
+
+        envs, normalizer = collector.envs, collector.policy.normalizer
+        assert isinstance(envs, DeviceEnvs)
+        scaled = None if normalizer is None else normalizer.shift_and_scale
+        play(self.nets.theta, self.nets.actor, scaled, envs.world(), noise.rows, into)
+        envs.played(collector.length)
+
+    def _disagrees(self, collector: Collector, noise: NoiseRows) -> str | None:
+        """Why the kernel cannot be used: it fails, or its first step is another than PyTorch's. Changes no env."""
+        envs, places = collector.envs, self._places
+        assert isinstance(envs, DeviceEnvs)
+        assert places is not None
+        before, found = [tensor.clone() for tensor in envs.tensors], []
+        try:
+            for fused in (True, False):
+                if fused:
+                    self._play(collector, noise, places)
+                else:
+                    step_all(collector, noise, None)
+                found.append(torch.cat([places.params[0], places.obs[1], places.reward[0, :, None].float()], 1))
+                for tensor, old in zip(envs.tensors, before, strict=True):
+                    tensor.copy_(old)
+        except Exception as broken:  # Triton compiles at run time: no compiler, an old GPU, a bug of its own
+            return f"Triton failed: {str(broken).strip().partition(chr(10))[0]}"
+        near = ((found[0] - found[1]).abs() < CLOSE).all(1).float().mean()
+        return (
+            None if float(near) >= NEARLY_ALL else f"its first step is another in {1.0 - float(near):.0%} of the envs"
+        )
+
+
+def can_play(envs: DeviceEnvs, nets: WholeNets | None, policy: ActorCritic) -> bool:
+    """Whether the kernel knows these envs and this policy."""
+    normalizer = policy.normalizer
+    return nets is not None and envs.fused and (normalizer is None or normalizer.shift_and_scale is not None)

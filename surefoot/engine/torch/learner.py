@@ -103,6 +103,7 @@ class Learner:
         self._begun = False  # `begin_look` was asked in this update
         self.actor: Actor = TorchActor(policy)
         self.observer: Observer | None = None  # is shown every gradient; it changes no result
+        self.meanwhile: Callable[[], None] | None = None  # is called when a GPU has work and the host only waits
 
     def set_rates(self, remaining: float) -> None:
         """Before each update: its learning rates, schedule × adaptive scale, and the clock of Adam-Rel."""
@@ -338,7 +339,10 @@ class Learner:
         if self.policy.has_critic and "explained_variance" not in once:
             once["explained_variance"] = self.explained_variance(batch)
         last.update(once)
-        numbers = torch.stack([x.float() for x in (*means.values(), *last.values(), *looked.values())]).tolist()
+        unread = torch.stack([x.float() for x in (*means.values(), *last.values(), *looked.values())])
+        if self.meanwhile is not None:
+            self.meanwhile()
+        numbers = unread.tolist()
         found = dict(zip([*means, *last, *(f"look {name}" for name in looked)], numbers, strict=True))
         seen = self.shares.metrics({name: found.pop(f"look {name}") for name in looked})
         return with_instruments(checked(self.shares.metrics(found), self.learning_rate), seen)

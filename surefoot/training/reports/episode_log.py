@@ -59,7 +59,10 @@ class EpisodeLog(Callback):
             self._count += len(episodes)
         if self._count >= MANY or (trainer.seconds >= self._due and self._count):
             self._count, self._due = 0, trainer.seconds + SECONDS
-            self._log.flush()
+            if self._envs is None and trainer.device.type == "cuda":  # it has time while the GPU learns
+                trainer.errands.append(self._log.flush)
+            else:
+                self._log.flush()
 
     def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
         full = self._log.error is not None and sum(map(len, self._log.pending)) > MOST_WAITING

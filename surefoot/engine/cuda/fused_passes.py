@@ -1,0 +1,158 @@
+"""Passes whose gradient steps are Triton kernels from the first layer to the optimizer, if policy and loss allow it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from surefoot.engine.cuda.passes import GRAD_NORM, NUMBERS, FixedPasses, given
+
+if TYPE_CHECKING:
+    from surefoot.engine.cuda.passes import FixedLoss, Objective
+    from surefoot.engine.cuda.recorder import Recorder, Work
+    from surefoot.engine.cuda.whole_nets import WholeNets
+    from surefoot.engine.losses import Loss
+    from surefoot.engine.torch.learner import Learner
+    from surefoot.engine.torch.optimizers import FlatOptimizer
+    from surefoot.kernels.fused_nets import Net
+    from surefoot.kernels.fused_update import Terms
+    from surefoot.types import Batch
+
+CLOSE = 1e-3  # to autograd's gradient, relative to its norm, which may be small; kernels are within 1e-5 of the terms
+WHAT = "the gradient step"
+REPORTED = ((), ("approx_kl",), ("approx_kl", "clip_fraction"))  # what the kernels report besides the terms
+
+
+def terms_of(loss: Loss, kind: str, *, normalize: bool, has_critic: bool) -> Terms | str:
+    """A loss in the kernels' terms, with the positions of its numbers in `FixedLoss`; or why they cannot compute it."""
+    from surefoot.kernels.fused_loss import SURROGATES
+    from surefoot.kernels.fused_update import Terms
+
+    names = [f"parameter {at}" for at in range(len(loss.parameters))] + [name for name in NUMBERS if given(loss, name)]
+    at = {name: position for position, name in enumerate(names)}
+    critic = {"value_clip": at.get("value_clip", -1), "huber": loss.value_loss != "mse"}
+    if kind == "critic":
+        return Terms(None, **critic)
+    surrogate = None if loss.surrogate is None else loss.surrogate.kernel
+    if surrogate not in SURROGATES or loss.metrics not in REPORTED:
+        return "its kernels do not know this loss"
+    if loss.value_coef is not None and not (has_critic and "value_coef" in at):
+        return "the critic's loss has no weight"
+    return Terms(
+        surrogate,
+        epsilon=at.get("parameter 0", -1),
+        beta=at.get("kl_coef", -1),
+        entropy=at.get("entropy_coef", -1),
+        value_weight=at.get("value_coef", -1),
+        normalize=normalize,
+        approx_kl="approx_kl" in loss.metrics,
+        clip_fraction="clip_fraction" in loss.metrics,
+        **critic,
+    )
+
+
+def not_fused(terms: Terms | str, batch: Batch, parts: int) -> str | None:
+    """Why the steps on these batches are not fused; None if they are."""
+    if isinstance(terms, str):
+        return terms
+    if batch.weight is not None:
+        return "some of its steps may be no transitions"
+    return None if len(batch) // parts > 1 else "a minibatch is one sample"
+
+
+class FusedPasses(FixedPasses):
+    """`FixedPasses` without autograd: a whole pass is one graph of three kernels for each minibatch."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        objective: Objective,
+        batch: Batch,
+        parts: int,
+        number: int,
+        recorder: Recorder,
+        *,
+        optimizer: FlatOptimizer,
+        normalize: bool,
+        nets: WholeNets,
+        terms: Terms,
+        loss: FixedLoss,
+    ) -> None:
+        super().__init__(learner, objective, batch, parts, number, recorder, optimizer=optimizer, normalize=normalize)
+        self.loss, self.terms = loss, terms
+        joint = terms.surrogate is not None
+        critic = nets.critic if terms.value_weight >= 0 or not joint else None
+        self._names = ["policy_loss"] if joint else []
+        self._names += ["value_loss"] if critic is not None else []
+        self._names += ["entropy", *loss.loss.metrics] if joint else []
+        self._names.append(GRAD_NORM)
+        self._sums = self._error.new_zeros(len(self._names))
+        self._build(nets.actor if joint else None, critic)
+
+    def _build(self, actor: Net | None, critic: Net | None) -> None:
+        from surefoot.kernels.fused_descent import Descent, Optimizer, Report
+        from surefoot.kernels.fused_update import Gradients, Rows
+
+        batch, planned = self.batch, self.optimizer
+        rows = Rows(
+            batch.obs,
+            batch.action,
+            batch.log_prob,
+            batch.dist_params,
+            batch.advantage,
+            batch.value_target,
+            batch.value,
+            self._order if self.parts > 1 else None,
+        )
+        theta = self.learner.flat.vector
+        self._gradients = Gradients(theta, actor, critic, self.terms, rows, self.parts, self.loss.numbers)
+        own = planned.optimizer
+        optimizer = Optimizer(
+            own.first,
+            own.second,
+            planned.table,
+            planned.index,
+            self.limit,
+            begin=own.ranges[0][0],
+            split=own.ranges[0][1],
+            slices=len(own.ranges),
+            adam=own.kind != "rmsprop",
+            eps=own.eps,
+        )
+        report = Report(self._sums, self._error, self._total, self._squares)
+        self._descent = Descent(self._gradients, optimizer, report)
+
+    def _recorded(self, opening: bool) -> Work:
+        learner = self.learner
+        changed = [learner.flat.vector, *self.optimizer.changed, self._sums, self._error, self._total, self._squares]
+        return self.recorder.record(WHAT, lambda: self._pass(opening), self._order.device, changed)
+
+    def _all_steps(self, measured: bool) -> None:
+        self._works[self._count == 0 or measured]()
+        self._count += self.parts
+
+    def _pass(self, opening: bool) -> None:
+        self._gradients.prepare()
+        for part in range(self.parts):
+            self._gradients.compute(part)
+            self._descent.step(part, opening=opening)
+        self.optimizer.index.add_(self.parts)
+
+    def gradient(self) -> Tensor:
+        """Of the first minibatch."""
+        self._gradients.prepare()
+        self._gradients.compute(0)
+        self._descent.add_up()
+        return self._descent.total[: len(self.learner.flat.vector)].clone()
+
+    def disagreement(self) -> float:
+        """How far the kernels' gradient of the first minibatch is from autograd's, relative to its norm."""
+        flat = self.learner.flat
+        torch.arange(len(self._order), out=self._order)
+        ours = self.gradient()
+        flat.gradient.zero_()
+        self.objective(self._minibatch(), False)[0].backward()  # type: ignore[no-untyped-call]
+        theirs = flat.gradient
+        return float((ours - theirs).norm() / theirs.norm().clamp(min=1e-6))

@@ -1,0 +1,213 @@
+"""All steps of a rollout of classic control, policy and envs together, as one Triton kernel. Import it late.
+
+A program plays some envs from the first step to the last; their states stay in registers. The reference is
+`collecting.stepping.step_all` with `envs/device_envs.py`, with the same noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from surefoot.kernels.fused_classic import KINDS, NUM_OBS, _begin, _moved, _uniform
+from surefoot.kernels.fused_linear import PRECISION
+from surefoot.kernels.fused_nets import (
+    CATEGORICAL,
+    GAUSSIAN,
+    NEVER,
+    ROWS,
+    Net,
+    _layer,
+    _load_layer,
+    _load_log_std,
+    sizes_of,
+)
+
+PLAY = {"num_warps": 2, "num_stages": 1}
+MANY = 8192  # envs, of which a program plays twice as many: the GPU is full anyway
+
+
+@triton.jit
+def _seen(a, b, c, d, KIND: tl.constexpr):
+    """The numbers that an env shows, in float32; those it does not have are of no use."""
+    s0, s1, s2, s3, s4, s5 = a, b, c, d, c, d
+    if KIND == 1:
+        s0, s1, s2 = tl.cos(a), tl.sin(a), b
+    if KIND == 2:
+        s0, s1, s2, s3 = tl.cos(a), tl.sin(a), tl.cos(b), tl.sin(b)
+    return (
+        s0.to(tl.float32),
+        s1.to(tl.float32),
+        s2.to(tl.float32),
+        s3.to(tl.float32),
+        s4.to(tl.float32),
+        s5.to(tl.float32),
+    )
+
+
+@triton.jit
+def _row(s0, s1, s2, s3, s4, s5, D: tl.constexpr, BD: tl.constexpr):
+    """These numbers as columns, `[BM, BD]`."""
+    d = tl.arange(0, BD)[None, :]
+    x = tl.where(d == 0, s0[:, None], tl.where(d == 1, s1[:, None], 0.0))
+    if D > 2:
+        x = tl.where(d == 2, s2[:, None], x)
+    if D > 3:
+        x = tl.where(d == 3, s3[:, None], x)
+    if D > 4:
+        x = tl.where(d == 4, s4[:, None], tl.where(d == 5, s5[:, None], x))
+    return x
+
+
+@triton.jit
+def _scaled(x, shift_at, scale_at, at: tl.constexpr, D: tl.constexpr):
+    """As `ObservationNormalizer` does."""
+    if at < D:
+        x = (x - tl.load(shift_at + at)) * tl.load(scale_at + at)
+        x = tl.minimum(tl.maximum(x, -10.0), 10.0)
+    return x
+
+
+@triton.jit
+def _drawn(out, log_std, noise, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
+    """The action as one float64 per env, before any clipping."""
+    o = tl.arange(0, BO)[None, :]
+    if HEAD == CATEGORICAL:
+        best = tl.argmax(tl.where(o < A, out + noise, NEVER), 1)
+        found = best.to(tl.float64)
+    else:
+        drawn = out + tl.exp(log_std) * noise
+        found = tl.sum(tl.where(o == 0, drawn, 0.0), 1).to(tl.float64)
+    return found
+
+
+@triton.jit
+def _play(
+    theta, shift_at, scale_at, noise_at, state_at, taken_at, clock_at, keys_at,
+    obs_at, action_at, params_at, reward_at, over_at, cut_at, done_at, start_at, final_at,
+    num_envs, limit, low, high, env_number, goal_velocity, T: tl.constexpr, KIND: tl.constexpr, S: tl.constexpr,
+    LOG_STD: tl.constexpr, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
+    BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
+    HEAD: tl.constexpr, NORMALIZE: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    env = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
+    inside = env < num_envs
+    column = tl.arange(0, BD)[None, :]
+    o = tl.arange(0, BO)[None, :]
+    own = inside[:, None] & (column < D)
+    SECOND: tl.constexpr = F + D * H + H
+    LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
+    w, b1 = _load_layer(theta + F, D, H, BD, BH)
+    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO)
+    if H2 > 0:
+        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
+    log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
+    a, b = tl.load(state_at + env * S, mask=inside, other=0.0), tl.load(state_at + env * S + 1, mask=inside, other=0.0)
+    c, d = a * 0.0, a * 0.0
+    if S == 4:
+        c = tl.load(state_at + env * S + 2, mask=inside, other=0.0)
+        d = tl.load(state_at + env * S + 3, mask=inside, other=0.0)
+    taken = tl.load(taken_at + env, mask=inside, other=0)
+    key = tl.load(keys_at + env, mask=inside, other=0)
+    clock = tl.load(clock_at)
+    for t in range(T):
+        at = t * num_envs.to(tl.int64) + env
+        s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
+        tl.store(obs_at + at[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own)
+        if NORMALIZE:
+            s0, s1 = _scaled(s0, shift_at, scale_at, 0, D), _scaled(s1, shift_at, scale_at, 1, D)
+            s2, s3 = _scaled(s2, shift_at, scale_at, 2, D), _scaled(s3, shift_at, scale_at, 3, D)
+            s4, s5 = _scaled(s4, shift_at, scale_at, 4, D), _scaled(s5, shift_at, scale_at, 5, D)
+        h = _layer(_row(s0, s1, s2, s3, s4, s5, D, BD), w, b1, ACTIVATION, PRECISION)
+        if H2 > 0:
+            h = _layer(h, w2, b2, ACTIVATION, PRECISION)
+        out = _layer(h, w3, b3, 0, PRECISION)
+        known = inside[:, None] & (o < A)
+        noise = tl.load(noise_at + at[:, None] * A + o, mask=known, other=0.0)
+        drawn = _drawn(out, log_std, noise, A, BO, HEAD)
+        if HEAD == CATEGORICAL:
+            tl.store(params_at + at[:, None] * A + o, out, mask=known)
+            tl.store(action_at + at, drawn.to(tl.int64), mask=inside)
+        else:
+            tl.store(params_at + at[:, None] * (2 * A) + o, out, mask=known)
+            tl.store(params_at + at[:, None] * (2 * A) + A + o, log_std + out * 0.0, mask=known)
+            tl.store(action_at + at, drawn.to(tl.float32), mask=inside)
+            drawn = tl.minimum(tl.maximum(drawn, low), high)
+        a, b, c, d, reward, over = _moved(a, b, c, d, drawn, env_number, goal_velocity, KIND)
+        taken += 1
+        cut = taken >= limit
+        done = over | cut
+        s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
+        final = _row(s0, s1, s2, s3, s4, s5, D, BD)
+        tl.store(final_at + at[:, None] * D + column, final, mask=own & done[:, None])
+        counter = key * 0 + (clock + t) * S
+        u2, u3 = a * 0.0, a * 0.0
+        if S == 4:
+            u2, u3 = _uniform(key, counter + 2), _uniform(key, counter + 3)
+        e, f, g, k = _begin(_uniform(key, counter), _uniform(key, counter + 1), u2, u3, KIND)
+        a, b, c, d = tl.where(done, e, a), tl.where(done, f, b), tl.where(done, g, c), tl.where(done, k, d)
+        taken = tl.where(done, 0, taken)
+        tl.store(reward_at + at, reward, mask=inside)
+        tl.store(over_at + at, over, mask=inside)
+        tl.store(cut_at + at, cut, mask=inside)
+        tl.store(done_at + at, done, mask=inside)
+        tl.store(start_at + at + num_envs, done, mask=inside)
+    s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
+    last = T * num_envs.to(tl.int64) + env
+    tl.store(obs_at + last[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own)
+    tl.store(state_at + env * S, a, mask=inside)
+    tl.store(state_at + env * S + 1, b, mask=inside)
+    if S == 4:
+        tl.store(state_at + env * S + 2, c, mask=inside)
+        tl.store(state_at + env * S + 3, d, mask=inside)
+    tl.store(taken_at + env, taken, mask=inside)
+
+
+@dataclass(frozen=True)
+class Played:
+    """Where a rollout goes, `[T, N, ...]` each; `obs` and `start` have one step more."""
+
+    obs: Tensor
+    action: Tensor
+    params: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    done: Tensor
+    start: Tensor
+    final: Tensor
+
+
+@dataclass(frozen=True)
+class World:
+    """The envs: their kind, state and constants, as in `DeviceEnvs`. `bounds`: of the actions that they are sent."""
+
+    kind: str
+    state: Tensor
+    taken: Tensor
+    clock: Tensor
+    keys: Tensor
+    limit: int
+    params: tuple[float, float]
+    bounds: tuple[float, float]
+
+
+def play(
+    theta: Tensor, net: Net, normalizer: tuple[Tensor, Tensor] | None, world: World, noise: Tensor, into: Played
+) -> None:
+    """Play as many steps as there is `noise` for, `[T, N, A]`. `normalizer`: shift and scale. Counts no clock."""
+    steps, num_envs = noise.shape[:2]
+    kind, (shift, scale) = KINDS.index(world.kind), normalizer or (theta, theta)
+    assert net.weights.inputs == NUM_OBS[world.kind]
+    assert net.head == CATEGORICAL.value or (net.head == GAUSSIAN.value and net.weights.outputs == 1)
+    envs = ROWS if num_envs <= MANY else 2 * ROWS
+    _play[(triton.cdiv(num_envs, envs),)](
+        theta, shift, scale, noise, world.state, world.taken, world.clock, world.keys,
+        into.obs, into.action, into.params, into.reward, into.terminated, into.truncated, into.done, into.start,
+        into.final, num_envs, world.limit, *world.bounds, *world.params, T=steps, KIND=kind, S=world.state.shape[1],
+        LOG_STD=net.log_std, **sizes_of(net), BM=envs, HEAD=net.head, NORMALIZE=normalizer is not None,
+        ACTIVATION=net.activation_code, PRECISION=PRECISION, **PLAY,
+    )  # fmt: skip

@@ -1,0 +1,321 @@
+"""The gradient of a minibatch's loss, of actor and critic, as one Triton kernel. Import it late: it needs Triton.
+
+Every program takes some rows through one of the two nets, forwards and backwards, and writes its own sum of the
+gradient. `fused_descent` adds these sums in a fixed order, so that the same seed gives the same bytes. How rows are
+divided depends on their number alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from surefoot.kernels.fused_linear import PRECISION, _to_z
+from surefoot.kernels.fused_loss import SURROGATES, _actor_loss, _critic_loss, _moments, _standard
+from surefoot.kernels.fused_nets import (
+    GAUSSIAN,
+    LEAST_LOG_STD,
+    MOST_LOG_STD,
+    ROWS,
+    Net,
+    _layer,
+    _load_layer,
+    _load_log_std,
+    sizes_of,
+)
+
+PROGRAMS = 132  # per net, at most; each writes as many numbers as there are parameters
+SUMS = 6  # over the rows: surrogate, entropy, KL, approximate KL, clipped, value loss
+LEARN = {"num_warps": 4, "num_stages": 1}
+CHUNKS = 32  # of a minibatch, for the moments of its advantages
+BLOCK = 1024  # advantages at once
+
+
+@triton.jit
+def _store_layer(at, dw, db, K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr):
+    k = tl.arange(0, BK)
+    n = tl.arange(0, BN)
+    tl.store(at + n[:, None] * K + k[None, :], dw, mask=(n[:, None] < N) & (k[None, :] < K))
+    tl.store(at + K * N + n, db, mask=n < N)
+
+
+@triton.jit
+def _zeros(N: tl.constexpr):
+    return tl.zeros((N,), tl.float32)
+
+
+@triton.jit
+def _back(d_out, h, dh, dw, at, which: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
+    """dh and dw with what one output adds to them."""
+    o = tl.arange(0, BO)[None, :]
+    n = tl.arange(0, BL)
+    own = tl.sum(tl.where(o == which, d_out, 0.0), 1)[:, None]
+    w = tl.load(at + which * L + n, mask=n < L, other=0.0)
+    return tl.fma(own, w[None, :], dh), dw + tl.sum(own * h, 0)
+
+
+@triton.jit
+def _store_outputs(at, o0, o1, o2, o3, db, L: tl.constexpr, A: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
+    n = tl.arange(0, BL)
+    tl.store(at + n, o0, mask=n < L)
+    if A > 1:
+        tl.store(at + L + n, o1, mask=n < L)
+    if A > 2:
+        tl.store(at + 2 * L + n, o2, mask=n < L)
+    if A > 3:
+        tl.store(at + 3 * L + n, o3, mask=n < L)
+    o = tl.arange(0, BO)
+    tl.store(at + A * L + o, db, mask=o < A)
+
+
+@triton.jit
+def _store_log_std(at, raw_at, gradient, A: tl.constexpr, BO: tl.constexpr):
+    """Nothing beyond the range that a log std is kept in."""
+    o = tl.arange(0, BO)
+    raw = tl.load(raw_at + o, mask=o < A, other=0.0)
+    free = (raw >= LEAST_LOG_STD) & (raw <= MOST_LOG_STD)
+    tl.store(at + o, tl.where(free, gradient, 0.0), mask=o < A)
+
+
+@triton.jit
+def _store_sums(at, s0, s1, s2, s3, s4):
+    tl.store(at, s0)
+    tl.store(at + 1, s1)
+    tl.store(at + 2, s2)
+    tl.store(at + 3, s3)
+    tl.store(at + 4, s4)
+
+
+@triton.jit
+def _one_net(
+    program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean, stretch,
+    numbers_at, sums_at, error_at, first, size, TILES: tl.constexpr, LOG_STD: tl.constexpr, TOTAL: tl.constexpr,
+    F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
+    BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
+    HEAD: tl.constexpr, SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
+    NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
+    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    L: tl.constexpr = H2 if H2 > 0 else H  # numbers before the last layer
+    SECOND: tl.constexpr = F + D * H + H
+    LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
+    FEW: tl.constexpr = A <= 4  # outputs: backwards, sums over each of them are faster than padded products
+    d = tl.arange(0, BD)
+    w, b = _load_layer(theta + F, D, H, BD, BH)
+    w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO)
+    dw, db = tl.zeros((BH, BD), tl.float32), _zeros(BH)
+    if FEW:
+        o0, o1, o2, o3 = _zeros(BH2), _zeros(BH2), _zeros(BH2), _zeros(BH2)
+    else:
+        dw3 = tl.zeros((BO, BH2), tl.float32)
+    db3 = _zeros(BO)
+    if H2 > 0:
+        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
+        dw2, db2 = tl.zeros((BH2, BH), tl.float32), _zeros(BH2)
+    log_std = tl.zeros((1, BO), tl.float32)
+    d_log_std = tl.zeros((BO,), tl.float32)
+    if HEAD >= 0:
+        log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
+    s0, s1, s2, s3, s4, worst = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    share = 1.0 / size
+    for tile in range(TILES):
+        within = (program * TILES + tile) * BM + tl.arange(0, BM)
+        inside = within < size
+        row = (first + within).to(tl.int64)
+        if ORDER:
+            row = tl.load(order_at + row, mask=inside, other=0)
+        x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
+        h = _layer(x, w, b, ACTIVATION, PRECISION)
+        top = h
+        if H2 > 0:
+            top = _layer(h, w2, b2, ACTIVATION, PRECISION)
+        out = _layer(top, w3, b3, 0, PRECISION)
+        if HEAD >= 0:
+            d_out, d_std, t0, t1, t2, t3, t4, error = _actor_loss(
+                out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
+                A, BO, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE,
+            )  # fmt: skip
+            if HEAD == GAUSSIAN:
+                d_log_std += tl.sum(d_std, 0)
+            s0, s1, s2, s3, s4 = s0 + t0, s1 + t1, s2 + t2, s3 + t3, s4 + t4
+            worst = tl.maximum(worst, error)
+        else:
+            d_out, t0 = _critic_loss(out, row, inside, target_at, value_at, numbers_at, share, BO, WEIGHT, NEAR, HUBER)
+            s0 += t0
+        db3 += tl.sum(d_out, 0)
+        if FEW:
+            dz, o0 = _back(d_out, top, top * 0.0, o0, theta + LAST, 0, L, BH2, BO)
+            if A > 1:
+                dz, o1 = _back(d_out, top, dz, o1, theta + LAST, 1, L, BH2, BO)
+            if A > 2:
+                dz, o2 = _back(d_out, top, dz, o2, theta + LAST, 2, L, BH2, BO)
+            if A > 3:
+                dz, o3 = _back(d_out, top, dz, o3, theta + LAST, 3, L, BH2, BO)
+        else:
+            dw3 = tl.dot(tl.trans(d_out), top, dw3, input_precision=PRECISION)
+            dz = tl.dot(d_out, tl.trans(w3), input_precision=PRECISION)
+        dz = _to_z(dz, top, ACTIVATION)
+        if H2 > 0:
+            dw2 = tl.dot(tl.trans(dz), h, dw2, input_precision=PRECISION)
+            db2 += tl.sum(dz, 0)
+            dz = _to_z(tl.dot(dz, tl.trans(w2), input_precision=PRECISION), h, ACTIVATION)
+        dw = tl.dot(tl.trans(dz), x, dw, input_precision=PRECISION)
+        db += tl.sum(dz, 0)
+    own = sums_at + program * (TOTAL + 6)
+    _store_layer(own + F, dw, db, D, H, BD, BH)
+    if H2 > 0:
+        _store_layer(own + SECOND, dw2, db2, H, H2, BH, BH2)
+    if FEW:
+        _store_outputs(own + LAST, o0, o1, o2, o3, db3, L, A, BH2, BO)
+    else:
+        _store_layer(own + LAST, dw3, db3, L, A, BH2, BO)
+    if HEAD == GAUSSIAN:
+        _store_log_std(own + LOG_STD, theta + LOG_STD, d_log_std, A, BO)
+    if HEAD >= 0:
+        _store_sums(own + TOTAL, s0, s1, s2, s3, s4)
+        tl.store(error_at + program, worst)
+    else:
+        tl.store(own + TOTAL + 5, s0)
+
+
+@triton.jit(do_not_specialize=["first", "size", "part"])
+def _gradients(
+    theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, moments_at, numbers_at,
+    sums_at, error_at, first, size, TILES: tl.constexpr, CHUNKS: tl.constexpr, CHUNK: tl.constexpr, part,
+    LOG_STD: tl.constexpr, TOTAL: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr,
+    F: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
+    BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr,
+    VF: tl.constexpr, VH: tl.constexpr, VH2: tl.constexpr, VBH: tl.constexpr, VBH2: tl.constexpr, VBO: tl.constexpr,
+    HEAD: tl.constexpr, ACTOR: tl.constexpr, CRITIC: tl.constexpr,
+    SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
+    NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
+    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    net = tl.program_id(1) if ACTOR else 1
+    if ACTOR and net == 0:
+        mean, stretch = 0.0, 1.0
+        if NORMALIZE:
+            mean, stretch = _standard(moments_at + part * CHUNKS * 2, size, CHUNKS, CHUNK)
+        _one_net(
+            program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean,
+            stretch, numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, F, D, H, H2, A, BD, BH, BH2,
+            BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
+            PRECISION,
+        )  # fmt: skip
+    if CRITIC and net == 1:
+        _one_net(
+            program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, 0.0, 1.0,
+            numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, VF, D, VH, VH2, 1, BD, VBH, VBH2,
+            VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
+            PRECISION,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The loss, in the kernels' terms. Numbers are in a tensor, each at its position; -1: the loss has no such term."""
+
+    surrogate: str | None  # None: the critic's loss alone
+    epsilon: int = -1
+    beta: int = -1
+    entropy: int = -1
+    value_weight: int = -1
+    value_clip: int = -1
+    huber: bool = False
+    normalize: bool = False  # standardise the advantages of each minibatch
+    approx_kl: bool = False  # reported besides the terms
+    clip_fraction: bool = False
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is learned from, `[B, ...]` each. `order` `[B]`: the minibatches, one after the other; None: as they are."""
+
+    x: Tensor
+    action: Tensor
+    log_prob: Tensor
+    params: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
+    order: Tensor | None
+
+
+class Gradients:
+    """The gradients of minibatches of one size, in tensors of their own."""
+
+    def __init__(
+        self,
+        theta: Tensor,
+        actor: Net | None,
+        critic: Net | None,
+        terms: Terms,
+        rows: Rows,
+        parts: int,
+        numbers: Tensor,
+    ) -> None:
+        """`theta`: all parameters. `actor` None: the critic learns alone. `numbers`: of the loss."""
+        self.theta, self.rows, self.numbers, self.terms = theta, rows, numbers, terms
+        self.size = len(rows.x) // parts
+        self.parts, tiles = parts, triton.cdiv(self.size, ROWS)
+        self.tiles = triton.cdiv(tiles, min(tiles, PROGRAMS))
+        self.programs = triton.cdiv(tiles, self.tiles)
+        self.with_actor, self.with_critic = actor is not None, critic is not None
+        # What a kernel does not write stays 0: the actor's columns if the critic learns alone.
+        self.sums = theta.new_zeros(self.programs, len(theta) + SUMS)
+        self.errors = theta.new_zeros(self.programs)
+        self.moments = theta.new_zeros(parts, CHUNKS, 2)
+        self._how = self._constants(actor, critic)
+
+    def _constants(self, actor: Net | None, critic: Net | None) -> dict[str, object]:
+        terms, some = self.terms, actor or critic
+        assert some is not None
+        own, value = sizes_of(actor or some), sizes_of(critic or some)
+        how: dict[str, object] = {**own, **{f"V{key}": value[key] for key in ("F", "H", "H2", "BH", "BH2", "BO")}}
+        return how | {
+            "HEAD": some.head,
+            "LOG_STD": some.log_std,
+            "TOTAL": len(self.theta),
+            "ACTOR": self.with_actor,
+            "CRITIC": self.with_critic,
+            "CHUNKS": CHUNKS,
+            "CHUNK": triton.cdiv(self.size, CHUNKS),
+            "SURROGATE": 0 if terms.surrogate is None else SURROGATES.index(terms.surrogate),
+            "EPSILON": terms.epsilon,
+            "BETA": terms.beta,
+            "ENTROPY": terms.entropy,
+            "NORMALIZE": terms.normalize,
+            "WEIGHT": terms.value_weight,
+            "NEAR": terms.value_clip,
+            "HUBER": terms.huber,
+            "ORDER": self.rows.order is not None,
+            "ACTIVATION": some.activation_code,
+            "PRECISION": PRECISION,
+            "BM": ROWS,
+        }
+
+    @property
+    def _order(self) -> Tensor:
+        return self.rows.x if self.rows.order is None else self.rows.order
+
+    def prepare(self) -> None:
+        """Before a pass over the minibatches: the moments of their advantages."""
+        if self.terms.normalize:
+            chunk = triton.cdiv(self.size, CHUNKS)
+            _moments[(CHUNKS, self.parts)](
+                self.rows.advantage, self._order, self.moments, self.size,
+                CHUNK=chunk, BLOCK=BLOCK, ORDER=self.rows.order is not None,
+            )  # fmt: skip
+
+    def compute(self, part: int) -> None:
+        """Each program's sum of the gradient over its rows of one minibatch, into `sums`."""
+        rows = self.rows
+        _gradients[(self.programs, self.with_actor + self.with_critic)](
+            self.theta, rows.x, rows.action, rows.log_prob, rows.params, rows.advantage, rows.target, rows.value,
+            self._order, self.moments, self.numbers, self.sums, self.errors, part * self.size, self.size,
+            TILES=self.tiles, part=part, **self._how, **LEARN,
+        )  # fmt: skip

@@ -78,6 +78,7 @@ def _not_plain(policy: ActorCritic) -> str | None:
     reasons = {
         "it has a memory": policy.memory is not None,
         "its observations go through an encoder": policy.encoder is not None,
+        "its critic sees more than its actor": bool(policy.config.critic_obs),
         "actor and critic share a trunk": policy.trunk is not None,
         "its actions are masked": bool(policy.layout.mask_size),
         "its actions are neither one choice nor one Gaussian": len(parts) != 1

@@ -52,6 +52,6 @@ class NativeCollector(Collector):
 def takes_raw_rows(actor: NativeActor, obs: Tensor) -> bool:
     """Whether the kernels' inputs are the stored observations, at most normalised as a whole."""
     policy, normalizer = actor.policy, actor.policy.normalizer
-    if policy.encoder is not None or policy.raw_inputs or obs.dtype != torch.float32:
+    if policy.encoder is not None or policy.config.critic_obs or policy.raw_inputs or obs.dtype != torch.float32:
         return False
     return obs[0, 0].numel() == actor.net.width and (normalizer is None or normalizer._active is None)

@@ -311,7 +311,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("checks", "learning", "speed"))
     parser.add_argument("--beside", type=Path, metavar="FILE.py")
-    parser.add_argument("--engines", nargs="+", default=["torch", "cuda"])
+    parser.add_argument("--engines", nargs="+", default=["cuda"], help="torch steps CartPole on the host: minutes")
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "gpu.json", metavar="FILE.json")
     arguments = parser.parse_args()
     result: dict[str, Any] = {"machine": machine.describe(), "device": torch.cuda.get_device_name()}
@@ -322,7 +322,9 @@ def main() -> None:
     checks |= {"updates": check_updates, "bytes": check_bytes, "waiting": check_waiting, "rows": check_rows}
     checks = checks if arguments.only in (None, "checks") else {}
     checks |= {"learning": check_learning} if arguments.only in (None, "learning") else {}
-    result |= {name: tried(check) for name, check in checks.items()}
+    for name, check in checks.items():
+        result[name] = tried(check)
+        machine.keep(result, arguments.out)  # what a time limit leaves of a run
     result["ok"] = all(row["ok"] for name in checks for row in result[name].values())
     table = [f"All checks passed: {'yes' if result['ok'] else 'no'}", ""] if checks else []
     if arguments.only in (None, "speed"):
@@ -333,6 +335,7 @@ def main() -> None:
                     yield f"{name}, {engine}", speed(env, engine, updates, **settings)
 
         result["beside"] = [] if arguments.beside is None else beside(arguments.beside)
+        print(*result["beside"], sep="\n", flush=True)
         result["speed"] = tried(speeds)
         rates = {
             name: f"{row['steps_per_second']:,}" for name, row in result["speed"].items() if "steps_per_second" in row

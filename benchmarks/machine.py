@@ -54,10 +54,15 @@ def ratio(found: dict[str, float], digits: int = 2) -> str:
     return f"{found['median']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
 
 
-def write(result: dict[str, Any], table: Sequence[str], out: Path) -> None:
-    """The JSON, the Markdown table beside it, and the table on the screen."""
+def keep(result: dict[str, Any], out: Path) -> None:
+    """The JSON alone."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def write(result: dict[str, Any], table: Sequence[str], out: Path) -> None:
+    """The JSON, the Markdown table beside it, and the table on the screen."""
+    keep(result, out)
     out.with_suffix(".md").write_text("\n".join(table) + "\n")
     print("\n" + "\n".join(table) + f"\n\nwritten to {out} and {out.with_suffix('.md').name}")
 

@@ -92,7 +92,7 @@ class Trainer:
         self.advice = Watch(facts_of(config, self.envs))
         self.watch = SpaceWatch(self.envs.layout, self.device)
         self.rollout: Rollout | None = None  # the one being learned from
-        self.errands: list[Callable[[], None]] = []  # of the host, for the time in which a GPU learns
+        self.errands: list[Callable[[], object]] = []  # of the host, for the time in which a GPU learns
         self.own_process = False  # nothing else uses the global generators
         self.stop_reason: str | None = None
         self.suspended = False

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from surefoot.algorithms import ALGORITHMS
-from surefoot.algorithms.ppo_clip import CLIP
+from surefoot.algorithms.ppo_clip import SURROGATES as OF_PPO
 from surefoot.engine.cuda.engine import use_whole_nets
 from surefoot.engine.cuda.fused import FusedMLPs
 from surefoot.engine.cuda.fused_passes import FusedPasses, terms_of
@@ -31,8 +31,8 @@ def spo(outputs, batch, epsilon):
 LOSSES = {
     "log_prob": Loss(LOG_PROB, value_coef=0.5),
     "ratio": Loss(RATIO, kl_coef=0.7, value_coef=0.5, entropy_coef=0.02),
-    "clip": Loss(CLIP, (0.1,), value_coef=0.5, entropy_coef=0.01, metrics=("approx_kl", "clip_fraction")),
-    "value clip": Loss(CLIP, (0.1,), value_coef=0.3, value_clip=0.1, value_loss="smooth_l1"),
+    "clip": Loss(OF_PPO["clip"], (0.1,), value_coef=0.5, entropy_coef=0.01, metrics=("approx_kl", "clip_fraction")),
+    "value clip": Loss(OF_PPO["clip"], (0.1,), value_coef=0.3, value_clip=0.1, value_loss="smooth_l1"),
     "spo": Loss(Surrogate(spo, "spo"), (0.2,), value_coef=0.5),
     "no critic": Loss(RATIO),
 }

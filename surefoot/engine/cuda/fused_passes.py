@@ -32,9 +32,9 @@ def terms_of(loss: Loss, kind: str, *, normalize: bool, has_critic: bool) -> Ter
 
     names = [f"parameter {at}" for at in range(len(loss.parameters))] + [name for name in NUMBERS if given(loss, name)]
     at = {name: position for position, name in enumerate(names)}
-    critic = {"value_clip": at.get("value_clip", -1), "huber": loss.value_loss != "mse"}
+    near, huber = at.get("value_clip", -1), loss.value_loss != "mse"
     if kind == "critic":
-        return Terms(None, **critic)
+        return Terms(None, value_clip=near, huber=huber)
     surrogate = None if loss.surrogate is None else loss.surrogate.kernel
     if surrogate not in SURROGATES or loss.metrics not in REPORTED:
         return "its kernels do not know this loss"
@@ -46,10 +46,11 @@ def terms_of(loss: Loss, kind: str, *, normalize: bool, has_critic: bool) -> Ter
         beta=at.get("kl_coef", -1),
         entropy=at.get("entropy_coef", -1),
         value_weight=at.get("value_coef", -1),
+        value_clip=near,
+        huber=huber,
         normalize=normalize,
         approx_kl="approx_kl" in loss.metrics,
         clip_fraction="clip_fraction" in loss.metrics,
-        **critic,
     )
 
 
@@ -76,11 +77,10 @@ class FusedPasses(FixedPasses):
         *,
         optimizer: FlatOptimizer,
         normalize: bool,
-        nets: WholeNets,
-        terms: Terms,
-        loss: FixedLoss,
+        fused: tuple[WholeNets, Terms, FixedLoss],
     ) -> None:
         super().__init__(learner, objective, batch, parts, number, recorder, optimizer=optimizer, normalize=normalize)
+        nets, terms, loss = fused
         self.loss, self.terms = loss, terms
         joint = terms.surrogate is not None
         critic = nets.critic if terms.value_weight >= 0 or not joint else None

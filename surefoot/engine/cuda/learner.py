@@ -109,9 +109,14 @@ class CudaLearner(Learner):
         if reason is None:
             assert not isinstance(terms, str)
             objective = (joint if kind == "joint" else critic)(self, fixed.loss)
-            own = {"nets": self.nets, "terms": terms, "loss": fixed, "optimizer": self.optimizer}
+            own, optimizer = (self.nets, terms, fixed), self.optimizer
             try:
-                passes = FusedPasses(self, objective, batch, parts, number, self.recorder, normalize=normalize, **own)
+                passes = FusedPasses(
+                    *(self, objective, batch, parts, number, self.recorder),
+                    optimizer=optimizer,
+                    normalize=normalize,
+                    fused=own,
+                )
                 error = passes.disagreement()
             except Exception as broken:  # Triton compiles at run time: no compiler, an old GPU, a bug of its own
                 reason = f"Triton failed: {str(broken).strip().partition(chr(10))[0]}"

@@ -233,7 +233,8 @@ class Learner:
 
     def fit_value(self, loss: Loss, batch: Batch, config: ValueFit) -> list[Metrics]:
         """Regress V on its targets with the critic's own parameters: `value_epochs` of `value_minibatches`."""
-        history, parts = list[Metrics](), self.shares.count(config.value_minibatches, batch)
+        history: list[Metrics] = []
+        parts = self.shares.count(config.value_minibatches, batch)
         for _ in range(config.value_epochs):
             for part in self.minibatches(batch, parts):
                 if not len(part):
@@ -351,8 +352,7 @@ class Learner:
         """(KL(old‖new) of every sample, the instruments where they are due), in one pass over the batch."""
         if not self._begun:  # an algorithm that makes its own passes
             self.begin_look(Loss(RATIO), batch, passes=1)
-        look = self.look
-        if look is None:
+        if (look := self.look) is None:
             return self.kl_from(batch), {}
         kl, looked = look_at(self.policy, look, batch)
         return kl, looked | self.gradient_metrics(look, batch)

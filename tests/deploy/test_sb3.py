@@ -180,6 +180,17 @@ def test_the_documented_lines_are_those_that_wrote_the_fixtures():
         assert line.replace('"normalizer.npz"', "file") in script
 
 
+def test_the_scale_of_rewards_comes_along(tmp_path):
+    found = imported("ppo-pendulum", tmp_path)
+    assert Run(found.run).config["normalize_rewards"] is True
+    assert any("clipped to ±5" in note for note in found.notes)
+    (state,) = found.run.checkpoints.glob("*/state.json")
+    saved = json.loads(state.read_text())["collector"]["reward_normalizer"]
+    with np.load(MODELS / "ppo-pendulum-normalizer.npz") as file:
+        for name in ("count", "mean", "var"):
+            assert saved[name] == file[f"{name}_of_returns"]
+
+
 def test_the_settings_of_the_algorithm_come_along(tmp_path):
     config = Run(imported("ppo-pendulum", tmp_path).run).config
     assert config["stop_kl"] == pytest.approx(0.03)

@@ -114,7 +114,7 @@ def _statistics(file: Path, layout: Layout) -> Statistics:
     try:
         return read_statistics(file, layout)
     except UsageError as error:
-        raise UsageError(f"{file} cannot be imported: {error}") from None
+        raise UsageError(f"{file}: {error}") from None
     except (*NO_ZIP, Misfit) as error:
         raise CheckpointError(f"{file} does not hold VecNormalize's statistics: {error}") from None
     except OSError as error:

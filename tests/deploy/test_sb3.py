@@ -121,18 +121,44 @@ def test_without_its_env_images_have_their_channels_first(tmp_path):
     assert (actions == said["action"]).all()
 
 
+def changed(name, folder, change):
+    """A model whose data and weights are changed by a function of both."""
+    with zipfile.ZipFile(MODELS / f"{name}.zip") as file:
+        content = {entry: file.read(entry) for entry in file.namelist()}
+    data, weights = json.loads(content["data"]), torch.load(io.BytesIO(content["policy.pth"]), weights_only=True)
+    out = io.BytesIO()
+    torch.save(change(data, weights), out)
+    with zipfile.ZipFile(folder / "model.zip", "w") as file:
+        for entry, part in {**content, "data": json.dumps(data), "policy.pth": out.getvalue()}.items():
+            file.writestr(entry, part)
+    return folder / "model.zip"
+
+
+@pytest.mark.slow
+def test_images_that_are_not_divided(tmp_path):
+    """The same function with `normalize_images=False`: its first weights are those of ours, divided by 255."""
+
+    def undivided(data, weights):
+        data["policy_kwargs"]["normalize_images"] = False
+        first = [name for name in weights if name.endswith("cnn.0.weight")]
+        return {**weights, **dict.fromkeys(first, weights[first[0]] / 255)}  # one tensor under several names
+
+    file = changed("cnn", tmp_path, undivided)
+    found = import_sb3(file, env=CASES["cnn"][0], run_dir=tmp_path / "run")
+    observations, said = recorded("cnn")
+    agent = surefoot.load(found.run.path)
+    np.testing.assert_allclose(agent.probabilities(observations), said["params"], **NEAR)
+    np.testing.assert_allclose(agent.value(observations), said["value"], **NEAR)
+
+
 def test_a_critic_without_a_counterpart_starts_untrained(tmp_path):
     """Hidden layers for the actor only: here a critic without any would have the actor's."""
-    with zipfile.ZipFile(MODELS / "ppo-cartpole.zip") as file:
-        content = {name: file.read(name) for name in file.namelist()}
-    weights = torch.load(io.BytesIO(content["policy.pth"]), weights_only=True)
-    kept = {name: part for name, part in weights.items() if "mlp_extractor.value_net" not in name}
-    out = io.BytesIO()
-    torch.save({**kept, "value_net.weight": torch.ones(1, 4)}, out)
-    with zipfile.ZipFile(tmp_path / "model.zip", "w") as file:
-        for name, data in {**content, "policy.pth": out.getvalue()}.items():
-            file.writestr(name, data)
-    found = import_sb3(tmp_path / "model.zip", run_dir=tmp_path / "run")
+
+    def without(data, weights):
+        kept = {name: part for name, part in weights.items() if "mlp_extractor.value_net" not in name}
+        return {**kept, "value_net.weight": torch.ones(1, 4)}
+
+    found = import_sb3(changed("ppo-cartpole", tmp_path, without), run_dir=tmp_path / "run")
     assert any("critic has no counterpart" in note for note in found.notes)
     observations, said = recorded("ppo-cartpole")
     assert (surefoot.load(found.run.path).predict(observations)[0] == said["action"]).all()
@@ -178,6 +204,17 @@ def test_the_documented_lines_are_those_that_wrote_the_fixtures():
     (lines,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     for line in lines.strip().splitlines():
         assert line.replace('"normalizer.npz"', "file") in script
+
+
+def test_the_scale_of_rewards_comes_along(tmp_path):
+    found = imported("ppo-pendulum", tmp_path)
+    assert Run(found.run).config["normalize_rewards"] is True
+    assert any("clipped to ±5" in note for note in found.notes)
+    (state,) = found.run.checkpoints.glob("*/state.json")
+    saved = json.loads(state.read_text())["collector"]["reward_normalizer"]
+    with np.load(MODELS / "ppo-pendulum-normalizer.npz") as file:
+        for name in ("count", "mean", "var"):
+            assert saved[name] == file[f"{name}_of_returns"]
 
 
 def test_the_settings_of_the_algorithm_come_along(tmp_path):

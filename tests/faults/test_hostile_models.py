@@ -283,6 +283,9 @@ def statistics(**changes):
         ({"mean:": np.array(["a", "b", "c"])}, "mean:"),
         ({"mean:": np.array([Evil()], object)}, "not an array of numbers"),
         ({"mean:": None}, "normalises nothing"),
+        ({"var_of_returns": None}, "var_of_returns"),
+        ({"var_of_returns": np.array(-1.0)}, "var_of_returns"),
+        ({"clip_reward": np.zeros(2)}, "clip_reward has the shape"),
     ],
 )
 def test_statistics_that_do_not_fit(changes, said):

@@ -112,7 +112,9 @@ class FeatureReader:
                 raise Misfit(f"{name}.cnn.{at}.weight is missing")
             found[f"{own}.cnn.{at}.weight"] = self.model.weights.take(f"{name}.cnn.{at}.weight", expected)
             found[f"{own}.cnn.{at}.bias"] = self.model.weights.take(f"{name}.cnn.{at}.bias", expected[:1])
-        found[f"{own}.cnn.0.weight"] *= np.float32(divisor(leaf) / (255.0 if self._is_divided(space) else 1.0))
+        # Not in place: the weights of actor and critic may be one array.
+        factor = np.float32(divisor(leaf) / (255.0 if self._is_divided(space) else 1.0))
+        found[f"{own}.cnn.0.weight"] = found[f"{own}.cnn.0.weight"] * factor
         inputs = self.model.shapes[f"{name}.linear.0.weight"][1:]
         weight = self.model.weights.take(f"{name}.linear.0.weight", (features, *inputs))
         bias = self.model.weights.take(f"{name}.linear.0.bias", (features,))

@@ -82,9 +82,11 @@ def import_model(
         found = Translator(model, known, theirs[0], layout, ours[1]).translate()
         statistics = None if normalizer is None else _statistics(normalizer, layout)
         found.settings["normalize_observations"] = statistics is not None
+        found.notes += () if statistics is None else statistics.notes
         arrival = Arrival(f"{file} (Stable-Baselines3 {model.version})", found, statistics, known.steps)
         arrival.try_on(*ours)
-        config = _config(known, found, env, given)
+        scaled = {"normalize_rewards": True} if statistics is not None and statistics.returns is not None else {}
+        config = _config(known, found, env, scaled | given)
     except UsageError as error:
         raise UsageError(f"{file} cannot be imported: {error}") from None
     except (*NO_ZIP, *WRONG_CONTENT) as error:
@@ -112,7 +114,7 @@ def _statistics(file: Path, layout: Layout) -> Statistics:
     try:
         return read_statistics(file, layout)
     except UsageError as error:
-        raise UsageError(f"{file} cannot be imported: {error}") from None
+        raise UsageError(f"{file}: {error}") from None
     except (*NO_ZIP, Misfit) as error:
         raise CheckpointError(f"{file} does not hold VecNormalize's statistics: {error}") from None
     except OSError as error:
@@ -157,6 +159,9 @@ class Arrival(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         self.fill(trainer.policy)
+        scaling = trainer.collector.reward_normalizer
+        if scaling is not None and self.statistics is not None and self.statistics.returns is not None:
+            scaling.moments.load_state_dict(self.statistics.returns)
         trainer.step, trainer.saving.behind = self.steps, True
         if trainer.run is not None:
             trainer.run.note(f"imported from {self.source}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from surefoot.envs.rewards import CLIP as REWARD_CLIP
 from surefoot.errors import UsageError
 from surefoot.math.constants import LEAST_VARIANCE, NORMALIZED_CLIP
 from surefoot.runs.zips import entries_of, read_entry
@@ -17,6 +18,7 @@ from surefoot.schema import ArrayOf, Misfit
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from surefoot.math.moments import MomentsState
     from surefoot.spaces.rows import RowLayout
     from surefoot.types import Array
 
@@ -32,6 +34,8 @@ class Statistics:
     mean: dict[str, Array]
     var: dict[str, Array]
     count: float
+    returns: MomentsState | None = None  # by whose spread rewards are divided; None: they are not
+    notes: tuple[str, ...] = ()
 
     def arrays(self, layout: RowLayout) -> dict[str, Array]:
         """The weights of our normaliser for rows of this layout."""
@@ -51,8 +55,9 @@ def read_statistics(file: Path, layout: RowLayout) -> Statistics:
             name.removesuffix(".npy"): _array(read_entry(archive, entry, LARGEST), name)
             for name, entry in entries_of(archive).items()
         }
-    for name in ("clip_obs", "epsilon"):
-        ArrayOf((), None, 0.0).check(found.get(name), name)
+    for name in ("clip_obs", "epsilon", "norm_reward", "clip_reward"):
+        if name in ("clip_obs", "epsilon") or name in found:
+            ArrayOf((), None, 0.0).check(found.get(name), name)
     if (clip := float(found["clip_obs"])) != NORMALIZED_CLIP:
         raise UsageError(f"it clips observations to ±{clip:g}; here they are clipped to ±{NORMALIZED_CLIP:g}")
     vectors = {leaf.path: leaf for leaf in layout.leaves if leaf.kind == "vector"}
@@ -66,7 +71,19 @@ def read_statistics(file: Path, layout: RowLayout) -> Statistics:
         mean[key] = found[f"mean:{key}"].astype(np.float64)
         var[key] = np.maximum(found[f"var:{key}"].astype(np.float64) + float(found["epsilon"]) - LEAST_VARIANCE, 0.0)
         counts.append(float(found[f"count:{key}"]))
-    return Statistics(mean, var, min(counts))
+    returns = _returns(found)
+    clip = float(found.get("clip_reward", REWARD_CLIP)) if returns is not None else REWARD_CLIP
+    notes = () if clip == REWARD_CLIP else (f"rewards were clipped to ±{clip:g}; here to ±{REWARD_CLIP:g}",)
+    return Statistics(mean, var, min(counts), returns, notes)
+
+
+def _returns(found: dict[str, Array]) -> MomentsState | None:
+    if not bool(found.get("norm_reward", False)):
+        return None
+    for name, low in (("count", 0.0), ("mean", None), ("var", 0.0)):
+        ArrayOf((), None, low).check(found.get(f"{name}_of_returns"), f"{name}_of_returns")
+    count, mean, var = (found[f"{name}_of_returns"].astype(np.float64) for name in ("count", "mean", "var"))
+    return {"count": float(count), "mean": mean, "var": var}
 
 
 def _listed(keys: set[str]) -> str:

@@ -115,6 +115,8 @@ def test_python_explains_what_it_cannot_take():
         surefoot.tune("CartPole-v1", max_time="3m")
     with pytest.raises(UsageError, match="unknown setting 'gama'"):
         surefoot.tune("CartPole-v1", gama=0.9)
+    with pytest.raises(UsageError, match=r"gamma=1\.5 is too large"):
+        surefoot.tune("CartPole-v1", search={"hidden_sizes": [(64, 64), (256, 256)], "gamma": [0.9, 1.5]})
 
 
 def start(*words):

@@ -44,7 +44,8 @@ def commands():
 def examples():
     for page in PAGES:
         for number, block in enumerate(blocks(page, "python")):
-            yield pytest.param(block, id=f"{page.name} {number}")
+            marks = [pytest.mark.slow] if "surefoot.tune(" in block else []  # trains in processes of its own
+            yield pytest.param(block, id=f"{page.name} {number}", marks=marks)
 
 
 def test_readme_and_ci_run_the_same_test_command():

@@ -36,7 +36,7 @@ from surefoot.tuning.journal import require_optuna
 from surefoot.tuning.outcome import Tuned
 from surefoot.tuning.rungs import make_rungs
 from surefoot.tuning.search import ROUND
-from surefoot.tuning.space import parse_search, space_of, with_short_rollouts
+from surefoot.tuning.space import as_choices, parse_search, space_of, with_short_rollouts
 from surefoot.tuning.task import Task, make_task, usual_steps
 from surefoot.tuning.tune import carry_out_tune
 from surefoot.user_code import names_code
@@ -99,7 +99,7 @@ def tune(
     budget: str | float | None = None,
     seeds: int | None = None,
     validation_seeds: int | None = None,
-    search: Mapping[str, str] | None = None,
+    search: Mapping[str, str | Sequence[object]] | None = None,
     seed: int | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
@@ -111,8 +111,8 @@ def tune(
     """Search for settings that are better than the defaults, as `surefoot tune` does. Needs the extra `tune`.
 
     `env` is a name (trials are processes of their own, so it cannot be an object), or the folder of a tune to continue.
-    `budget`: "30m", "200-trials" or seconds. `search`: ranges by setting, "1e-4..1e-2:log" or "tanh,relu". `settings`
-    are the same in every trial. Call it again with the same arguments to continue.
+    `budget`: "30m", "200-trials" or seconds. `search`: by setting, a range ("1e-4..1e-2:log") or a list of values.
+    `settings` are the same in every trial. Call it again with the same arguments to continue.
     """
     if not isinstance(env, (str, Path)):
         raise UsageError("tune() trains in processes of its own: name the env, or its function as file.py:Factory")
@@ -125,7 +125,8 @@ def tune(
     typed = {"env": str(env), "algo": algo, "budget": budget, "seeds": seeds, "validation_seeds": validation_seeds}
     place = {"jobs": jobs, "on": on, "quiet": not progress, "dry_run": False, "json": False, "trust": trust, **own}
     arguments = Namespace(**typed, **place, seed=seed, out=None if out is None else str(out))
-    tuned = _tune(_asked(arguments, settings, search or {}, trust), arguments)
+    ranges = {name: one if isinstance(one, str) else as_choices(one) for name, one in (search or {}).items()}
+    tuned = _tune(_asked(arguments, settings, ranges, trust), arguments)
     assert tuned is not None
     return tuned
 

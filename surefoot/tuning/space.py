@@ -60,8 +60,7 @@ class Dimension:
         """As `--search` takes it: `0.0001..0.005:log` or `tanh,relu`."""
         if isinstance(self.range, Between):
             return f"{self.range.low:g}..{self.range.high:g}{':log' if self.range.log else ':linear'}"
-        texts = [as_text(value).replace("+", ",") for value in self.range.values]
-        return (";" if any("," in text for text in texts) else ",").join(texts)
+        return as_choices(self.range.values)
 
 
 Space = Mapping[str, Dimension]
@@ -133,6 +132,12 @@ def _largest(dimension: Dimension | None, usual: object) -> float:
 def _number(value: object) -> float:
     assert isinstance(value, (int, float))
     return value
+
+
+def as_choices(values: Sequence[object]) -> str:
+    """Values as `--search` takes them."""
+    texts = [as_text(value).replace("+", ",") for value in values]
+    return (";" if any("," in text for text in texts) else ",").join(texts)
 
 
 def parse_search(words: Sequence[str]) -> dict[str, str]:

@@ -8,10 +8,11 @@ from functools import cached_property
 
 from surefoot.algorithms import get_algorithm, preset_algorithm
 from surefoot.errors import UsageError
+from surefoot.settings import coerce
 from surefoot.sweep.grid import Grid
 from surefoot.sweep.plan import Planned, Point, check_envs, expand, point_of
 from surefoot.training.config.presets import automatic_preset, load_preset
-from surefoot.training.config.resolve import resolve
+from surefoot.training.config.run_config import RunConfig
 from surefoot.training.life.trust import Trust
 from surefoot.tuning.folder import Wish
 from surefoot.tuning.rungs import Rung, make_rungs
@@ -128,4 +129,7 @@ def shipped_preset(env: str, algo: str) -> str | None:
 
 def usual_steps(env: str, algo: str, given: object) -> int:
     """The steps of `surefoot train`, unless they are given."""
-    return resolve(env, algo, "auto", None, {} if given is None else {"total_steps": given}).run.total_steps
+    shipped = shipped_preset(env, algo)
+    preset = {} if shipped is None else load_preset(shipped)
+    usual = preset.get("total_steps", RunConfig.total_steps)
+    return coerce("total_steps", usual if given is None else given, int)

@@ -115,6 +115,8 @@ def test_python_explains_what_it_cannot_take():
         surefoot.tune("CartPole-v1", max_time="3m")
     with pytest.raises(UsageError, match="unknown setting 'gama'"):
         surefoot.tune("CartPole-v1", gama=0.9)
+    with pytest.raises(UsageError, match=r"gamma=1\.5 is too large"):
+        surefoot.tune("CartPole-v1", search={"hidden_sizes": [(64, 64), (256, 256)], "gamma": [0.9, 1.5]})
 
 
 def start(*words):
@@ -182,13 +184,12 @@ def test_an_env_that_always_breaks_ends_the_tune_with_its_error(capsys):
 @pytest.mark.slow
 def test_the_example_of_the_page_runs_and_goes_on(capsys):
     pytest.importorskip("optuna")
-    example = next(
-        block for block in re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL) if "my-tune" in block
-    )
+    blocks = re.findall(r"```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    example = next(block for block in blocks if "my-tune" in block)
     for line in example.splitlines():
         assert main([*shlex.split(line, comments=True)[1:], "--json"]) == 0
         found = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert found["folder"] == "my-tune"
     assert found["trials"] == 6
     assert len(list(Path("my-tune").rglob("manifest.json"))) > 20
-    assert main(["compare", "my-tune/validation"]) == 0
+    assert main(["compare", "my-tune/trials"]) == 0

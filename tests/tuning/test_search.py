@@ -95,6 +95,7 @@ def test_a_finished_tune_tells_its_result_again_and_trains_nothing(finished, mon
     assert (repeated.settings, repeated.scores, repeated.verdict) == (tuned.settings, tuned.scores, tuned.verdict)
 
 
+@pytest.mark.slow
 def test_a_larger_budget_goes_on_where_a_smaller_one_ended():
     first, second = PretendedPool(), PretendedPool()
     pretend(first, a_wish(budget="9-trials"))
@@ -111,7 +112,7 @@ def test_other_settings_in_the_same_folder_are_refused():
         pretend(PretendedPool(), a_wish(budget="2-trials", seeds=4))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("after", [0, 1, 14, 27, 30, 40, 60, 92, 100, 106])
 def test_a_tune_that_is_killed_goes_on_to_the_same_end(after, finished):
     pool, tuned, _, _ = finished
@@ -155,6 +156,7 @@ def test_noise_is_not_called_an_improvement():
         assert "no improvement found" in Path("tune/candidate.toml").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_default_that_nothing_beats_is_kept():
     def default_is_best(settings):
         return 100.0 if float(settings.get("learning_rate", 3e-4)) == 3e-4 else 0.0
@@ -165,6 +167,7 @@ def test_a_default_that_nothing_beats_is_kept():
     assert tuned.preset is None
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_dropped_and_the_others_go_on():
     def breaks(settings):
         return "the simulator broke" if settings.get("activation") == "relu" else ""
@@ -183,6 +186,7 @@ def test_ten_failures_in_a_row_end_the_tune_with_the_error():
     assert {name for name, _ in trained(pool, "trials")} == {f"trial-{number:03d}-2000" for number in range(10)}
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_tune_at_once_and_loses_nothing():
     pool = PretendedPool(fails=lambda settings: "cannot save: No space left on device")
     with pytest.raises(SurefootError, match="free some space, then continue: surefoot tune tune"):
@@ -220,6 +224,7 @@ def test_a_tune_ends_within_its_time_with_the_check_included(seconds, clock):
     assert tuned.seconds == pytest.approx(clock.now - begun, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_time_before_a_kill_counts(clock):
     killed = slow_pool(clock)
     killed.dies_after = 60
@@ -238,6 +243,7 @@ def test_too_little_time_for_a_single_trial_is_said(clock):
         pretend(slow_pool(clock), a_wish(budget="3s"))
 
 
+@pytest.mark.slow
 def test_one_round_on_many_slots_is_larger():
     pool = PretendedPool(slots=40)
     pretend(pool, a_wish(budget="30-trials"))

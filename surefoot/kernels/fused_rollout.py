@@ -85,6 +85,50 @@ def _drawn(out, log_std, noise, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.cons
 
 
 @triton.jit
+def _load_state(at, inside, S: tl.constexpr):
+    a, b = tl.load(at, mask=inside, other=0.0), tl.load(at + 1, mask=inside, other=0.0)
+    c, d = a * 0.0, a * 0.0
+    if S == 4:
+        c, d = tl.load(at + 2, mask=inside, other=0.0), tl.load(at + 3, mask=inside, other=0.0)
+    return a, b, c, d
+
+
+@triton.jit
+def _store_state(at, inside, a, b, c, d, S: tl.constexpr):
+    tl.store(at, a, mask=inside)
+    tl.store(at + 1, b, mask=inside)
+    if S == 4:
+        tl.store(at + 2, c, mask=inside)
+        tl.store(at + 3, d, mask=inside)
+
+
+@triton.jit
+def _fresh(key, clock, S: tl.constexpr, KIND: tl.constexpr):
+    """The state of an episode that begins at this step."""
+    counter = key * 0 + clock * S
+    u0, u1 = _uniform(key, counter), _uniform(key, counter + 1)
+    u2, u3 = u0 * 0.0, u0 * 0.0
+    if S == 4:
+        u2, u3 = _uniform(key, counter + 2), _uniform(key, counter + 3)
+    return _begin(u0, u1, u2, u3, KIND)
+
+
+@triton.jit
+def _store_action(
+    params_at, action_at, at, inside, out, log_std, drawn, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr
+):  # fmt: skip
+    o = tl.arange(0, BO)[None, :]
+    known = inside[:, None] & (o < A)
+    if HEAD == CATEGORICAL:
+        tl.store(params_at + at[:, None] * A + o, out, mask=known)
+        tl.store(action_at + at, drawn.to(tl.int64), mask=inside)
+    else:
+        tl.store(params_at + at[:, None] * (2 * A) + o, out, mask=known)
+        tl.store(params_at + at[:, None] * (2 * A) + A + o, log_std + out * 0.0, mask=known)
+        tl.store(action_at + at, drawn.to(tl.float32), mask=inside)
+
+
+@triton.jit
 def _play(
     theta, shift_at, scale_at, noise_at, state_at, taken_at, clock_at, keys_at,
     obs_at, action_at, params_at, reward_at, over_at, cut_at, done_at, start_at, final_at,
@@ -105,11 +149,7 @@ def _play(
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
     log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
-    a, b = tl.load(state_at + env * S, mask=inside, other=0.0), tl.load(state_at + env * S + 1, mask=inside, other=0.0)
-    c, d = a * 0.0, a * 0.0
-    if S == 4:
-        c = tl.load(state_at + env * S + 2, mask=inside, other=0.0)
-        d = tl.load(state_at + env * S + 3, mask=inside, other=0.0)
+    a, b, c, d = _load_state(state_at + env * S, inside, S)
     taken = tl.load(taken_at + env, mask=inside, other=0)
     key = tl.load(keys_at + env, mask=inside, other=0)
     clock = tl.load(clock_at)
@@ -125,31 +165,20 @@ def _play(
         if H2 > 0:
             h = _layer(h, w2, b2, ACTIVATION, PRECISION)
         out = _layer(h, w3, b3, 0, PRECISION)
-        known = inside[:, None] & (o < A)
-        noise = tl.load(noise_at + at[:, None] * A + o, mask=known, other=0.0)
+        noise = tl.load(noise_at + at[:, None] * A + o, mask=inside[:, None] & (o < A), other=0.0)
         drawn = _drawn(out, log_std, noise, A, BO, HEAD)
-        if HEAD == CATEGORICAL:
-            tl.store(params_at + at[:, None] * A + o, out, mask=known)
-            tl.store(action_at + at, drawn.to(tl.int64), mask=inside)
-        else:
-            tl.store(params_at + at[:, None] * (2 * A) + o, out, mask=known)
-            tl.store(params_at + at[:, None] * (2 * A) + A + o, log_std + out * 0.0, mask=known)
-            tl.store(action_at + at, drawn.to(tl.float32), mask=inside)
+        _store_action(params_at, action_at, at, inside, out, log_std, drawn, A, BO, HEAD)
+        if HEAD == GAUSSIAN:
             drawn = tl.minimum(tl.maximum(drawn, low), high)
         a, b, c, d, reward, over = _moved(a, b, c, d, drawn, env_number, goal_velocity, KIND)
-        taken += 1
-        cut = taken >= limit
+        cut = taken + 1 >= limit
         done = over | cut
         s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
         final = _row(s0, s1, s2, s3, s4, s5, D, BD)
         tl.store(final_at + at[:, None] * D + column, final, mask=own & done[:, None])
-        counter = key * 0 + (clock + t) * S
-        u2, u3 = a * 0.0, a * 0.0
-        if S == 4:
-            u2, u3 = _uniform(key, counter + 2), _uniform(key, counter + 3)
-        e, f, g, k = _begin(_uniform(key, counter), _uniform(key, counter + 1), u2, u3, KIND)
+        e, f, g, k = _fresh(key, clock + t, S, KIND)
         a, b, c, d = tl.where(done, e, a), tl.where(done, f, b), tl.where(done, g, c), tl.where(done, k, d)
-        taken = tl.where(done, 0, taken)
+        taken = tl.where(done, 0, taken + 1)
         tl.store(reward_at + at, reward, mask=inside)
         tl.store(over_at + at, over, mask=inside)
         tl.store(cut_at + at, cut, mask=inside)
@@ -158,11 +187,7 @@ def _play(
     s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
     last = T * num_envs.to(tl.int64) + env
     tl.store(obs_at + last[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own)
-    tl.store(state_at + env * S, a, mask=inside)
-    tl.store(state_at + env * S + 1, b, mask=inside)
-    if S == 4:
-        tl.store(state_at + env * S + 2, c, mask=inside)
-        tl.store(state_at + env * S + 3, d, mask=inside)
+    _store_state(state_at + env * S, inside, a, b, c, d, S)
     tl.store(taken_at + env, taken, mask=inside)
 
 

@@ -58,6 +58,54 @@ def _back(d_out, h, dh, dw, at, which: tl.constexpr, L: tl.constexpr, BL: tl.con
 
 
 @triton.jit
+def _back_few(
+    d_out, h, o0, o1, o2, o3, at, L: tl.constexpr, A: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr
+):  # fmt: skip
+    """(dh, the sums for the weights of up to four outputs)."""
+    dh, o0 = _back(d_out, h, h * 0.0, o0, at, 0, L, BL, BO)
+    if A > 1:
+        dh, o1 = _back(d_out, h, dh, o1, at, 1, L, BL, BO)
+    if A > 2:
+        dh, o2 = _back(d_out, h, dh, o2, at, 2, L, BL, BO)
+    if A > 3:
+        dh, o3 = _back(d_out, h, dh, o3, at, 3, L, BL, BO)
+    return dh, o0, o1, o2, o3
+
+
+@triton.jit
+def _rows(tile, first, size, order_at, x_at, D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, ORDER: tl.constexpr):
+    """(the rows of a tile, whether they exist, their observations)."""
+    within = tile * BM + tl.arange(0, BM)
+    inside = within < size
+    row = (first + within).to(tl.int64)
+    if ORDER:
+        row = tl.load(order_at + row, mask=inside, other=0)
+    d = tl.arange(0, BD)
+    x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
+    return row, inside, x
+
+
+@triton.jit
+def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr):
+    """(the first hidden layer, the last, the outputs)."""
+    h = _layer(x, w, b, ACTIVATION, PRECISION)
+    top = h
+    if H2 > 0:
+        top = _layer(h, w2, b2, ACTIVATION, PRECISION)
+    return h, top, _layer(top, w3, b3, 0, PRECISION)
+
+
+@triton.jit
+def _store_last(
+    at, dw, db, o0, o1, o2, o3, L: tl.constexpr, A: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr, FEW: tl.constexpr
+):  # fmt: skip
+    if FEW:
+        _store_outputs(at, o0, o1, o2, o3, db, L, A, BL, BO)
+    else:
+        _store_layer(at, dw, db, L, A, BL, BO)
+
+
+@triton.jit
 def _store_outputs(at, o0, o1, o2, o3, db, L: tl.constexpr, A: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
     n = tl.arange(0, BL)
     tl.store(at + n, o0, mask=n < L)
@@ -81,12 +129,22 @@ def _store_log_std(at, raw_at, gradient, A: tl.constexpr, BO: tl.constexpr):
 
 
 @triton.jit
-def _store_sums(at, s0, s1, s2, s3, s4):
-    tl.store(at, s0)
-    tl.store(at + 1, s1)
-    tl.store(at + 2, s2)
-    tl.store(at + 3, s3)
-    tl.store(at + 4, s4)
+def _store_sums(
+    own, theta, error_at, d_log_std, worst, s0, s1, s2, s3, s4, LOG_STD: tl.constexpr, TOTAL: tl.constexpr,
+    A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr,
+):  # fmt: skip
+    """The sums over the rows, and what only an actor has: the gradient of its log std, its worst ratio."""
+    if HEAD == GAUSSIAN:
+        _store_log_std(own + LOG_STD, theta + LOG_STD, d_log_std, A, BO)
+    if HEAD >= 0:
+        tl.store(own + TOTAL, s0)
+        tl.store(own + TOTAL + 1, s1)
+        tl.store(own + TOTAL + 2, s2)
+        tl.store(own + TOTAL + 3, s3)
+        tl.store(own + TOTAL + 4, s4)
+        tl.store(error_at, worst)
+    else:
+        tl.store(own + TOTAL + 5, s0)
 
 
 @triton.jit
@@ -103,36 +161,21 @@ def _one_net(
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
     FEW: tl.constexpr = A <= 4  # outputs: backwards, sums over each of them are faster than padded products
-    d = tl.arange(0, BD)
     w, b = _load_layer(theta + F, D, H, BD, BH)
     w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO)
     dw, db = tl.zeros((BH, BD), tl.float32), _zeros(BH)
-    if FEW:
-        o0, o1, o2, o3 = _zeros(BH2), _zeros(BH2), _zeros(BH2), _zeros(BH2)
-    else:
-        dw3 = tl.zeros((BO, BH2), tl.float32)
-    db3 = _zeros(BO)
+    o0, o1, o2, o3 = _zeros(BH2), _zeros(BH2), _zeros(BH2), _zeros(BH2)
+    dw3, db3 = tl.zeros((BO, BH2), tl.float32), _zeros(BO)
+    w2, b2 = w, b
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
-        dw2, db2 = tl.zeros((BH2, BH), tl.float32), _zeros(BH2)
-    log_std = tl.zeros((1, BO), tl.float32)
-    d_log_std = tl.zeros((BO,), tl.float32)
-    if HEAD >= 0:
-        log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
+    dw2, db2 = tl.zeros((BH2, BH), tl.float32), _zeros(BH2)
+    log_std, d_log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD), _zeros(BO)
     s0, s1, s2, s3, s4, worst = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     share = 1.0 / size
     for tile in range(TILES):
-        within = (program * TILES + tile) * BM + tl.arange(0, BM)
-        inside = within < size
-        row = (first + within).to(tl.int64)
-        if ORDER:
-            row = tl.load(order_at + row, mask=inside, other=0)
-        x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
-        h = _layer(x, w, b, ACTIVATION, PRECISION)
-        top = h
-        if H2 > 0:
-            top = _layer(h, w2, b2, ACTIVATION, PRECISION)
-        out = _layer(top, w3, b3, 0, PRECISION)
+        row, inside, x = _rows(program * TILES + tile, first, size, order_at, x_at, D, BD, BM, ORDER)
+        h, top, out = _forwards(x, w, b, w2, b2, w3, b3, H2, ACTIVATION, PRECISION)
         if HEAD >= 0:
             d_out, d_std, t0, t1, t2, t3, t4, error = _actor_loss(
                 out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
@@ -147,13 +190,7 @@ def _one_net(
             s0 += t0
         db3 += tl.sum(d_out, 0)
         if FEW:
-            dz, o0 = _back(d_out, top, top * 0.0, o0, theta + LAST, 0, L, BH2, BO)
-            if A > 1:
-                dz, o1 = _back(d_out, top, dz, o1, theta + LAST, 1, L, BH2, BO)
-            if A > 2:
-                dz, o2 = _back(d_out, top, dz, o2, theta + LAST, 2, L, BH2, BO)
-            if A > 3:
-                dz, o3 = _back(d_out, top, dz, o3, theta + LAST, 3, L, BH2, BO)
+            dz, o0, o1, o2, o3 = _back_few(d_out, top, o0, o1, o2, o3, theta + LAST, L, A, BH2, BO)
         else:
             dw3 = tl.dot(tl.trans(d_out), top, dw3, input_precision=PRECISION)
             dz = tl.dot(d_out, tl.trans(w3), input_precision=PRECISION)
@@ -168,17 +205,8 @@ def _one_net(
     _store_layer(own + F, dw, db, D, H, BD, BH)
     if H2 > 0:
         _store_layer(own + SECOND, dw2, db2, H, H2, BH, BH2)
-    if FEW:
-        _store_outputs(own + LAST, o0, o1, o2, o3, db3, L, A, BH2, BO)
-    else:
-        _store_layer(own + LAST, dw3, db3, L, A, BH2, BO)
-    if HEAD == GAUSSIAN:
-        _store_log_std(own + LOG_STD, theta + LOG_STD, d_log_std, A, BO)
-    if HEAD >= 0:
-        _store_sums(own + TOTAL, s0, s1, s2, s3, s4)
-        tl.store(error_at + program, worst)
-    else:
-        tl.store(own + TOTAL + 5, s0)
+    _store_last(own + LAST, dw3, db3, o0, o1, o2, o3, L, A, BH2, BO, FEW)
+    _store_sums(own, theta, error_at + program, d_log_std, worst, s0, s1, s2, s3, s4, LOG_STD, TOTAL, A, BO, HEAD)
 
 
 @triton.jit(do_not_specialize=["first", "size", "part"])

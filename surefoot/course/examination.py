@@ -171,6 +171,8 @@ def _rewards_entropy(kind: type[Algorithm]) -> str | None:
         losses.append(float(_loss(kind, outputs, torch.ones(1), entropy_coef=0.1).detach()))
     if losses[0] < losses[1]:
         return None
+    if losses[0] == losses[1]:
+        return "there is no entropy bonus: entropy_coef has no effect on the loss"
     return "the entropy bonus has the wrong sign: a policy that explores is punished, so it stops exploring"
 
 

@@ -7,6 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from surefoot.analysis.bounds import UNBOUNDED, Bounds, bounds_of, hull
 from surefoot.analysis.curves import Curve, band
 from surefoot.analysis.logs import Log
 from surefoot.analysis.pictures import curves_figure
@@ -44,12 +45,20 @@ def curves(groups: Mapping[str, Sequence[Run | Curve]], metric: str = "episode_r
     lines = []
     for index, (name, members) in enumerate(groups.items()):
         found = [member if isinstance(member, Curve) else Log(member).curve(metric) for member in members]
-        lines.append(Line(name, index, band(found, LINES["iqm"])))
+        bounds = hull([_bounds(member, metric) for member in members])
+        lines.append(Line(name, index, band(found, LINES["iqm"], bounds=bounds)))
     plot = Plot(metric, "steps", (Panel(title, tuple(lines)),), "iqm")
     buffer = BytesIO()
     with look():
         curves_figure(plot).savefig(buffer, dpi=100, format="png")
     return Picture(buffer.getvalue())
+
+
+def _bounds(member: Run | Curve, metric: str) -> Bounds:
+    """No interval of a return may leave what the env can pay."""
+    if isinstance(member, Curve):
+        return UNBOUNDED
+    return bounds_of(metric, str(member.config["env"]), {"max_episode_steps": str(member.config["max_episode_steps"])})
 
 
 def lab(study: str, **settings: object) -> Picture:

@@ -22,9 +22,11 @@ class Measured(TypedDict):
     explained_variance: list[float | None]
 
 
-def homework_ppo() -> dict[str, list[Measured]]:
-    """The homework's PPO with one thing changed at a time: a list of runs for each variant."""
-    text = files("surefoot.course").joinpath("homework_ppo.json").read_text(encoding="utf-8")
+def stored(name: str) -> dict[str, list[Measured]]:
+    """A list of runs for each variant. `homework_ppo`: the homework's PPO with one thing changed at a time;
+    `homework_gae`: its GAE, repaired.
+    """
+    text = files("surefoot.course").joinpath(f"{name}.json").read_text(encoding="utf-8")
     variants: dict[str, dict[str, Measured]] = json.loads(text)["variants"]
     return {name: list(runs.values()) for name, runs in variants.items()}
 

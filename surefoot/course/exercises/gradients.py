@@ -129,7 +129,7 @@ EXERCISES = {
             Mistake(SQUARE, _broadcast),
             Mistake(SQUARE, _broadcast_attached),
             Mistake(
-                "the policy's part has the wrong sign: it is −log π·A, with A = R − V: what happened minus what was expected",
+                "the policy's part has the wrong sign: it is −log π·A, and A is what happened minus what was expected",
                 lambda lp, v, r: _vpg(lp, v, r, sign=-1.0),
             ),
             Mistake(

@@ -27,8 +27,8 @@ def contract(name: str) -> None:
     kind = get_algorithm(name)
     for action in ("discrete", "continuous"):
         _first_ratio(kind, action)
-        _invalid_steps(kind, action)
         _same_bytes(kind, action)
+        _invalid_steps(kind, action)
         print(
             f"✓ {action} actions: the first ratio is 1, invalid steps change nothing, the same update twice is the same"
         )
@@ -66,7 +66,7 @@ def _invalid_steps(kind: type[Algorithm], action: str) -> None:
         def change(rollout: Rollout) -> None:
             rollout.truncated[3, :2] = True
             rollout.valid[4, :2] = False
-            rollout.reward[4, :2] = amount
+            rollout.reward[4, :2] = rollout.value[4, :2] = amount
 
         return _updated(kind, action, change)[0]
 

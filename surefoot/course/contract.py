@@ -66,6 +66,7 @@ def _invalid_steps(kind: type[Algorithm], action: str) -> None:
         def change(rollout: Rollout) -> None:
             rollout.truncated[3, :2] = True
             rollout.valid[4, :2] = False
+            rollout.value = rollout.value.clone()  # it shares its memory with `next_value`
             rollout.reward[4, :2] = rollout.value[4, :2] = amount
 
         return _updated(kind, action, change)[0]

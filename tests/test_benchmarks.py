@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 NEW = [
     "cold_start",
     "gpu",
+    "homework_ppo",
     "instruments",
     "mujoco_batch",
     "mujoco_equal",

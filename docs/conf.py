@@ -12,8 +12,14 @@ author = "The surefoot authors"
 copyright = author
 version = release = surefoot.__version__
 
-extensions = ["myst_parser", "formulas", "reference", "sources"]
-exclude_patterns = ["extensions"]
+extensions = ["myst_nb", "formulas", "reference", "course", "sources"]
+exclude_patterns = ["extensions", "course/notebooks"]
+nb_execution_mode = "auto"  # the chapters of the course; pages without code cells are plain Markdown
+nb_execution_timeout = 900
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+nb_ipywidgets_js = {}  # the site loads nothing from elsewhere
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]  # a code block may be shortened with …

@@ -21,6 +21,7 @@ NEW = [
     "ablation",
     "cold_start",
     "gpu",
+    "homework_ppo",
     "instruments",
     "mujoco_batch",
     "mujoco_equal",

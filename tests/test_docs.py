@@ -24,6 +24,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "ladder").glob("*.md")),
+    *sorted((ROOT / "course").glob("*.md")),
 ]
 
 
@@ -209,6 +210,8 @@ def test_the_map_of_the_lecture_and_the_homework_leads_somewhere():
             assert load_preset(rest[-1])
     for number in range(1, 16):
         assert f"| warm-up {number}:" in text
+    led_to = {chapter for _, place in rows for chapter in re.findall(r"\(\.\./course/([\w-]+)\.md#", place)}
+    assert led_to == {page.stem for page in (ROOT / "course").glob("[0-9]*.md")}
 
 
 def test_the_page_about_the_architecture_names_what_is_there():

@@ -23,6 +23,7 @@ LAYERS = {
     "deploy": 6, "doctor": 6, "bench": 6, "dashboard": 6, "sweep": 6, "timetravel": 6,
     "tuning": 6.5,
     "api": 7,
+    "course": 7.5,
     "cli": 8,
     "__main__": 9,
 }  # fmt: skip

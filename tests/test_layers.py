@@ -22,6 +22,7 @@ LAYERS = {
     "training": 5, "theory": 5,
     "deploy": 6, "doctor": 6, "bench": 6, "dashboard": 6, "sweep": 6, "timetravel": 6,
     "api": 7,
+    "conformance": 7.5,  # its own adapter uses the public API
     "cli": 8,
     "__main__": 9,
 }  # fmt: skip

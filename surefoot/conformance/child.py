@@ -26,7 +26,8 @@ def main(adapter: str) -> None:
     os.dup2(null, 0)  # the adapter must not read our requests,
     os.dup2(2, 1)  # nor may what it prints get between our answers
     beside = os.path.dirname(os.path.abspath(__file__))
-    sys.path[0] = os.path.dirname(os.path.abspath(adapter))  # as if it were run as a script
+    # The adapter finds the files beside it, last of all: it may be called like the library that it imports.
+    sys.path[:] = [*sys.path[1:], os.path.dirname(os.path.abspath(adapter))]
 
     def reply(answer: dict[str, object]) -> None:
         answers.write(json.dumps(answer) + "\n")

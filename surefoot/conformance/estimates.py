@@ -77,27 +77,34 @@ def mistakes(steps: Steps) -> Iterator[tuple[str, Callable[[float], Array]]]:
     of_reset = replace(steps, next_value=shifted)
     of_last = replace(steps, next_value=np.where(steps.truncated, steps.value, steps.next_value))
     turned = Steps(*(np.ascontiguousarray(array.T) for array in vars(steps).values()))
-    yield "Truncation is treated as termination: the last step before a time limit gets no future.", partial(
-        gae, steps, has_future=~steps.done
+    yield (
+        "Truncation is treated as termination: the last step before a time limit gets no future.",
+        partial(gae, steps, has_future=~steps.done),
     )
     yield "It bootstraps past terminal states.", partial(gae, steps, has_future=always)
-    yield "A step that is both terminated and truncated is taken for a truncation, though it is a true end.", partial(
-        gae, steps, has_future=~steps.terminated | steps.truncated
+    yield (
+        "A step that is both terminated and truncated is taken for a truncation, though it is a true end.",
+        partial(gae, steps, has_future=~steps.terminated | steps.truncated),
     )
-    yield "Advantages leak across truncation, from the next episode into the one before.", partial(
-        gae, steps, carries_on=~steps.terminated
+    yield (
+        "Advantages leak across truncation, from the next episode into the one before.",
+        partial(gae, steps, carries_on=~steps.terminated),
     )
-    yield "Advantages leak across episode ends, from the next episode into the one before.", partial(
-        gae, steps, carries_on=always
+    yield (
+        "Advantages leak across episode ends, from the next episode into the one before.",
+        partial(gae, steps, carries_on=always),
     )
-    yield "Episode ends are ignored: it bootstraps past them, and advantages leak across them.", partial(
-        gae, of_reset, has_future=always, carries_on=always
+    yield (
+        "Episode ends are ignored: it bootstraps past them, and advantages leak across them.",
+        partial(gae, of_reset, has_future=always, carries_on=always),
     )
-    yield "At a time limit it bootstraps from the first state of the next episode, not from the final one.", partial(
-        gae, of_reset
+    yield (
+        "At a time limit it bootstraps from the first state of the next episode, not from the final one.",
+        partial(gae, of_reset),
     )
-    yield "At a time limit it bootstraps from V(s_t), the state before, not from V of the final observation.", partial(
-        gae, of_last
+    yield (
+        "At a time limit it bootstraps from V(s_t), the state before, not from V of the final observation.",
+        partial(gae, of_last),
     )
     yield "λ is ignored: the sum decays with γ alone.", partial(gae, steps, decay=GAMMA)
     yield "γ is missing from the decay: the sum decays with λ alone.", lambda own: gae(steps, own, decay=own)

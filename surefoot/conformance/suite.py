@@ -49,4 +49,4 @@ def examine(
         for check in checks:
             show(check)
             findings.append(check.carry_out(adapter))
-        return Report(str(file), findings, adapter.about["versions"], adapter.about["notes"])
+        return Report(file.name, findings, adapter.about["versions"], adapter.about["notes"])

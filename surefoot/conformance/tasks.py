@@ -5,11 +5,12 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 LENGTH = 4  # steps of an episode
 
 
-class Chain(gym.Env):  # type: ignore[type-arg]
+class Chain(gym.Env):
     """The states 0, 1, 2, 3, and after 3 comes 1 again. Actions do nothing, so V is a number that can be worked out.
 
     An episode starts at 0 and stops after four steps, when the state is 1: not the state before (3), not the state
@@ -34,7 +35,7 @@ class Chain(gym.Env):  # type: ignore[type-arg]
         terminated, truncated = (end and self.time == LENGTH for end in self.ends)
         return self.observation(), reward, terminated, truncated, {}
 
-    def observation(self):  # type: ignore[no-untyped-def]
+    def observation(self) -> NDArray[np.float32]:
         seen = np.zeros(LENGTH, np.float32)
         seen[self.state] = 1.0
         return seen
@@ -62,7 +63,7 @@ class Both(Chain):
     ends = (True, True)
 
 
-class Walk(gym.Env):  # type: ignore[type-arg]
+class Walk(gym.Env):
     """Random observations, rewards and lengths, all from the episode's seed. For resume and the first ratio."""
 
     observation_space = spaces.Box(-10.0, 10.0, (3,), np.float32)
@@ -77,7 +78,13 @@ class Walk(gym.Env):  # type: ignore[type-arg]
         self.time += 1
         seen = self.observation()
         over = self.time == self.length
-        return seen, float(seen[0]) * (int(action) - 1), over and self.length % 2 == 0, over and self.length % 2 == 1, {}
+        return (
+            seen,
+            float(seen[0]) * (int(action) - 1),
+            over and self.length % 2 == 0,
+            over and self.length % 2 == 1,
+            {},
+        )
 
-    def observation(self):  # type: ignore[no-untyped-def]
+    def observation(self) -> NDArray[np.float32]:
         return self.np_random.normal(size=3).clip(-9.0, 9.0).astype(np.float32)

@@ -13,7 +13,7 @@ from surefoot.conformance.finding import Check, Finding, Mistake, as_array, reco
 if TYPE_CHECKING:
     from surefoot.types import Array
 
-GAMMA, STEPS, SEED = 0.8, 8192, 1
+GAMMA, STEPS, SEED = 0.8, 4096, 1
 TOLERANCE = 0.15  # of V, after training; the values of different mistakes are much further apart
 STATES = 4
 REWARDS, ONES = (-1.0, 1.5, 0.0, 0.5), (1.0, 1.0, 1.0, 1.0)  # those of `tasks.py`

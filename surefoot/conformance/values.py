@@ -1,4 +1,4 @@
-"""Checks of a trained critic: V on chains of four states, where every mistake at an episode's end has its own numbers."""
+"""Checks of a trained critic on chains of four states, where each mistake at an episode's end has a V of its own."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from surefoot.conformance import estimates, tasks, values
-from surefoot.conformance.finding import as_array
 from surefoot.conformance.adapter import AdapterError
+from surefoot.conformance.finding import as_array
 from surefoot.conformance.suite import CHECKS
 from tests.conformance.learners import InProcess, with_mistake
 
@@ -39,7 +39,7 @@ def test_fixed_points_by_hand():
     assert values.fixed_point(values.REWARDS, "none") == pytest.approx([-1 + 0.8 * 1.82, 1.82, 0.4, 0.5])
     assert values.fixed_point(values.REWARDS, "last")[3] == pytest.approx(0.5 / 0.2)
     assert values.fixed_point(values.REWARDS, "reset")[3] == pytest.approx(0.66 / 0.5904)  # V = 0.5 + 0.8·V(0)
-    one, two, three, four = values.fixed_point(values.REWARDS, "final", fake=True)
+    one, two, three, _ = values.fixed_point(values.REWARDS, "final", fake=True)
     assert two == pytest.approx((1.5 + 0.8 * three) / 2 + 0.8 * one / 2)
 
 
@@ -103,7 +103,8 @@ def test_each_mistake_in_gae_is_told_from_all_others(name):
     for means, numbers in known:
         if np.allclose(numbers, right):
             continue
-        found = check(name, advantages=lambda *_, gae_lambda, **__: numbers[estimates.LAMBDAS.index(gae_lambda)])
+        answers = dict(zip(estimates.LAMBDAS, numbers, strict=True))
+        found = check(name, advantages=lambda *_, gae_lambda, own=answers, **__: own[gae_lambda])
         assert found.result == "failed"
         same = [other for other, theirs in known if np.allclose(theirs, numbers)]
         assert found.means in same, means
@@ -151,7 +152,7 @@ def test_the_direction_of_the_kl(function, means):
 def test_the_first_ratio():
     assert check("first-ratio", first_ratio=lambda make, seed: 1e-7).result == "passed"
     for wrong in (0.1, float("nan"), -1.0):
-        found = check("first-ratio", first_ratio=lambda make, seed: wrong)
+        found = check("first-ratio", first_ratio=lambda make, seed, own=wrong: own)
         assert found.result == "failed"
         assert "every ratio is 1" in found.means
 

@@ -15,6 +15,7 @@ from surefoot.training.config.resolve import resolve
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 NEW = [
     "cold_start",
+    "conformance",
     "gpu",
     "instruments",
     "mujoco_batch",

@@ -44,7 +44,6 @@ def main(adapter: str) -> None:
         try:
             reply({"answer": answer_to(json.loads(line), module, tasks)})
         except ERRORS as error:
-            traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
             reply({"error": told(error, adapter)})
 
 

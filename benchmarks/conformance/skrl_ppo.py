@@ -1,6 +1,6 @@
 """The conformance adapter of skrl: PPO with the sequential trainer and `time_limit_bootstrap=True`.
 
-    surefoot conformance benchmarks/conformance/skrl_ppo.py --python PEERS/skrl/bin/python
+surefoot conformance benchmarks/conformance/skrl_ppo.py --python PEERS/skrl/bin/python
 """
 
 import hashlib

@@ -114,7 +114,8 @@ def mistakes(steps: Steps) -> Iterator[tuple[str, Callable[[float], Array]]]:
 
 
 def _standardized(x: Array) -> Array:
-    return (x - x.mean()) / (x.std() + 1e-8)
+    found: Array = (x - x.mean()) / (x.std() + 1e-8)
+    return found
 
 
 def _advantages(check: Check, adapter: Adapter, *, terminated: bool, truncated: bool) -> Finding:

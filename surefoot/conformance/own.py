@@ -28,7 +28,6 @@ NOTES = {
     "first-ratio": "the metric ratio_error of the first update",
     "resume": "surefoot.resume",
 }
-QUIET: dict[str, object] = {"progress": False, "eval_episodes": 0}
 
 
 def values(
@@ -38,7 +37,7 @@ def values(
         run = surefoot.train(
             make_env, "ppo", preset="none", run_dir=Path(folder, "run"), total_steps=steps, gamma=gamma,
             gae_lambda=gae_lambda, seed=seed, num_envs=4, rollout_length=16, num_epochs=10, num_minibatches=1,
-            learning_rate=1e-2, **QUIET,
+            learning_rate=1e-2, progress=False, eval_episodes=0,
         )  # fmt: skip
         agent = surefoot.load(run)
     found: list[float] = np.asarray(agent.value(states.astype(np.float32))).tolist()
@@ -86,7 +85,7 @@ def resume(make_env: type[GymEnv], folder: str, *, before: int, after: int, seed
 def _short(make_env: type[GymEnv], run_dir: Path, steps: int, seed: int) -> surefoot.Run:
     return surefoot.train(
         name_of(make_env), "ppo", preset="none", run_dir=run_dir, total_steps=steps, seed=seed, num_envs=2,
-        rollout_length=64, num_minibatches=2, **QUIET,
+        rollout_length=64, num_minibatches=2, progress=False, eval_episodes=0,
     )  # fmt: skip
 
 

@@ -21,12 +21,14 @@ BEFORE, AFTER, SEED = 512, 512, 1
 
 def log_softmax(logits: list[list[float]]) -> Array:
     rows = np.array(logits)
-    return rows - np.log(np.exp(rows).sum(-1, keepdims=True))
+    found: Array = rows - np.log(np.exp(rows).sum(-1, keepdims=True))
+    return found
 
 
 def kl_rows(old: Array, new: Array) -> Array:
     """KL(old‖new) = Σ_a p (log p − log q) of each row of log-probabilities."""
-    return np.sum(np.exp(old) * (old - new), axis=-1)
+    found: Array = np.sum(np.exp(old) * (old - new), axis=-1)
+    return found
 
 
 def _kl(check: Check, adapter: Adapter) -> Finding:

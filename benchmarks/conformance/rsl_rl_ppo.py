@@ -15,12 +15,13 @@ from tensordict import TensorDict
 PACKAGES = ["rsl-rl-lib"]
 NOTES = {
     "truncation": "OnPolicyRunner; the env reports time limits as extras['time_outs'], the documented way, and resets "
-    "at once, as its contract wants",
+    "at once. A step that also reaches a terminal state is not reported as a time-out, which is what its "
+    "documentation asks for",
     "autoreset": "its envs reset at once and insert no fake step; it takes none of Gymnasium's vector envs",
     "gae": "PPO.process_env_step and PPO.compute_returns, as returns − values",
     "kl": "it has no categorical policy",
     "first-ratio": "the first minibatch of the storage's generator against the actor's log-probability in update()",
-    "resume": "runner.save and runner.load; rsl_rl does not promise the same weights",
+    "resume": "runner.save, and runner.load into a new runner with new envs",
 }
 NUM_ENVS, LENGTH = 4, 16
 

@@ -24,7 +24,7 @@ NOTES = {
     "γ·V(final observation) is added to the reward of a truncated step, as PPO.record_transition does",
     "kl": "PPO estimates it from samples inside of update(), where an adapter cannot call it",
     "first-ratio": "the first minibatch that memory.sample gives to update() against policy.act of its actions",
-    "resume": "agent.save and agent.load; skrl does not promise the same weights",
+    "resume": "agent.save, and agent.load into a new agent with a new env",
 }
 ROLLOUT = 64  # steps of all envs together
 

@@ -21,8 +21,7 @@ NOTES = {
     "truncated step, as collect_rollouts does",
     "kl": "common.distributions.kl_divergence(old, new); PPO itself logs an estimate from samples",
     "first-ratio": "the first evaluate_actions of train() against the minibatch's old_log_prob",
-    "resume": "save, load with the env, learn(reset_num_timesteps=False); Stable-Baselines3 does not promise the "
-    "same weights",
+    "resume": "save, load with the env, learn(reset_num_timesteps=False)",
 }
 SMALL = {"device": "cpu", "n_steps": 16, "batch_size": 64, "n_epochs": 10}
 

@@ -24,8 +24,9 @@ NOTES = {
     "autoreset": "it has its own vector envs, which insert no fake step, and takes none of Gymnasium's",
     "gae": "Algorithm.compute_episodic_return on a VectorReplayBuffer",
     "kl": "PPO computes no KL, and TRPO does so inside of its update, where an adapter cannot call it",
-    "first-ratio": "the policy's first output inside of the update against the minibatch's logp_old",
-    "resume": "state_dict and load_state_dict of the algorithm; Tianshou does not promise the same weights",
+    "first-ratio": "the policy's first output inside of the update against the minibatch's logp_old, which Tianshou "
+    "computes from the same policy just before the update, so it holds by construction",
+    "resume": "state_dict and load_state_dict of the algorithm, with a new collector",
 }
 NUM_ENVS, ROLLOUT = 4, 64
 

@@ -53,6 +53,7 @@ def test_a_crash_is_reported_with_its_last_line_and_the_other_checks_go_on(capsy
     assert (whole["passed"], whole["failed"]) == (1, 3)
 
 
+@pytest.mark.slow
 def test_an_adapter_that_hangs_is_ended_with_the_processes_that_it_started(capsys):
     hang = (
         "import subprocess, sys, time\n"
@@ -69,6 +70,7 @@ def test_an_adapter_that_hangs_is_ended_with_the_processes_that_it_started(capsy
     assert not status.exists() or status.read_text(encoding="utf-8").rpartition(")")[2].split()[0] in "ZX"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -98,6 +100,7 @@ def test_wrong_words(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_adapter_may_be_called_like_the_library_that_it_imports(capsys):
     Path("json.py").write_text("raise RuntimeError\n", encoding="utf-8")
     Path("numpy.py").write_text(KL, encoding="utf-8")

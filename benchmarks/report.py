@@ -1,4 +1,4 @@
-"""Puts the tables of benchmarks/results into docs/performance.md, docs/scale.md and docs/improvements.md.
+"""Puts the tables of benchmarks/results into the pages of docs/.
 
     python benchmarks/report.py
 
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = (DOCS / "performance.md", DOCS / "scale.md", DOCS / "improvements.md")
+PAGES = tuple(DOCS / name for name in ("performance.md", "scale.md", "improvements.md", "conformance.md"))
 RESULTS = Path(__file__).resolve().parent / "results"
 BLOCK = re.compile(r"(<!-- results (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -20,6 +20,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 NEW = [
     "ablation",
     "cold_start",
+    "conformance",
     "gpu",
     "homework_ppo",
     "instruments",

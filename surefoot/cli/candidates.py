@@ -214,6 +214,7 @@ KINDS: dict[str, Callable[[str], Candidates]] = {  # metavar -> what it stands f
     "ENGINE": _engines,
     "WRAPPER": _wrappers,
     "FILE.py:CLASS": _objects,
+    "ADAPTER.py": _files(".py"),
     "FILE.toml": _files(".toml"),
     "FILE.mp4": _files(".mp4"),
     "FILE.zip": _files(".zip"),

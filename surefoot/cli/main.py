@@ -36,6 +36,7 @@ COMMANDS = {  # name -> (module, one line)
     "diff": ("surefoot.cli.diff", "find where two runs first differ"),
     "diagnose": ("surefoot.cli.diagnose", "tell why a run is not learning, and what to try"),
     "doctor": ("surefoot.cli.doctor", "check this installation, or an environment before training on it"),
+    "conformance": ("surefoot.cli.conformance", "check a library or script against closed-form numbers"),
     "bench": ("surefoot.cli.bench", "measure how fast this installation trains"),
     "explain": ("surefoot.cli.explain", "explain an algorithm, a setting, a metric or a word"),
     "theory": ("surefoot.cli.theory", "compute the lecture's formulas exactly on small MDPs"),
@@ -132,7 +133,7 @@ def _lost(words: list[str], out: Outlet) -> bool:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        lines = "\n".join(f"  {name:<10}  {line}" for name, (_, line) in COMMANDS.items())
+        lines = "\n".join(f"  {name:<11}  {line}" for name, (_, line) in COMMANDS.items())
         print(HELP.format(commands=lines), end="")
         return 0
     if words[0] in ("-V", "--version", "version"):

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes the environments of versus_peers.py, defaults.py, results.py and conformance.py: sh benchmarks/make_peers.sh FOLDER
 # FOLDER/sb3 has Stable-Baselines3 and sb3-contrib, FOLDER/sbx has SBX, FOLDER/jax plain JAX, FOLDER/rliable what
-# check_statistics.py runs in, FOLDER/tianshou, FOLDER/skrl and FOLDER/rsl what conformance.py checks; each is its own, because their requirements pull in different directions. Versions that the tests ran with hold (constraints.txt).
+# check_statistics.py runs in, FOLDER/tianshou, FOLDER/skrl and FOLDER/rsl what conformance.py checks. Each is separate,
+# because their requirements pull in different directions. Versions that the tests ran with hold (constraints.txt).
 set -eu
 folder=${1:?"where to put them: sh benchmarks/make_peers.sh FOLDER"}
 here=$(cd "$(dirname "$0")/.." && pwd)

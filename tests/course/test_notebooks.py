@@ -108,7 +108,7 @@ def test_a_chapter_runs_from_top_to_bottom(tool, chapter, monkeypatch):
     real = surefoot.train
 
     def short(*args, **given):
-        most = 20_000 if "homework" in str(given.get("preset")) else 2048
+        most = 40_000 if "homework" in str(given.get("preset")) else 8192
         return real(*args, **{**given, "total_steps": min(given.get("total_steps", most), most), "eval_episodes": 2})
 
     monkeypatch.setattr(surefoot, "train", short, raising=False)

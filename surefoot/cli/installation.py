@@ -26,6 +26,7 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
     "envpool": "envpool",
     "pettingzoo": "pettingzoo",
     "slurm": "submitit",
+    "tune": "optuna",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "mlflow": "mlflow",

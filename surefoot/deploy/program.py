@@ -366,11 +366,9 @@ class Program:
 
     def needed(self, *results: At) -> list[At]:
         """The operations that these results depend on, in order."""
-        found: set[At] = set()
-        open_ends = list(results)
+        found, open_ends = set[At](), list(results)
         while open_ends:
-            at = open_ends.pop()
-            if at not in found:
+            if (at := open_ends.pop()) not in found:
                 found.add(at)
                 open_ends.extend(sources(self.operations[at]))
         return sorted(found)
@@ -378,9 +376,7 @@ class Program:
 
 def sources(operation: Operation) -> Iterator[At]:
     """The results that an operation reads."""
-    for field in fields(operation):
-        if field.name in ("x", "y", "memory"):
-            yield getattr(operation, field.name)
+    yield from (getattr(operation, field.name) for field in fields(operation) if field.name in ("x", "y", "memory"))
     if isinstance(operation, Join):
         yield from operation.parts
 
@@ -392,12 +388,10 @@ def params_of(head: Head) -> tuple[At, ...]:
 
 
 def mode_of(head: Head) -> At:
-    """What the deterministic action depends on."""
-    return params_of(head)[0]
+    return params_of(head)[0]  # what the deterministic action depends on
 
 
-def width(head: Head) -> int:
-    """Numbers in this part of an action."""
+def width(head: Head) -> int:  # numbers in this part of an action
     return len(head.sizes) if isinstance(head, Choice) else math.prod(head.shape)
 
 

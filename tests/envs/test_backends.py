@@ -327,7 +327,10 @@ def test_no_other_file_asks_what_kind_of_env_an_id_names():
 
 def test_only_one_file_reads_masks():
     for name, source in SOURCES.items():
-        if name != "envs/masks.py":
+        if name not in (
+            "envs/masks.py",
+            "deploy/serve/questions.py",
+        ):  # the second one's come from a client, not an env
             assert not re.search(r"\[MASK\]|get\(MASK|_attr\(.action_masks", source), name
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
+import torch
 from gymnasium.vector import SyncVectorEnv
 
 import surefoot
@@ -174,7 +175,9 @@ def refuse(*_):
 def test_rows_wait_for_a_full_disk_but_not_without_end(tmp_path, monkeypatch):
     log = EpisodeLog(LinesFile(tmp_path / "episodes.csv"))
     said = []
-    trainer = SimpleNamespace(envs=None, collector=COLLECTOR, step=1, seconds=0.0, group=ALONE)
+    trainer = SimpleNamespace(
+        envs=None, collector=COLLECTOR, step=1, seconds=0.0, group=ALONE, device=torch.device("cpu")
+    )
     trainer.journal, trainer.warn = SimpleNamespace(latest=[Episode(0, 1.5, 2)]), said.append
     log.on_start(trainer)
 

@@ -150,7 +150,7 @@ class FusedPasses(FixedPasses):
     def disagreement(self) -> float:
         """How far the kernels' gradient of the first minibatch is from autograd's, relative to its norm."""
         flat = self.learner.flat
-        torch.arange(len(self._order), out=self._order)
+        self._order.copy_(torch.arange(len(self._order), dtype=torch.int64, device=self._order.device))
         ours = self.gradient()
         flat.gradient.zero_()
         self.objective(self._minibatch(), False)[0].backward()  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from surefoot.algorithms.ppo_clip import CLIP
+from surefoot.algorithms.ppo_clip import SURROGATES as OF_PPO
 from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.device_storage import DeviceStorage
 from surefoot.engine.collecting.stepping import step_all
@@ -48,8 +48,8 @@ def spo(outputs: Outputs, batch: Batch, epsilon: float) -> Tensor:
 LOSSES = {
     "log_prob": Loss(LOG_PROB, value_coef=0.5),
     "ratio, KL, entropy": Loss(RATIO, kl_coef=0.7, value_coef=0.5, entropy_coef=0.02),
-    "clip": Loss(CLIP, (0.1,), value_coef=0.5, entropy_coef=0.01),
-    "clip, value clip, Huber": Loss(CLIP, (0.1,), value_coef=0.3, value_clip=0.1, value_loss="smooth_l1"),
+    "clip": Loss(OF_PPO["clip"], (0.1,), value_coef=0.5, entropy_coef=0.01),
+    "clip, value clip, Huber": Loss(OF_PPO["clip"], (0.1,), value_coef=0.3, value_clip=0.1, value_loss="smooth_l1"),
     "spo": Loss(Surrogate(spo, "spo"), (0.2,), value_coef=0.5),
 }
 

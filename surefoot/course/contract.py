@@ -42,7 +42,9 @@ def _updated(
     """The weights and the metrics after three updates."""
     algorithm = kind(kind.config_type())
     policy = small_policy(action, critic=algorithm.uses_critic)
-    learner = Learner(policy, algorithm.config, torch.Generator().manual_seed(1), train_actor=algorithm.train_actor)
+    learner = Learner(
+        policy, algorithm.config, torch.Generator("cpu").manual_seed(1), train_actor=algorithm.train_actor
+    )
     metrics: dict[str, float] = {}
     for seed in range(3):
         rollout = random_rollout(policy, seed=seed)

@@ -18,14 +18,14 @@ SPACES = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(-1.0, 1.0, (2
 
 def small_policy(kind: str, *, critic: bool) -> ActorCritic:
     """A network for four numbers, with discrete or continuous actions."""
-    made = torch.Generator().manual_seed(0)
+    made = torch.Generator("cpu").manual_seed(0)
     config = PolicyConfig(hidden_sizes=(16,))
     return ActorCritic(OBSERVATIONS, SPACES[kind], config, critic=critic, generator=made)
 
 
 def random_rollout(policy: ActorCritic, *, steps: int = 16, num_envs: int = 4, seed: int = 0) -> Rollout:
     """Random observations and rewards, actions that the policy drew itself, no end of an episode."""
-    drawn = torch.Generator().manual_seed(seed)
+    drawn = torch.Generator("cpu").manual_seed(seed)
     obs = torch.randn((steps + 1, num_envs, 4), generator=drawn)
     with torch.no_grad():
         params = policy.action_params(policy.normalize(obs)[:-1])

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
-import torch
 from gymnasium.vector import SyncVectorEnv
 
 import surefoot
@@ -29,7 +28,7 @@ TOLD = f"{Path(__file__).parent.parent / 'worker_envs.py'}:Told"
 QUIET = {"progress": False, "eval_episodes": 0, "preset": "none", "seed": 5, "total_steps": 640}
 ROLLOUT = {**QUIET, "num_envs": 4, "rollout_length": 16, "num_minibatches": 1}
 
-COLLECTOR = SimpleNamespace(reset_each_rollout=False)
+COLLECTOR, CPU = SimpleNamespace(reset_each_rollout=False), SimpleNamespace(type="cpu")
 
 
 class Stop(surefoot.Callback):
@@ -95,7 +94,7 @@ def test_the_agents_of_a_world_share_the_seed_of_its_episode():
 
     envs = ParallelEnvs(make, 2, 9)
     log = EpisodeLog(LinesFile(Path("episodes.csv")))
-    trainer = SimpleNamespace(envs=envs, collector=COLLECTOR, step=0, seconds=0.0, group=ALONE)
+    trainer = SimpleNamespace(envs=envs, collector=COLLECTOR, step=0, seconds=0.0, group=ALONE, device=CPU)
     log.on_start(trainer)
     envs.reset()
     expected = []
@@ -133,7 +132,7 @@ def test_an_episode_that_a_lost_worker_cut_makes_the_seeds_beside_it_unknown(tmp
             return EpisodeSeeds(1).of(rows, numbers)
 
     envs, log = Envs(), EpisodeLog(LinesFile(tmp_path / "episodes.csv"))
-    trainer = SimpleNamespace(envs=envs, collector=COLLECTOR, step=1, seconds=9.0, group=ALONE)
+    trainer = SimpleNamespace(envs=envs, collector=COLLECTOR, step=1, seconds=9.0, group=ALONE, device=CPU)
     log.on_start(trainer)
     for now, ended in (([1, 2], [0, 1]), ([2, 3], [0, 1])):  # one of the second env's is missing at first
         envs.now, trainer.journal = now, SimpleNamespace(latest=[Episode(row, 1.0, 1) for row in ended])
@@ -175,9 +174,7 @@ def refuse(*_):
 def test_rows_wait_for_a_full_disk_but_not_without_end(tmp_path, monkeypatch):
     log = EpisodeLog(LinesFile(tmp_path / "episodes.csv"))
     said = []
-    trainer = SimpleNamespace(
-        envs=None, collector=COLLECTOR, step=1, seconds=0.0, group=ALONE, device=torch.device("cpu")
-    )
+    trainer = SimpleNamespace(envs=None, collector=COLLECTOR, step=1, seconds=0.0, group=ALONE, device=CPU)
     trainer.journal, trainer.warn = SimpleNamespace(latest=[Episode(0, 1.5, 2)]), said.append
     log.on_start(trainer)
 
@@ -245,3 +242,16 @@ def test_a_run_of_an_earlier_version_gets_the_file_when_it_is_resumed(tmp_path):
     assert main(["resume", str(run.path)]) == 0
     assert run.episodes
     assert all(row["step"] > before for row in run.episodes)
+
+
+def test_while_a_gpu_learns_lines_are_written(tmp_path):
+    log = EpisodeLog(file := LinesFile(tmp_path / "episodes.csv"))
+    gpu = SimpleNamespace(type="cuda")
+    trainer = SimpleNamespace(envs=None, collector=COLLECTOR, step=1, seconds=9.0, group=ALONE, device=gpu, errands=[])
+    log.on_start(trainer)
+    trainer.journal = SimpleNamespace(latest=[Episode(0, 1.0, 1)])
+    log.on_update(trainer, {})
+    assert not file.path.exists()
+    for errand in trainer.errands:
+        errand()
+    assert len(file.path.read_text().splitlines()) == 2

@@ -42,6 +42,7 @@ class EpisodeLog(Callback):
         self._numbers: list[int] = []  # episode number of each row, when the envs were last asked
         self._count, self._due = 0, 0.0  # episodes in `_ended`; training time at which they are written
         self._anew = self._full = False
+        self._later = False  # lines are written while a GPU learns; numbered episodes must be asked for at once
         log.prepare = self._make_lines
         if not log.size and not log.pending:
             log.pending.append(header(self._info_keys))
@@ -51,6 +52,7 @@ class EpisodeLog(Callback):
         # The numbers of other processes' episodes are not known here.
         if isinstance(trainer.envs, Numbered) and trainer.group.size == 1:
             self._envs, self._numbers = trainer.envs, trainer.envs.episode_numbers()
+        self._later = self._envs is None and trainer.device.type == "cuda"
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
         episodes = trainer.journal.latest
@@ -59,7 +61,7 @@ class EpisodeLog(Callback):
             self._count += len(episodes)
         if self._count >= MANY or (trainer.seconds >= self._due and self._count):
             self._count, self._due = 0, trainer.seconds + SECONDS
-            if self._envs is None and trainer.device.type == "cuda":  # it has time while the GPU learns
+            if self._later:
                 trainer.errands.append(self._log.flush)
             else:
                 self._log.flush()

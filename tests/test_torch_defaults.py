@@ -27,6 +27,8 @@ MODULES = {"Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "Embedding", "GRU
 def calls():
     """(where, the call, `owner` and `name` of what is called, the keywords given) of every `owner.name(...)`."""
     for path in sorted(PACKAGE.rglob("*.py")):
+        if path.is_relative_to(PACKAGE / "course"):  # graders beside a student's own tensors
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 where = f"{path.relative_to(PACKAGE)}:{node.lineno}"

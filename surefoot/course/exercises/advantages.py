@@ -12,7 +12,7 @@ from surefoot.math.returns import gae, reverse_scan
 
 
 def _errors() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(9)
+    drawn = torch.Generator("cpu").manual_seed(9)
     delta, done = torch.randn(5, 5, generator=drawn), torch.zeros(5, 5, dtype=torch.bool)
     done[1, 0] = done[2, 3] = True
     return [

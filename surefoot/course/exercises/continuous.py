@@ -12,7 +12,7 @@ from surefoot.math.distributions.gaussian import LOG_2PI, DiagGaussian
 
 
 def _densities() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(10)
+    drawn = torch.Generator("cpu").manual_seed(10)
     names = ("mean", "log_std", "action")
     return [{name: 0.5 * torch.randn(4, 2, generator=drawn) for name in names}]
 

@@ -12,7 +12,7 @@ from surefoot.math.returns import reverse_scan, reward_to_go, td_error
 
 
 def _rollouts() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(4)
+    drawn = torch.Generator("cpu").manual_seed(4)
     reward, late = torch.rand(5, 5, generator=drawn), torch.zeros(5, 5, dtype=torch.bool)
     done = late.clone()
     done[1, 0] = done[3, 2] = done[0, 4] = True
@@ -21,12 +21,12 @@ def _rollouts() -> list[Mapping[str, object]]:
 
 
 def _samples() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(5)
+    drawn = torch.Generator("cpu").manual_seed(5)
     return [{"log_prob": -torch.rand(7, generator=drawn), "returns": 3.0 * torch.rand(7, generator=drawn)}]
 
 
 def _with_value() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(6)
+    drawn = torch.Generator("cpu").manual_seed(6)
     return [
         {
             "log_prob": -torch.rand(6, generator=drawn),
@@ -37,7 +37,7 @@ def _with_value() -> list[Mapping[str, object]]:
 
 
 def _steps() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(7)
+    drawn = torch.Generator("cpu").manual_seed(7)
     terminated, truncated = torch.zeros(4, 3, dtype=torch.bool), torch.zeros(4, 3, dtype=torch.bool)
     terminated[1, 0] = truncated[2, 1] = True
     numbers = {name: torch.rand(4, 3, generator=drawn) for name in ("reward", "value", "next_value")}

@@ -12,7 +12,7 @@ from surefoot.math.distributions import Categorical
 
 
 def _choices() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(1)
+    drawn = torch.Generator("cpu").manual_seed(1)
     return [
         {
             "logits": 2.0 * torch.randn(size, size, generator=drawn),
@@ -23,12 +23,12 @@ def _choices() -> list[Mapping[str, object]]:
 
 
 def _rewards() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(2)
+    drawn = torch.Generator("cpu").manual_seed(2)
     return [{"reward": torch.rand(5, generator=drawn), "gamma": 0.9}, {"reward": torch.ones(3), "gamma": 0.5}]
 
 
 def _log_probs() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(3)
+    drawn = torch.Generator("cpu").manual_seed(3)
     return [{"log_prob": -torch.rand(6, generator=drawn), "old_log_prob": -torch.rand(6, generator=drawn) - 0.1}]
 
 

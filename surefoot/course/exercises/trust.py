@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _two_policies() -> list[Mapping[str, object]]:
-    drawn = torch.Generator().manual_seed(8)
+    drawn = torch.Generator("cpu").manual_seed(8)
     return [{"old_logits": torch.randn(4, 3, generator=drawn), "logits": torch.randn(4, 3, generator=drawn)}]
 
 

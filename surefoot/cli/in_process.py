@@ -24,6 +24,8 @@ def exit_code_of(words: Sequence[str]) -> int:
         return main(words)
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
+    except KeyboardInterrupt as interrupt:
+        return getattr(interrupt, "exit_code", 130)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         return 1

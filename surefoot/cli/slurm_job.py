@@ -26,7 +26,7 @@ from surefoot.sweep.progress import saved_step
 from surefoot.sweep.slurm_pool import NO_TIME, RETRIES
 from surefoot.sweep.slurm_queue import INTERRUPTED
 from surefoot.text import print
-from surefoot.training.life.signals import WARNING
+from surefoot.training.life.signals import WARNING, Interrupted
 
 ORPHAN = 600.0  # seconds that a job waits for a process that still holds its run
 
@@ -51,7 +51,8 @@ class TimeIsUp:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
+    # Not SystemExit: it may come while envs are made or replayed, and sys.exit() there is an error of the env.
+    raise Interrupted("before the first update", 128 + number)
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,12 @@ class SlurmRun:
     stop: Path
 
     def __call__(self) -> NoReturn:
+        try:
+            self._run()
+        except Interrupted as interrupt:  # before or after the run
+            sys.exit(interrupt.exit_code)
+
+    def _run(self) -> NoReturn:
         time = TimeIsUp()
         time.install()
         job = os.environ["SLURM_JOB_ID"]

@@ -7,9 +7,13 @@ import stat
 import sys
 from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from surefoot.cli import slurm_job
+from surefoot.cli.in_process import exit_code_of
 from surefoot.cli.main import main
 from surefoot.cli.slurm_job import SlurmRun
 from surefoot.errors import SurefootError, UsageError
@@ -284,6 +288,25 @@ def test_a_job_starts_its_run_continues_it_or_finds_it_done(in_a_job):
     run_at(work, "done")
     assert job_of(work) == 0
     assert len(given) == 2
+
+
+class Slow(gym.Env):
+    """Slurm's signal comes while it is made."""
+
+    observation_space, action_space = spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2)
+
+    def __init__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_while_envs_are_made_is_no_error_of_the_env(in_a_job, capsys):
+    """Making, resetting and replaying envs may take minutes, before the run has handlers of its own."""
+    given, codes = in_a_job
+    work = a_work()
+    codes.append(lambda: exit_code_of(["train", f"{__file__}:Slow", "--run-dir", "there"]))
+    assert job_of(work) == 143
+    assert given == [work.words]
+    assert "interrupted before the first update" in capsys.readouterr().err
 
 
 def test_a_job_whose_time_is_up_saves_and_queues_itself_again(in_a_job):

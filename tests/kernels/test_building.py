@@ -34,7 +34,7 @@ exec g++ "$@" -O0
 def left_out(folder, names):
     """What is made rather than written. The packages `surefoot/runs` and `surefoot/training/build` are written."""
     made = shutil.ignore_patterns(".*", "__pycache__", "*.so", "build.json", "*.egg-info")(folder, names)
-    here = {REPOSITORY: {"build", "dist", "runs", "MUJOCO_LOG.TXT"}, REPOSITORY / "docs": {"reference"}}
+    here = {REPOSITORY: {"build", "dist", "runs", "MUJOCO_LOG.TXT"}, REPOSITORY / "docs": {"reference", "course"}}
     return made | (here.get(Path(folder), set()) & set(names))
 
 

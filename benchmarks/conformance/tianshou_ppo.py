@@ -107,7 +107,7 @@ def resume(make_env, folder, *, before, after, seed):
     file = Path(folder, "algorithm.pt")
     torch.save(train(*new(make_env, seed), before).state_dict(), file)
     resumed, collector = new(make_env, seed)
-    resumed.load_state_dict(torch.load(file))
+    resumed.load_state_dict(torch.load(file, weights_only=True))
     return digest(whole), digest(train(resumed, collector, after))
 
 

@@ -28,6 +28,17 @@ HEAD = """\
 State = Literal["done", "cut off", "missing"]
 
 
+def held_folder(path: Path) -> Hold:
+    """Make and lock a folder of many runs, and remove what killed writers left in it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {path}: {error.strerror}; choose another folder (--out)") from None
+    held = Hold(path, instead="choose another folder (--out)")
+    sweep(path)
+    return held
+
+
 @dataclass(frozen=True)
 class SweepFolder:
     """Where the runs of a sweep are kept."""
@@ -45,13 +56,7 @@ class SweepFolder:
         """Lock the folder: no other sweep may work in it until the hold is released."""
         if os.path.exists(self.path / "manifest.json"):
             raise UsageError(f"{self.path} is a run; choose another folder (--out)")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot write to {self.path}: {error.strerror}; choose another folder (--out)") from None
-        held = Hold(self.path, instead="choose another folder (--out)")
-        sweep(self.path)
-        return held
+        return held_folder(self.path)
 
     def read(self) -> list[Grid]:
         """Every grid that was ever asked for here."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from surefoot import __version__
 from surefoot.errors import UsageError
 from surefoot.runs.directory import ROOT, shell_path
-from surefoot.runs.files import read_toml, sweep, write_atomic
+from surefoot.runs.files import read_toml, write_atomic
 from surefoot.runs.hold import Hold
-from surefoot.sweep.folder import SweepFolder, usual_folder
+from surefoot.sweep.folder import SweepFolder, held_folder, usual_folder
 from surefoot.sweep.grid import Grid
 
 WISH = "tune.toml"
@@ -93,13 +93,7 @@ class TuneFolder:
         """Lock the folder: no other tune may work in it until the hold is released."""
         if any(os.path.exists(self.path / name) for name in ("manifest.json", "sweep.toml")):
             raise UsageError(f"{self.path} is a run or a sweep; choose another folder (--out)")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot write to {self.path}: {error.strerror}; choose another folder (--out)") from None
-        held = Hold(self.path, instead="choose another folder (--out)")
-        sweep(self.path)
-        return held
+        return held_folder(self.path)
 
     def read(self) -> Wish:
         """What was asked for here; UsageError if it is no folder of a tune."""

@@ -61,7 +61,7 @@ class Params:
 
 
 _pointer, _int64, _int, _double, _text = c_void_p, c_int64, c_int, c_double, c_char_p
-SIGNATURES: Signatures = {  # of classic.cpp; pointers are passed as addresses
+SIGNATURES: Signatures = {  # functions of classic.cpp; pointers are passed as addresses
     "create": [_int, _int64, _text, _int64, _double, _double, _int, _int64, _int64, _pointer],
     "destroy": [_pointer],
     "sizes": [_int, _pointer],

@@ -56,7 +56,7 @@ class Cell:
 class Description:
     """A network and its head."""
 
-    inputs: int  # of the MLPs; with a memory, its outputs
+    inputs: int  # width of the MLPs' inputs; with a memory, these are its outputs
     masks: int
     activation: str
     trunk: Sequence[Linear]
@@ -80,12 +80,12 @@ class Description:
 
     @property
     def num_params(self) -> int:
-        """Of the action's distribution."""
+        """The number of parameters of the action's distribution."""
         return max((part.param + part.kind.params * part.size for part in self.parts), default=0)
 
     @property
     def num_dimensions(self) -> tuple[int, int]:
-        """Of an action: (all, continuous ones). A choice is one dimension, whatever it chooses from."""
+        """The dimensions of an action: (all, continuous ones). A choice is one dimension, whatever it chooses from."""
         sizes = [(part.kind.actions(part.size), part.kind.params > 1) for part in self.parts]
         return sum(size for size, _ in sizes), sum(size for size, continuous in sizes if continuous)
 

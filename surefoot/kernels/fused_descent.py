@@ -14,7 +14,7 @@ from torch import Tensor
 
 from surefoot.kernels.fused_update import PROGRAMS, SUMS, Gradients
 
-COLUMNS, DEEP = 64, 64  # of the table of sums: columns per program, rows at once
+COLUMNS, DEEP = 64, 64  # columns per program and rows at once, in the table of sums
 STEP = 256  # parameters per program of the optimizer's step
 
 
@@ -124,7 +124,7 @@ class Optimizer:
     first: Tensor
     second: Tensor
     table: Tensor  # a row for each step: see `PlannedOptimizer`
-    index: Tensor  # of the first step of this pass
+    index: Tensor  # the first step of this pass
     limit: Tensor | None
     begin: int  # the first parameter that is trained
     split: int  # where the second slice begins, if there is one

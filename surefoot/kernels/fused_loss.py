@@ -96,7 +96,7 @@ def _actor_loss(
     A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr, SURROGATE: tl.constexpr,
     EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr, NORMALIZE: tl.constexpr,
 ):  # fmt: skip
-    """(d_out, d_log_std of every row, five sums over the rows, the largest |r − 1|)."""
+    """(d_out, d_log_std, five terms, |r − 1|), of every row."""
     o = tl.arange(0, BO)
     exists = (o < A)[None, :]
     action = _load_action(action_at, row, inside, A, BO, HEAD)
@@ -139,16 +139,15 @@ def _actor_loss(
             off = (out - before) * inverse
             d_out += weight * off * inverse
             d_log_std += weight * (1.0 - tl.exp(2.0 * (before_log_std - log_std)) - off * off)
-    error = tl.max(tl.where(inside, tl.abs(ratio - 1.0), 0.0), 0)
     return (
         tl.where(exists, d_out, 0.0),
         tl.where(exists, d_log_std, 0.0),
-        tl.sum(tl.where(inside, value, 0.0), 0),
-        tl.sum(tl.where(inside, entropy, 0.0), 0),
-        tl.sum(tl.where(inside, kl, 0.0), 0),
-        tl.sum(tl.where(inside, ratio - 1.0 - (log_prob - old), 0.0), 0),
-        tl.sum(tl.where(inside, clipped, 0.0), 0),
-        error,
+        tl.where(inside, value, 0.0),
+        tl.where(inside, entropy, 0.0),
+        tl.where(inside, kl, 0.0),
+        tl.where(inside, ratio - 1.0 - (log_prob - old), 0.0),
+        tl.where(inside, clipped, 0.0),
+        tl.where(inside, tl.abs(ratio - 1.0), 0.0),
     )
 
 
@@ -157,7 +156,7 @@ def _critic_loss(
     out, row, inside, target_at, value_at, numbers_at, share,
     BO: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr,
 ):  # fmt: skip
-    """(d_out, the sum of the loss over the rows). V is the first column."""
+    """(d_out, the loss), of every row. V is the first column."""
     o = tl.arange(0, BO)
     value = tl.sum(tl.where((o == 0)[None, :], out, 0.0), 1)
     target = tl.load(target_at + row, mask=inside, other=0.0)
@@ -173,4 +172,4 @@ def _critic_loss(
     if WEIGHT >= 0:
         weight = share * tl.load(numbers_at + WEIGHT)
     d_value = tl.where(inside, slope * weight, 0.0)
-    return tl.where((o == 0)[None, :], d_value[:, None], 0.0), tl.sum(tl.where(inside, loss, 0.0), 0)
+    return tl.where((o == 0)[None, :], d_value[:, None], 0.0), tl.where(inside, loss, 0.0)

@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from surefoot.kernels.fused_linear import ACTIVATIONS, MOST, PRECISION, _activated, _padded
+from surefoot.kernels.fused_linear import ACTIVATIONS, MOST, _activated, _padded
+from surefoot.kernels.fused_products import _parts, _product
 
 if TYPE_CHECKING:
     from surefoot.kernels.description import Linear
@@ -24,9 +25,10 @@ CATEGORICAL, GAUSSIAN = tl.constexpr(0), tl.constexpr(1)  # heads; -1 is a criti
 HALF_LOG_2PI = tl.constexpr(0.9189385332046727)
 LEAST_LOG_STD, MOST_LOG_STD = tl.constexpr(-20.0), tl.constexpr(5.0)  # `math.constants.LOG_STD_RANGE`
 NEVER = tl.constexpr(-1e30)  # the logit of a choice that does not exist
-ROWS = 16  # of a tile; whatever their number, a row gets the same bits
+ROWS = 16  # rows of a tile: the least that a product takes
+MANY, MANY_ROWS = 4096, 64  # from so many rows on, tiles have so many: then there is work for all multiprocessors
 PROGRAMS = 528  # that share the rows where nothing is learned
-LOOK = {"num_warps": 2, "num_stages": 1}
+LOOK, LOOK_AT_MANY = {"num_warps": 2, "num_stages": 1}, {"num_warps": 4, "num_stages": 1}
 
 
 class Weights(NamedTuple):
@@ -78,16 +80,17 @@ class Net:
 
 @triton.jit
 def _load_layer(at, K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr):
-    """(Wᵀ `[BK, BN]`, b `[BN]`)."""
+    """(the parts of Wᵀ `[BK, BN]`, b `[BN]`)."""
     k = tl.arange(0, BK)
     n = tl.arange(0, BN)
     w = tl.load(at + n[None, :] * K + k[:, None], mask=(n[None, :] < N) & (k[:, None] < K), other=0.0)
-    return w, tl.load(at + K * N + n, mask=n < N, other=0.0)
+    return _parts(w), tl.load(at + K * N + n, mask=n < N, other=0.0)
 
 
 @triton.jit
-def _layer(x, w, b, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr):
-    return _activated(tl.dot(x, w, input_precision=PRECISION) + b[None, :], ACTIVATION)
+def _layer(x, w, b, ACTIVATION: tl.constexpr):
+    """f(x·Wᵀ + b), from the parts of x and Wᵀ."""
+    return _activated(_product(x, w) + b[None, :], ACTIVATION)
 
 
 @triton.jit
@@ -165,7 +168,7 @@ def _look(
     theta, x_at, old_at, out_at, kl_at, rows, log_std_at: tl.constexpr,
     F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
-    HEAD: tl.constexpr, KL: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, TILES: tl.constexpr,
+    HEAD: tl.constexpr, KL: tl.constexpr, ACTIVATION: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The outputs of every row, or KL(old‖new)."""
     SECOND: tl.constexpr = F + D * H + H
@@ -181,10 +184,10 @@ def _look(
         row = (tile * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * BM + tl.arange(0, BM)
         inside = row < rows
         x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
-        h = _layer(x, w, b, ACTIVATION, PRECISION)
+        h = _layer(_parts(x), w, b, ACTIVATION)
         if H2 > 0:
-            h = _layer(h, w2, b2, ACTIVATION, PRECISION)
-        out = _layer(h, w3, b3, 0, PRECISION)
+            h = _layer(_parts(h), w2, b2, ACTIVATION)
+        out = _layer(_parts(h), w3, b3, 0)
         if KL:
             old, old_log_std = _load_old(old_at, row, inside, A, BO, HEAD)
             tl.store(kl_at + row, _kl(out, log_std, old, old_log_std, A, BO, HEAD), mask=inside)
@@ -225,12 +228,13 @@ def kl_from(theta: Tensor, net: Net, x: Tensor, params: Tensor) -> Tensor:
 
 def _looked(theta: Tensor, net: Net, x: Tensor, old: Tensor, out: Tensor, kl_out: Tensor, *, kl: bool) -> None:
     if len(x):
-        tiles = triton.cdiv(len(x), ROWS)
+        size = ROWS if len(x) < MANY else MANY_ROWS
+        tiles = triton.cdiv(len(x), size)
         # A power of two, so that batches of most sizes need no kernel of their own.
         each = triton.next_power_of_2(triton.cdiv(tiles, PROGRAMS))
         _look[(triton.cdiv(tiles, each),)](
-            theta, x, old, out, kl_out, len(x), net.log_std, **sizes_of(net), BM=ROWS, TILES=each,
-            HEAD=net.head, KL=kl, ACTIVATION=net.activation_code, PRECISION=PRECISION, **LOOK,
+            theta, x, old, out, kl_out, len(x), net.log_std, **sizes_of(net), BM=size, TILES=each,
+            HEAD=net.head, KL=kl, ACTIVATION=net.activation_code, **(LOOK if size == ROWS else LOOK_AT_MANY),
         )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ import triton.language as tl
 from torch import Tensor
 
 from surefoot.kernels.fused_classic import KINDS, NUM_OBS, _begin, _moved, _uniform
-from surefoot.kernels.fused_linear import PRECISION
 from surefoot.kernels.fused_nets import (
     CATEGORICAL,
     GAUSSIAN,
@@ -25,6 +24,7 @@ from surefoot.kernels.fused_nets import (
     _load_log_std,
     sizes_of,
 )
+from surefoot.kernels.fused_products import _parts
 
 PLAY = {"num_warps": 2, "num_stages": 1}
 MANY = 8192  # envs, of which a program plays twice as many: the GPU is full anyway
@@ -64,7 +64,7 @@ def _row(s0, s1, s2, s3, s4, s5, D: tl.constexpr, BD: tl.constexpr):
 
 @triton.jit
 def _scaled(x, shift_at, scale_at, at: tl.constexpr, D: tl.constexpr):
-    """As `ObservationNormalizer` does."""
+    """The normalised observation: the same arithmetic as `ObservationNormalizer`."""
     if at < D:
         x = (x - tl.load(shift_at + at)) * tl.load(scale_at + at)
         x = tl.minimum(tl.maximum(x, -10.0), 10.0)
@@ -135,7 +135,7 @@ def _play(
     num_envs, limit, low, high, env_number, goal_velocity, T: tl.constexpr, KIND: tl.constexpr, S: tl.constexpr,
     LOG_STD: tl.constexpr, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
-    HEAD: tl.constexpr, NORMALIZE: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+    HEAD: tl.constexpr, NORMALIZE: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     env = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     inside = env < num_envs
@@ -161,10 +161,10 @@ def _play(
             s0, s1 = _scaled(s0, shift_at, scale_at, 0, D), _scaled(s1, shift_at, scale_at, 1, D)
             s2, s3 = _scaled(s2, shift_at, scale_at, 2, D), _scaled(s3, shift_at, scale_at, 3, D)
             s4, s5 = _scaled(s4, shift_at, scale_at, 4, D), _scaled(s5, shift_at, scale_at, 5, D)
-        h = _layer(_row(s0, s1, s2, s3, s4, s5, D, BD), w, b1, ACTIVATION, PRECISION)
+        h = _layer(_parts(_row(s0, s1, s2, s3, s4, s5, D, BD)), w, b1, ACTIVATION)
         if H2 > 0:
-            h = _layer(h, w2, b2, ACTIVATION, PRECISION)
-        out = _layer(h, w3, b3, 0, PRECISION)
+            h = _layer(_parts(h), w2, b2, ACTIVATION)
+        out = _layer(_parts(h), w3, b3, 0)
         noise = tl.load(noise_at + at[:, None] * A + o, mask=inside[:, None] & (o < A), other=0.0)
         drawn = _drawn(out, log_std, noise, A, BO, HEAD)
         _store_action(params_at, action_at, at, inside, out, log_std, drawn, A, BO, HEAD)
@@ -234,5 +234,5 @@ def play(
         into.obs, into.action, into.params, into.reward, into.terminated, into.truncated, into.done, into.start,
         into.final, num_envs, world.limit, *world.bounds, *world.params, T=steps, KIND=kind, S=world.state.shape[1],
         LOG_STD=net.log_std, **sizes_of(net), BM=envs, HEAD=net.head, NORMALIZE=normalizer is not None,
-        ACTIVATION=net.activation_code, PRECISION=PRECISION, **PLAY,
+        ACTIVATION=net.activation_code, **PLAY,
     )  # fmt: skip

@@ -13,11 +13,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from surefoot.kernels.fused_linear import PRECISION, _to_z
+from surefoot.kernels.fused_linear import _to_z
 from surefoot.kernels.fused_loss import SURROGATES, _actor_loss, _critic_loss, _moments, _standard
 from surefoot.kernels.fused_nets import (
     GAUSSIAN,
     LEAST_LOG_STD,
+    MANY,
+    MANY_ROWS,
     MOST_LOG_STD,
     ROWS,
     Net,
@@ -26,11 +28,12 @@ from surefoot.kernels.fused_nets import (
     _load_log_std,
     sizes_of,
 )
+from surefoot.kernels.fused_products import _parts, _product, _row_sums, _transposed
 
 PROGRAMS = 132  # per net, at most; each writes as many numbers as there are parameters
 SUMS = 6  # over the rows: surrogate, entropy, KL, approximate KL, clipped, value loss
 LEARN = {"num_warps": 4, "num_stages": 1}
-CHUNKS = 32  # of a minibatch, for the moments of its advantages
+CHUNKS = 32  # parts of a minibatch, for the moments of its advantages
 BLOCK = 1024  # advantages at once
 
 
@@ -48,28 +51,9 @@ def _zeros(N: tl.constexpr):
 
 
 @triton.jit
-def _back(d_out, h, dh, dw, at, which: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
-    """dh and dw with what one output adds to them."""
-    o = tl.arange(0, BO)[None, :]
-    n = tl.arange(0, BL)
-    own = tl.sum(tl.where(o == which, d_out, 0.0), 1)[:, None]
-    w = tl.load(at + which * L + n, mask=n < L, other=0.0)
-    return tl.fma(own, w[None, :], dh), dw + tl.sum(own * h, 0)
-
-
-@triton.jit
-def _back_few(
-    d_out, h, o0, o1, o2, o3, at, L: tl.constexpr, A: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr
-):  # fmt: skip
-    """(dh, the sums for the weights of up to four outputs)."""
-    dh, o0 = _back(d_out, h, h * 0.0, o0, at, 0, L, BL, BO)
-    if A > 1:
-        dh, o1 = _back(d_out, h, dh, o1, at, 1, L, BL, BO)
-    if A > 2:
-        dh, o2 = _back(d_out, h, dh, o2, at, 2, L, BL, BO)
-    if A > 3:
-        dh, o3 = _back(d_out, h, dh, o3, at, 3, L, BL, BO)
-    return dh, o0, o1, o2, o3
+def _first(columns):
+    """The first of 16 columns."""
+    return tl.sum(tl.where(tl.arange(0, 16)[None, :] == 0, columns, 0.0), 1)
 
 
 @triton.jit
@@ -83,40 +67,6 @@ def _rows(tile, first, size, order_at, x_at, D: tl.constexpr, BD: tl.constexpr, 
     d = tl.arange(0, BD)
     x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
     return row, inside, x
-
-
-@triton.jit
-def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr):
-    """(the first hidden layer, the last, the outputs)."""
-    h = _layer(x, w, b, ACTIVATION, PRECISION)
-    top = h
-    if H2 > 0:
-        top = _layer(h, w2, b2, ACTIVATION, PRECISION)
-    return h, top, _layer(top, w3, b3, 0, PRECISION)
-
-
-@triton.jit
-def _store_last(
-    at, dw, db, o0, o1, o2, o3, L: tl.constexpr, A: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr, FEW: tl.constexpr
-):  # fmt: skip
-    if FEW:
-        _store_outputs(at, o0, o1, o2, o3, db, L, A, BL, BO)
-    else:
-        _store_layer(at, dw, db, L, A, BL, BO)
-
-
-@triton.jit
-def _store_outputs(at, o0, o1, o2, o3, db, L: tl.constexpr, A: tl.constexpr, BL: tl.constexpr, BO: tl.constexpr):
-    n = tl.arange(0, BL)
-    tl.store(at + n, o0, mask=n < L)
-    if A > 1:
-        tl.store(at + L + n, o1, mask=n < L)
-    if A > 2:
-        tl.store(at + 2 * L + n, o2, mask=n < L)
-    if A > 3:
-        tl.store(at + 3 * L + n, o3, mask=n < L)
-    o = tl.arange(0, BO)
-    tl.store(at + A * L + o, db, mask=o < A)
 
 
 @triton.jit
@@ -135,16 +85,28 @@ def _store_sums(
 ):  # fmt: skip
     """The sums over the rows, and what only an actor has: the gradient of its log std, its worst ratio."""
     if HEAD == GAUSSIAN:
-        _store_log_std(own + LOG_STD, theta + LOG_STD, d_log_std, A, BO)
+        _store_log_std(own + LOG_STD, theta + LOG_STD, tl.sum(d_log_std, 0), A, BO)
     if HEAD >= 0:
-        tl.store(own + TOTAL, s0)
-        tl.store(own + TOTAL + 1, s1)
-        tl.store(own + TOTAL + 2, s2)
-        tl.store(own + TOTAL + 3, s3)
-        tl.store(own + TOTAL + 4, s4)
-        tl.store(error_at, worst)
+        tl.store(own + TOTAL, tl.sum(s0, 0))
+        tl.store(own + TOTAL + 1, tl.sum(s1, 0))
+        tl.store(own + TOTAL + 2, tl.sum(s2, 0))
+        tl.store(own + TOTAL + 3, tl.sum(s3, 0))
+        tl.store(own + TOTAL + 4, tl.sum(s4, 0))
+        tl.store(error_at, tl.max(worst, 0))
     else:
-        tl.store(own + TOTAL + 5, s0)
+        tl.store(own + TOTAL + 5, tl.sum(s0, 0))
+
+
+@triton.jit
+def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexpr):
+    """(the first hidden layer and its parts, the last and its parts, the outputs), from the parts of x."""
+    h = _layer(x, w, b, ACTIVATION)
+    inner = _parts(h)
+    top, last = h, inner
+    if H2 > 0:
+        top = _layer(inner, w2, b2, ACTIVATION)
+        last = _parts(top)
+    return h, inner, top, last, _layer(last, w3, b3, 0)
 
 
 @triton.jit
@@ -155,57 +117,56 @@ def _one_net(
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
     NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
-    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     L: tl.constexpr = H2 if H2 > 0 else H  # numbers before the last layer
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    FEW: tl.constexpr = A <= 4  # outputs: backwards, sums over each of them are faster than padded products
     w, b = _load_layer(theta + F, D, H, BD, BH)
     w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO)
-    dw, db = tl.zeros((BH, BD), tl.float32), _zeros(BH)
-    o0, o1, o2, o3 = _zeros(BH2), _zeros(BH2), _zeros(BH2), _zeros(BH2)
-    dw3, db3 = tl.zeros((BO, BH2), tl.float32), _zeros(BO)
+    dw, db = tl.zeros((BH, BD), tl.float32), tl.zeros((BH, 16), tl.float32)
+    dw3, db3 = tl.zeros((BH2, BO), tl.float32), tl.zeros((BM, BO), tl.float32)
     w2, b2 = w, b
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
-    dw2, db2 = tl.zeros((BH2, BH), tl.float32), _zeros(BH2)
-    log_std, d_log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD), _zeros(BO)
-    s0, s1, s2, s3, s4, worst = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    dw2, db2 = tl.zeros((BH2, BH), tl.float32), tl.zeros((BH2, 16), tl.float32)
+    log_std, d_log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD), tl.zeros((BM, BO), tl.float32)
+    s0, s1, s2, s3, s4, worst = _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM)
+    ones = (tl.zeros((BM, 16), tl.float32) + 1.0).to(tl.bfloat16)
     share = 1.0 / size
     for tile in range(TILES):
         row, inside, x = _rows(program * TILES + tile, first, size, order_at, x_at, D, BD, BM, ORDER)
-        h, top, out = _forwards(x, w, b, w2, b2, w3, b3, H2, ACTIVATION, PRECISION)
+        seen = _parts(x)
+        h, inner, top, last, out = _forwards(seen, w, b, w2, b2, w3, b3, H2, ACTIVATION)
         if HEAD >= 0:
             d_out, d_std, t0, t1, t2, t3, t4, error = _actor_loss(
                 out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
                 A, BO, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE,
             )  # fmt: skip
             if HEAD == GAUSSIAN:
-                d_log_std += tl.sum(d_std, 0)
+                d_log_std += d_std
             s0, s1, s2, s3, s4 = s0 + t0, s1 + t1, s2 + t2, s3 + t3, s4 + t4
             worst = tl.maximum(worst, error)
         else:
             d_out, t0 = _critic_loss(out, row, inside, target_at, value_at, numbers_at, share, BO, WEIGHT, NEAR, HUBER)
             s0 += t0
-        db3 += tl.sum(d_out, 0)
-        if FEW:
-            dz, o0, o1, o2, o3 = _back_few(d_out, top, o0, o1, o2, o3, theta + LAST, L, A, BH2, BO)
-        else:
-            dw3 = tl.dot(tl.trans(d_out), top, dw3, input_precision=PRECISION)
-            dz = tl.dot(d_out, tl.trans(w3), input_precision=PRECISION)
-        dz = _to_z(dz, top, ACTIVATION)
+        # A tile's products begin at 0 and are added afterwards: tensor cores round a long sum towards 0.
+        db3 += d_out
+        back = _parts(d_out)
+        dw3 += _product(_transposed(last), back)
+        dz = _to_z(_product(back, _transposed(w3)), top, ACTIVATION)
         if H2 > 0:
-            dw2 = tl.dot(tl.trans(dz), h, dw2, input_precision=PRECISION)
-            db2 += tl.sum(dz, 0)
-            dz = _to_z(tl.dot(dz, tl.trans(w2), input_precision=PRECISION), h, ACTIVATION)
-        dw = tl.dot(tl.trans(dz), x, dw, input_precision=PRECISION)
-        db += tl.sum(dz, 0)
+            back = _parts(dz)
+            across = _transposed(back)
+            dw2, db2 = dw2 + _product(across, inner), db2 + _row_sums(across, ones)
+            dz = _to_z(_product(back, _transposed(w2)), h, ACTIVATION)
+        across = _transposed(_parts(dz))
+        dw, db = dw + _product(across, seen), db + _row_sums(across, ones)
     own = sums_at + program * (TOTAL + 6)
-    _store_layer(own + F, dw, db, D, H, BD, BH)
+    _store_layer(own + F, dw, _first(db), D, H, BD, BH)
     if H2 > 0:
-        _store_layer(own + SECOND, dw2, db2, H, H2, BH, BH2)
-    _store_last(own + LAST, dw3, db3, o0, o1, o2, o3, L, A, BH2, BO, FEW)
+        _store_layer(own + SECOND, dw2, _first(db2), H, H2, BH, BH2)
+    _store_layer(own + LAST, tl.trans(dw3), tl.sum(db3, 0), L, A, BH2, BO)
     _store_sums(own, theta, error_at + program, d_log_std, worst, s0, s1, s2, s3, s4, LOG_STD, TOTAL, A, BO, HEAD)
 
 
@@ -220,7 +181,7 @@ def _gradients(
     HEAD: tl.constexpr, ACTOR: tl.constexpr, CRITIC: tl.constexpr,
     SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
     NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
-    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     net = tl.program_id(1) if ACTOR else 1
@@ -232,14 +193,12 @@ def _gradients(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean,
             stretch, numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, F, D, H, H2, A, BD, BH, BH2,
             BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
-            PRECISION,
         )  # fmt: skip
     if CRITIC and net == 1:
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, 0.0, 1.0,
             numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, VF, D, VH, VH2, 1, BD, VBH, VBH2,
             VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
-            PRECISION,
         )  # fmt: skip
 
 
@@ -289,7 +248,8 @@ class Gradients:
         """`theta`: all parameters. `actor` None: the critic learns alone. `numbers`: of the loss."""
         self.theta, self.rows, self.numbers, self.terms = theta, rows, numbers, terms
         self.size = len(rows.x) // parts
-        self.parts, tiles = parts, triton.cdiv(self.size, ROWS)
+        self.rows_at_once = ROWS if self.size < MANY else MANY_ROWS
+        self.parts, tiles = parts, triton.cdiv(self.size, self.rows_at_once)
         self.tiles = triton.cdiv(tiles, min(tiles, PROGRAMS))
         self.programs = triton.cdiv(tiles, self.tiles)
         self.with_actor, self.with_critic = actor is not None, critic is not None
@@ -322,8 +282,7 @@ class Gradients:
             "HUBER": terms.huber,
             "ORDER": self.rows.order is not None,
             "ACTIVATION": some.activation_code,
-            "PRECISION": PRECISION,
-            "BM": ROWS,
+            "BM": self.rows_at_once,
         }
 
     @property

@@ -21,7 +21,7 @@ SIGNATURES: Signatures = {
 }
 PLACE = 8  # int64 numbers for each process: `Place` in src/meeting.hpp
 ALL_HERE, NOT_YET = -1, -2
-LEAST = 1 / 32  # of the time that a process may spin
+LEAST = 1 / 32  # share of the time that a process may spin
 
 
 class Meeting:

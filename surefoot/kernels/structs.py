@@ -8,7 +8,7 @@ from ctypes import CDLL, Structure, c_char_p, c_double, c_float, c_int64, c_void
 class LossSpec(Structure):
     _fields_ = (
         *((name, c_int64) for name in ("surrogate", "huber", "with_kl", "with_value")),
-        ("parameters", c_double * 8),  # of the surrogate
+        ("parameters", c_double * 8),  # the surrogate's
         *((name, c_double) for name in ("kl_coef", "value_coef", "value_clip", "entropy_coef")),
     )
 

@@ -8,8 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from surefoot.envs.native_envs import CLASSES, exploring_actions, same_bits
+from surefoot.envs.native_envs import CLASSES, exploring_actions
 from surefoot.envs.seeds import episode_seed
+from surefoot.envs.side_by_side import same_bits
 from surefoot.kernels.classic import KINDS, ClassicEnvs, Params, apply
 from tests.native import classic_library, has_avx2
 

@@ -5,6 +5,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,8 +16,8 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.engine.torch import openmp
-from surefoot.engine.torch.threads import torch_threads
+from surefoot.engine import openmp
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.errors import UsageError
 from tests.kernels.every_call import CALLS, EveryCall
 
@@ -159,7 +160,7 @@ def test_whole_runs_in_forked_workers(engine, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other runtimes know about forks")
 def test_threads_of_torch_that_cannot_be_let_go_are_refused_in_a_child(monkeypatch):
-    monkeypatch.setattr(openmp, "_pause", lambda: None)
+    monkeypatch.setattr(openmp, "_release", lambda: False)
 
     def child():
         with torch_threads(1):
@@ -171,3 +172,36 @@ def test_threads_of_torch_that_cannot_be_let_go_are_refused_in_a_child(monkeypat
     assert in_child(child) == [3.0, False]
     with torch_threads(2):
         assert torch.get_num_threads() == 2
+
+
+OWN_WORK = """
+import multiprocessing, torch
+def work(number):
+    torch.set_num_threads(number)
+    return float(torch.ones(2_000_000).exp().sum())
+def child():
+    from surefoot.engine.torch_threads import torch_threads
+    for number in (1, 2):
+        with torch_threads(number):
+            work(number)
+{before}
+work(2)
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join(PATIENCE)
+print(process.exitcode)
+process.kill()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other runtimes know about forks")
+@pytest.mark.parametrize("before", ["import surefoot", ""])
+def test_threads_that_a_users_own_work_started_do_not_hang_a_child(before):
+    """Nothing of ours has run before the fork; at most, surefoot was imported."""
+    script = OWN_WORK.format(before=before).replace("PATIENCE", str(PATIENCE))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=2 * PATIENCE)
+    if before:
+        assert done.stdout == "0\n", done.stderr
+    else:  # too late to release the threads
+        assert done.stdout == "1\n", done.stderr
+        assert 'get_context("spawn")' in done.stderr

@@ -89,6 +89,7 @@ class FusedPasses(FixedPasses):
         self._names += ["entropy", *loss.loss.metrics] if joint else []
         self._names.append(GRAD_NORM)
         self._sums = self._error.new_zeros(len(self._names))
+        self._drawn_from: torch.Generator | None = None
         self._build(nets.actor if joint else None, critic)
 
     def _build(self, actor: Net | None, critic: Net | None) -> None:
@@ -124,16 +125,34 @@ class FusedPasses(FixedPasses):
         report = Report(self._sums, self._error, self._total, self._squares)
         self._descent = Descent(self._gradients, optimizer, report)
 
+    def begin(self, batch: Batch) -> None:
+        if self._drawn_from is not self.learner.generator:  # a resumed run may have another one
+            self._drawn_from, self._works = self.learner.generator, {}
+        super().begin(batch)
+
     def _recorded(self, opening: bool) -> Work:
-        learner = self.learner
+        learner, device = self.learner, self._order.device
         changed = [learner.flat.vector, *self.optimizer.changed, self._sums, self._error, self._total, self._squares]
-        return self.recorder.record(WHAT, lambda: self._pass(opening), self._order.device, changed)
+        generator = learner.generator if self._draws else None
+        return self.recorder.record(WHAT, lambda: self._pass(opening), device, changed, generator)
+
+    @property
+    def _draws(self) -> bool:
+        """Whether a pass shuffles its minibatches itself, as part of its graph."""
+        generator = self.learner.generator
+        return self.parts > 1 and self.learner.observer is None and generator.device.type == self._order.device.type
+
+    def _shuffle(self) -> None:
+        if not self._draws:
+            super()._shuffle()
 
     def _all_steps(self, measured: bool) -> None:
         self._works[self._count == 0 or measured]()
         self._count += self.parts
 
     def _pass(self, opening: bool) -> None:
+        if self._draws:
+            super()._shuffle()
         self._gradients.prepare()
         for part in range(self.parts):
             self._gradients.compute(part)
@@ -141,7 +160,7 @@ class FusedPasses(FixedPasses):
         self.optimizer.index.add_(self.parts)
 
     def gradient(self) -> Tensor:
-        """Of the first minibatch."""
+        """The gradient of the first minibatch."""
         self._gradients.prepare()
         self._gradients.compute(0)
         self._descent.add_up()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Key: TypeAlias = tuple[str, tuple[object, ...], tuple[object, ...], int, int, bool, bool]
 
-MOST_SHAPES = 4  # of batches and losses that are recorded; a run that changes them again and again gains nothing
+MOST_SHAPES = 4  # recorded shapes of batches and losses; a run that changes them again and again gains nothing
 
 
 class CudaLearner(Learner):

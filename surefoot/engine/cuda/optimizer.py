@@ -26,7 +26,7 @@ class PlannedOptimizer:
         self.optimizer, device = optimizer, optimizer.first.device
         capacity = max(capacity, TRIED)
         self.table = torch.zeros(capacity, 1 + len(optimizer.slices), dtype=torch.float32, device=device)
-        self.index = torch.zeros(1, dtype=torch.int64, device=device)  # of the next step in the plan
+        self.index = torch.zeros(1, dtype=torch.int64, device=device)  # the next step's place in the plan
 
     def plan(self) -> None:
         """Fill the table for the coming steps, from the optimizer's own count and rates."""

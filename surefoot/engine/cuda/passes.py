@@ -84,11 +84,14 @@ class FixedPasses:
 
         self.limit = None if learner.max_grad_norm is None else zeros()
         self._order = zeros(batch.units, dtype=torch.int64)
-        self._part = zeros(1, dtype=torch.int64)  # of the pass, which is the next minibatch
-        self._names: list[str] = []  # of the metrics, known after the first step
-        self._sums = zeros(0)  # of the metrics over the steps
+        self._part = zeros(1, dtype=torch.int64)  # the minibatch of the pass that comes next
+        self._names: list[str] = []  # the metrics' names, known after the first step
+        self._sums = zeros(0)  # sums of the metrics over the steps
         self._error = zeros()
-        self._total, self._squares = zeros(learner.flat.actor_size), zeros()  # of the gradients that a `Look` wants
+        self._total, self._squares = (
+            zeros(learner.flat.actor_size),
+            zeros(),
+        )  # sums of gradients for a `Look`
         self._count = 0  # steps of this update
         self._works: dict[bool, Work] = {}
 
@@ -119,10 +122,7 @@ class FixedPasses:
     def once(self) -> None:
         learner = self.learner
         learner.used.add(learner.engine)
-        if self.parts > 1:
-            generator = learner.generator
-            order = torch.randperm(len(self._order), generator=generator, device=generator.device)
-            self._order.copy_(order)
+        self._shuffle()
         look = None if learner.look is None or learner.look.count else learner.look
         if learner.observer is not None:
             for _ in range(self.parts):
@@ -135,6 +135,11 @@ class FixedPasses:
             look.total, look.squares, look.count = self._total.clone(), self._squares.clone(), look.minibatches
         self.history = [dict(zip(self._names, (self._sums / self._count).unbind(), strict=True))]
         self.first = {RATIO_ERROR: self._error}
+
+    def _shuffle(self) -> None:
+        if self.parts > 1:
+            generator = self.learner.generator
+            self._order.copy_(torch.randperm(len(self._order), generator=generator, device=generator.device))
 
     def _all_steps(self, measured: bool) -> None:
         """The steps of one pass; `measured`: all of them belong to a `Look`."""

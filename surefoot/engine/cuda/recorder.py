@@ -27,14 +27,22 @@ class Recorder:
         self._failed: set[str] = set()
         self._pool: Any = None  # PyTorch's handle of memory that all graphs share; they run one after the other
 
-    def record(self, what: str, work: Work, device: torch.device, changed: Sequence[Tensor]) -> Work:
+    def record(
+        self,
+        what: str,
+        work: Work,
+        device: torch.device,
+        changed: Sequence[Tensor],
+        generator: torch.Generator | None = None,
+    ) -> Work:
         """The recorded work, or the work itself. `changed`: all that it changes, which is restored afterwards.
 
-        It must not return tensors or keep any: the next graph uses the same memory.
+        It must not return tensors or keep any: the next graph uses the same memory. `generator`: the one that it draws
+        from, besides the device's own.
         """
         if device.type != "cuda" or not self.enabled or what in self._failed:
             return work
-        with torch.cuda.device(device), self._at_work(), _restored(changed, device):
+        with torch.cuda.device(device), self._at_work(), _restored(changed, device, generator):
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             try:
                 with _beside(side):
@@ -42,6 +50,8 @@ class Recorder:
                 with _beside(side), _no_waiting():
                     work()
                 graph = torch.cuda.CUDAGraph()
+                if generator is not None:  # each replay continues its sequence
+                    graph.register_generator_state(generator)
                 with _beside(side), torch.cuda.graph(graph, pool=self._pool, stream=side):
                     work()
             except RuntimeError as error:
@@ -95,14 +105,16 @@ def _no_waiting() -> Iterator[None]:
 
 
 @contextmanager
-def _restored(changed: Sequence[Tensor], device: torch.device) -> Iterator[None]:
-    """Tensors and the device's global generator are as before, as if the work had not been tried."""
+def _restored(changed: Sequence[Tensor], device: torch.device, generator: torch.Generator | None) -> Iterator[None]:
+    """Tensors and generators are as before, as if the work had not been tried."""
     before = [tensor.clone() for tensor in changed]
-    draws = torch.cuda.get_rng_state(device)
+    draws, own = torch.cuda.get_rng_state(device), None if generator is None else generator.get_state()
     try:
         yield
     finally:
         torch.cuda.set_rng_state(draws, device)
+        if generator is not None and own is not None:
+            generator.set_state(own)
         for tensor, old in zip(changed, before, strict=True):
             tensor.copy_(old)
 

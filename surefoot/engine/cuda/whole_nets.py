@@ -23,7 +23,7 @@ class WholeNets:
         self.theta, self.actor, self.critic = theta, actor, critic
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Of the actor's last layer, `[..., O]`."""
+        """The outputs of the actor's last layer, `[..., O]`."""
         return self._run(self.actor, x)
 
     def value(self, x: Tensor) -> Tensor | None:

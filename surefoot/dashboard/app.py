@@ -24,8 +24,9 @@ from starlette.staticfiles import StaticFiles
 from surefoot import __version__
 from surefoot.dashboard.answers import Answers, plain_file
 from surefoot.dashboard.films import Film, Films
-from surefoot.dashboard.guard import Guard
+from surefoot.dashboard.guard import PLAYER, Guard
 from surefoot.dashboard.live import Live, as_json
+from surefoot.dashboard.player import Player
 from surefoot.dashboard.replies import Reply, problem
 from surefoot.errors import SurefootError, did_you_mean
 from surefoot.runs import Catalog
@@ -39,10 +40,10 @@ Handler = Callable[["Page", Request], Awaitable[Response]]
 
 
 class Page:
-    """The server's state: the catalog, the event streams and the films."""
+    """The server's state: the catalog, the event streams, the films and the policies that play."""
 
     def __init__(self, root: Path) -> None:
-        self.live, self.films = Live(Catalog(root)), Films()
+        self.live, self.films, self.player = Live(Catalog(root)), Films(), Player()
         self.answers = Answers()
 
     @property
@@ -126,6 +127,24 @@ async def video(page: Page, request: Request) -> Response:
     return FileResponse(plain_file(entry, "videos", name), media_type="video/mp4")
 
 
+async def play(page: Page, request: Request) -> Response:
+    """The player. The run is named in the address and asked for by the page's script."""
+    return FileResponse(STATIC / "play.html", media_type="text/html")
+
+
+async def player(page: Page, request: Request) -> Response:
+    """What the player has to know about a run and its newest policy, which is loaded."""
+    return Reply(await page.player.open(page.entry(request.query_params.get("run", ""))))
+
+
+async def module(page: Page, request: Request) -> Response:
+    return Response(await page.player.module(request), media_type="application/wasm")
+
+
+async def act(page: Page, request: Request) -> Response:
+    return Reply(await page.player.act(request))
+
+
 @cache
 def index_html() -> str:
     """The page. Plotly's script adds a style sheet for maps, which the policy forbids and this page does not need,
@@ -187,6 +206,10 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str | None = None) -
         route("/api/runs", runs),
         route("/api/events", events),
         route("/api/watch", watch, "GET", "POST"),
+        route(PLAYER, play),
+        route("/api/player", player),
+        route("/api/act", act, "POST"),
+        route("/policy.wasm", module, "POST"),
         route("/film.mp4", film),
         route("/video.mp4", video),
         *(route(path, asked(method)) for path, method in answers.paths().items()),

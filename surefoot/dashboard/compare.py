@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.analysis.bounds import UNBOUNDED, Bounds, bounds_of, that_hold
 from surefoot.analysis.curves import Curve
-from surefoot.analysis.groups import as_text
+from surefoot.analysis.groups import as_typed, newest_of_each
 from surefoot.analysis.intervals import Estimate, improvement_interval, interval, is_settled, seeds_needed
 from surefoot.analysis.scores import tail_mean
 from surefoot.analysis.statistics import Array, Statistic, iqm, mean
@@ -52,13 +52,10 @@ def compared(
 
 
 def _once(group: Sequence[Entry], curves: Sequence[Curve]) -> list[Curve]:
-    """Two runs with the same seed are the same experiment, so only the newer one counts."""
-    newest: dict[object, tuple[float, Curve]] = {}
-    for entry, curve in zip(group, curves, strict=True):
-        key = entry.id if entry.seed is None else entry.seed
-        if key not in newest or entry.created > newest[key][0]:
-            newest[key] = (entry.created, curve)
-    return [curve for _, curve in newest.values()]
+    """The curves of the runs that count."""
+    found = zip(group, curves, strict=True)
+    counted = newest_of_each(found, lambda one: (one[0].env, one[0].seed), lambda one: one[0].created)
+    return [curve for _, curve in counted]
 
 
 def _bounds(group: Sequence[Entry], metric: str) -> Bounds:
@@ -68,7 +65,7 @@ def _bounds(group: Sequence[Entry], metric: str) -> Bounds:
         config = Run(group[0].directory).config
     except (SurefootError, OSError, ValueError):
         return UNBOUNDED
-    return bounds_of(metric, group[0].env or "", {name: as_text(value) for name, value in config.items()})
+    return bounds_of(metric, group[0].env or "", {name: as_typed(value) for name, value in config.items()})
 
 
 def _estimate(scores: Array, statistic: Statistic, bounds: Bounds) -> Estimate:

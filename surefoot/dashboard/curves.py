@@ -13,7 +13,7 @@ from threading import Lock
 
 import numpy as np
 
-from surefoot.analysis.curves import Curve
+from surefoot.analysis.curves import Curve, curve_of
 from surefoot.analysis.statistics import Array
 from surefoot.runs import RunDirectory
 from surefoot.runs.columns import LogFile, columns_of, names_in, open_log
@@ -114,25 +114,21 @@ def read_curve(
     columns: Columns, run: RunDirectory, metric: str, axis: str, span: tuple[float, float] | None
 ) -> tuple[Curve, bool]:
     """(a metric of a run over steps, updates or seconds, whether it is a sample). `span`: what is in view."""
-    timed = axis == "seconds"
-    clock, seconds = _clock(columns, run, span) if timed else (np.empty(0), np.empty(0))
-    if timed:
-        if not len(clock):
-            return Curve(np.empty(0), np.empty(0)), False
-        within = ("step", float(clock[0]), float(clock[-1])) if span else None
-    else:
+    clock = _clock(columns, run, span) if axis == "seconds" else None
+    if clock is None:
         within = (axis, *span) if span else None
-    name = "step" if timed else axis
+    elif not len(clock.x):
+        return clock, False
+    else:
+        within = ("step", float(clock.x[0]), float(clock.x[-1])) if span else None
+    name = axis if clock is None else "step"
     found, sampled = columns.read(run.metrics, [name, metric], within)
-    x, y = found[name], found[metric]
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known], y[known]
-    return Curve(np.interp(x, clock, seconds) if timed else x, y), sampled
+    curve = curve_of(found[name], found[metric])
+    return curve if clock is None else Curve(np.interp(curve.x, clock.x, clock.y), curve.y), sampled
 
 
-def _clock(columns: Columns, run: RunDirectory, span: tuple[float, float] | None) -> tuple[Array, Array]:
-    """(steps, the seconds at which they were done)."""
+def _clock(columns: Columns, run: RunDirectory, span: tuple[float, float] | None) -> Curve:
+    """The seconds at which steps were done."""
     within = ("seconds", *span) if span else None
     found, _ = columns.read(run.timings, ["step", "seconds"], within)
-    known = np.isfinite(found["step"]) & np.isfinite(found["seconds"])
-    return found["step"][known], found["seconds"][known]
+    return curve_of(found["step"], found["seconds"])

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Wish:
     """What the user asked for."""
 
-    name: str = "surefoot_policy"  # of the files and functions
-    seed: int | None = None  # of drawn actions; None: the most likely ones
+    name: str = "surefoot_policy"  # prefix of the files and functions
+    seed: int | None = None  # for drawing actions; None: use the most likely ones
     about: str = ""  # a line about the run, for comments
 
     @property

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from surefoot.types import Actions, Array
 
 SEQUENCES = 16
-OBSERVATIONS, FEWER = 4096, 2048  # of each kind; the fewer for networks with much to compute
+OBSERVATIONS, FEWER = 4096, 2048  # per kind; the smaller number is for networks with much to compute
 MUCH = 2_000_000  # multiplications for one observation
 SAMPLE = 4 * 2**20  # bytes of the recording that is kept with the export, at most
 RECORD = "parity.json"
@@ -119,7 +119,7 @@ def _write(out: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _some(trials: Trials) -> Trials:
-    """As many steps as fit into the sample."""
+    """The first steps of each trial, as many as fit into the sample."""
     length = max(1, min(64, SAMPLE // trials.rows[:, 0].nbytes))
     return Trials(trials.rows[:, :length], trials.begins[:, :length])
 

@@ -120,7 +120,7 @@ class Convolution:
     x: At
     weight: Array  # [outputs, channels, kernel, kernel]
     bias: Array
-    image: Sides  # of x
+    image: Sides  # the sides of x
     stride: tuple[int, int]
     padding: int
 
@@ -337,13 +337,13 @@ class Exploration:
 
 @dataclass(frozen=True)
 class Program:
-    layout: RowLayout  # of observations and masks
+    layout: RowLayout  # for observations and masks
     action_space: plain.Space
     operations: tuple[Operation, ...]
-    heads: tuple[Head, ...]  # of the parts of the action space, depth first
+    heads: tuple[Head, ...]  # one per part of the action space, depth first
     memory: At | None  # the new memory
     exploration: Exploration | None
-    columns: Array | None = None  # of the policy's own rows that are in this layout's; None: all
+    columns: Array | None = None  # which columns of the policy's own rows this layout has; None: all
 
     @property
     def memory_size(self) -> int:

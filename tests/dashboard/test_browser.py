@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.screenshots import chromium, wait_for
+from surefoot.deploy.c.wasm import find_wasm_compiler
+from surefoot.runs.pack import unpack
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("chromedriver") is None, reason="needs chromium and chromium-driver"),
 ]
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 ODD = "<script>document.title='pwned'</script><img src=x onerror=\"document.title='pwned'\">"
 TRAIN = [
     "--preset",
@@ -78,6 +81,10 @@ def text_of(browser, selector):
     return browser.execute_script("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
 
 
+def complaints(browser):
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
 def click(browser, selector):
     browser.execute_script("document.querySelector(arguments[0]).click()", selector)
 
@@ -135,8 +142,7 @@ def test_the_page_lives(browser, address, started):
     request = urllib.request.Request(f"{address}api/runs", headers={"Host": "evil.com"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(request)
-    said = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-    assert said == []
+    assert complaints(browser) == []
 
     chosen = browser.current_url
     browser.get("about:blank")  # closing the page loses nothing
@@ -160,3 +166,53 @@ def test_a_zoom_asks_for_finer_rows_and_a_run_that_vanishes_is_no_error(browser,
     wait_for(lambda: "1 run" in text_of(browser, "#count"))
     wait_for(lambda: points(browser)[0] == 1)
     assert [entry for entry in browser.get_log("browser") if "Content Security" in entry["message"]] == []
+
+
+CHOOSE = """const node = document.querySelector(arguments[0]);
+node.value = arguments[1];
+node.dispatchEvent(new Event("change"));"""
+COMPILE = """try { new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])); return "compiled"; }
+catch (error) { return String(error); }"""
+
+
+@pytest.mark.parametrize("where", ["browser", "server"])
+def test_a_policy_balances_the_pole_in_the_player(browser, address, where):
+    if where == "browser" and find_wasm_compiler() is None:
+        pytest.skip("there is no compiler for WebAssembly")
+    name = "<img src=x onerror=\"document.title='pwned'\">"
+    unpack(FIXTURES / "cartpole-500.zip", Path("runs") / name)
+    browser.get(address)
+    assert "Content Security Policy" in browser.execute_script(COMPILE)  # only the player may
+    wait_for(lambda: text_of(browser, "#inspector .button") == "Open the player")
+    browser.get_log("browser")
+    browser.find_element("tag name", "body").send_keys("p")
+    wait_for(lambda: text_of(browser, "#step").isdigit() and int(text_of(browser, "#step")) > 0)
+    assert browser.execute_script(COMPILE) == "compiled"
+    browser.execute_script(CHOOSE, "#actor", where)
+    browser.execute_script(CHOOSE, "#speed", "16")
+    wait_for(lambda: "Episode 1" in text_of(browser, "#said"), 300)
+    browser.find_element("tag name", "body").send_keys(" ")
+    wait_for(lambda: text_of(browser, "#toggle") == "Play")
+    assert text_of(browser, "#mean") == "500"
+    assert "return 500 after 500 steps (the limit of steps)" in text_of(browser, "#said")
+    assert browser.execute_script("return document.querySelector('#actor').value") == where
+    assert text_of(browser, "#about") == name
+    assert "pwned" not in browser.title
+    browser.find_element("tag name", "body").send_keys("n")
+    wait_for(lambda: text_of(browser, "#step") == "0")
+    browser.find_element("tag name", "body").send_keys("d")
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    assert complaints(browser) == []
+    click(browser, "#back")
+    wait_for(lambda: name in text_of(browser, "#inspector"))
+
+
+def test_the_player_shows_a_film_of_other_envs(browser, address):
+    shutil.copytree(FIXTURES / "runs-0.1.0" / "trpo-discrete", "runs/lake")
+    browser.get(f"{address}play?run=lake")
+    wait_for(lambda: "Filmed by the server" in text_of(browser, "#how") or text_of(browser, "#note"), 300)
+    assert text_of(browser, "#note") == ""
+    playing = "const v = document.querySelector('#film'); return v.readyState >= 2 && v.currentTime > 0"
+    wait_for(lambda: browser.execute_script(playing))
+    assert browser.execute_script("return document.querySelector('#live').hidden")
+    assert complaints(browser) == []

@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 
 from benchmarks.many_runs import write_rows, write_run
 from surefoot.analysis.curves import Curve
+from surefoot.analysis.logs import Log
 from surefoot.analysis.watch import Advice
 from surefoot.cli.main import main
 from surefoot.dashboard import curves
@@ -273,6 +274,10 @@ class TestWho:
             assert headers["content-security-policy"] == POLICY
             assert headers["x-content-type-options"] == "nosniff"
         assert "unsafe" not in POLICY
+        allowed = client.get("/play").headers["content-security-policy"]
+        assert allowed.replace(" 'wasm-unsafe-eval'", "") == POLICY  # one page may do one thing more
+        for path in ("/play/", "/play/x", "/static/play.js", "/static/play.html"):
+            assert client.get(path, follow_redirects=False).headers["content-security-policy"] == POLICY
 
     def test_other_machines_need_the_token(self, root):
         app = make_app(root, host="0.0.0.0", token="secret")
@@ -381,6 +386,18 @@ class TestCurves:
             assert 20 <= len(near.x) <= 24
             assert near.y[:20].tolist() == [row["kl"] for row in rows][99:119]
 
+    @pytest.mark.parametrize("axis", ["step", "seconds"])
+    def test_rows_that_a_resumed_run_repeats_count_once_as_in_a_plot(self, tmp_path, axis):
+        write_run(tmp_path / "one", rows=1)
+        run, steps = RunDirectory(tmp_path / "one"), [100, 200, 300, 200, 300, 400]  # resumed from step 100
+        for file, values in ((run.metrics, {"kl": 1.0}), (run.timings, {"seconds": 10.0})):
+            rows = [{"step": step} | {n: v * i for n, v in values.items()} for i, step in enumerate(steps, 1)]
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        curve, _ = read_curve(Columns(), run, "kl", axis, None)
+        plotted = Log(Run(run)).curve("kl", "steps" if axis == "step" else "time")
+        assert curve.y.tolist() == plotted.y.tolist() == [1.0, 4.0, 5.0, 6.0]
+        assert curve.x.tolist() == plotted.x.tolist()
+
     def test_new_rows_cost_what_is_new(self, tmp_path, monkeypatch):
         write_run(tmp_path / "one", rows=100)
         run, columns = RunDirectory(tmp_path / "one"), Columns()
@@ -447,7 +464,7 @@ class TestCommand:
 
 
 def test_the_page_names_nothing_that_is_not_served(client):
-    page = client.get("/").text
+    page = client.get("/").text + client.get("/play").text
     assert "<!-- plotly -->" not in page
     assert "style=" not in page  # the policy forbids it
     for path in re.findall(r'(?:src|href)="(/[^"]+)"', page):

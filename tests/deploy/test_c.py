@@ -3,6 +3,8 @@
 import re
 import shutil
 import subprocess
+from functools import cache
+from tempfile import TemporaryDirectory
 
 import pytest
 from gymnasium import spaces
@@ -11,14 +13,14 @@ from surefoot.deploy.c.compiling import STRICT
 from surefoot.deploy.c.exporter import CExporter
 from surefoot.deploy.exporter import Wish
 from surefoot.deploy.trials import random_trials
-from surefoot.errors import UsageError
+from surefoot.errors import SurefootError, UsageError
+from tests.combinations import MEMORY
 from tests.deploy.making import BOX, CASES, FREE, KINDS, PIXELS, make, make_case, make_kind
 from tests.marks import quick
 
-SANITIZED = {
-    "gcc": (*STRICT, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-    "clang": (*STRICT, "-Wconversion", "-fsanitize=undefined", "-fsanitize-trap=all"),  # needs no library of clang's
-}
+COMPILERS = ("gcc", "clang")
+SANITIZERS = (*STRICT, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+TRAPS = (*STRICT, "-fsanitize=undefined", "-fsanitize-trap=all")  # for a clang without the libraries of its sanitizers
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
 
 
@@ -27,6 +29,19 @@ def parity(policy, program, folder, *, seed=None, compiler="gcc", flags=STRICT, 
     for name, data in exporter.translate(program, wish).items():
         (folder / name).write_bytes(data)
     return exporter.check(folder, program, policy, random_trials(program, 10, length, seed=4), wish)
+
+
+@cache
+def sanitized(compiler):
+    """Flags that stop a program at its first memory fault or undefined behaviour."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    if compiler == "gcc":
+        return SANITIZERS
+    with TemporaryDirectory() as folder:
+        words = [compiler, *SANITIZERS, "-x", "c", "-", "-o", f"{folder}/out"]
+        linked = subprocess.run(words, input=b"int main(void) { return 0; }", capture_output=True, check=False)
+    return (*(TRAPS if linked.returncode else SANITIZERS), "-Wconversion")
 
 
 def test_the_file_needs_no_library(tmp_path):
@@ -43,13 +58,12 @@ def test_the_file_needs_no_library(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("kind", ["beta-hybrid", "gsde-hybrid", "linear", "embedding", "small", "impala", "camera"])
 @pytest.mark.parametrize("seed", [None, 5])
 def test_no_memory_fault_and_no_undefined_behaviour(compiler, kind, seed, tmp_path):
-    if shutil.which(compiler) is None:
-        pytest.skip(f"there is no {compiler}")
-    found = parity(*make_kind(kind), tmp_path, compiler=compiler, flags=SANITIZED[compiler], seed=seed, length=3)
+    flags = sanitized(compiler)
+    found = parity(*make_kind(kind), tmp_path, compiler=compiler, flags=flags, seed=seed, length=3)
     assert found.passed, found
 
 
@@ -74,6 +88,19 @@ def test_processors_without_doubles(kind, tmp_path, monkeypatch):
     assert found.passed, found
 
 
+def test_the_sanitizers_see_a_fault(tmp_path):
+    """A file that reads behind an array, built with the same flags, does not pass."""
+    policy, program = make_kind("tanh")
+    exporter, wish = CExporter("gcc", sanitized("gcc")), Wish()
+    for name, data in exporter.translate(program, wish).items():
+        text = data.decode()
+        if name == "surefoot_policy.c":
+            text = text.replace("    return 0;\n}\n", "    return state->params[mask ? 0 : 9] > 1e30f;\n}\n")
+        (tmp_path / name).write_text(text)
+    with pytest.raises(SurefootError, match="index 9 out of bounds"):
+        exporter.check(tmp_path, program, policy, random_trials(program, 2, 2, seed=0), wish)
+
+
 @pytest.mark.slow
 def test_it_compiles_to_webassembly(tmp_path):
     if shutil.which("clang") is None:
@@ -88,8 +115,9 @@ def test_it_compiles_to_webassembly(tmp_path):
 
 @pytest.mark.slow
 def test_a_network_for_atari(tmp_path):
+    """The network of Pong, with 1.7 million weights, sanitized: its arrays are the largest that there are."""
     policy, program = make(PIXELS, spaces.Discrete(6))
-    found = parity(policy, program, tmp_path, length=4)
+    found = parity(policy, program, tmp_path, length=4, flags=sanitized("gcc"))
     assert found.observations == 40
     assert found.passed, found
 
@@ -131,7 +159,9 @@ def name(number):
 
 @pytest.mark.parametrize("number", quick(range(len(CASES)), CASES.index(("Dict", "hybrid", "gru", True))), ids=name)
 def test_every_pair_of_spaces_memory_and_mask(number, tmp_path):
-    found = parity(*make_case(*CASES[number]), tmp_path)
+    """Sanitized, and both compilers see every pair. `test_c_native.py` has the usual flags."""
+    compiler = COMPILERS[MEMORY.index(CASES[number][2]) % 2]
+    found = parity(*make_case(*CASES[number]), tmp_path, compiler=compiler, flags=sanitized(compiler))
     assert found.observations == 200
     assert found.passed, found
 

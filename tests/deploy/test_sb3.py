@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gymnasium import spaces
 import surefoot
 from surefoot.api import evaluate_run, export_run, import_sb3
 from surefoot.cli.main import main
+from surefoot.deploy import exporting
 from surefoot.errors import UsageError
 from surefoot.runs import RunDirectory
 from surefoot.runs.run import Run
@@ -196,6 +198,52 @@ def test_the_command_says_where_the_run_is(capsys):
     assert run.status["state"] == "done"
     assert main([*words, "--run-dir", found["run_dir"]]) == 2  # never over a run that is there
     assert "already holds a run; choose another --run-dir" in capsys.readouterr().err
+
+
+def next_command(capsys):
+    """What the command told the user to type, without `surefoot`."""
+    said = re.search(r"^To go on: surefoot (.*)$", capsys.readouterr().out, re.MULTILINE)
+    return shlex.split(said[1])
+
+
+@pytest.mark.slow
+def test_what_the_command_suggests_works_as_typed_and_so_do_film_export_and_training(capsys, monkeypatch):
+    monkeypatch.setattr(exporting, "OBSERVATIONS", 320)
+    folder = "runs/a name with 'quotes'"
+    words = [
+        "import-sb3",
+        str(MODELS / "ppo-pendulum.zip"),
+        "--normalizer",
+        str(MODELS / "ppo-pendulum-normalizer.npz"),
+    ]
+    assert main([*words, "--env", "Pendulum-v1", "--max-episode-steps", "20", "--run-dir", folder]) == 0
+    typed = next_command(capsys)
+    assert typed[0] == "eval"
+    assert main([*typed, "--episodes", "2"]) == 0
+    run = typed[1]
+    assert main(["video", run, "--max-steps", "10"]) == 0
+    (film,) = Run(RunDirectory(Path(run))).videos
+    assert film.stat().st_size > 1000
+    assert main(["export", run, "--to", "c"]) == 0
+    (exported,) = Path(run, "exports").iterdir()
+    assert json.loads((exported / "parity.json").read_text())["parity"]["recorded"]["passed"]
+    before = Run(run).checkpoints.latest
+    assert main(["resume", run, "--total-steps", str(before + 1024)]) == 0
+    assert Run(run).checkpoints.latest == before + 1024
+    assert main(["video", run, "--max-steps", "10", "--out", "after.mp4"]) == 0
+
+
+@pytest.mark.slow
+def test_what_the_command_suggests_works_without_an_env_and_the_others_say_why_not(capsys, monkeypatch):
+    monkeypatch.setattr(exporting, "OBSERVATIONS", 320)
+    assert main(["import-sb3", str(MODELS / "a2c-cartpole.zip"), "--run-dir", "runs/one"]) == 0
+    typed = next_command(capsys)
+    assert typed[0] == "export"
+    assert main(typed) == 0
+    for command in ("eval", "video"):
+        capsys.readouterr()
+        assert main([command, typed[1]]) == 2
+        assert "surefoot.evaluate(" in capsys.readouterr().err
 
 
 def test_the_documented_lines_are_those_that_wrote_the_fixtures():

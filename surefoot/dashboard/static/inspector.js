@@ -2,6 +2,7 @@
 
 import { ask, query } from "./api.js";
 import { $, ago, el, fill, number, steps } from "./dom.js";
+import { filmed, pause } from "./films.js";
 import { dot } from "./list.js";
 import { state } from "./state.js";
 
@@ -59,8 +60,11 @@ function player(run) {
   parts.caption = el("p", { class: "quiet" });
   parts.choice = el("select", { "aria-label": "Videos of the run", hidden: true, onchange: (event) => pick(run, event.target.value) });
   parts.watch = el("button", { id: "watch", onclick: () => watch(run.id) }, "▶ Watch the newest policy");
-  fill(parts.player, parts.video, parts.caption, el("div", { class: "row" }, parts.watch, parts.choice));
+  const open = el("a", { class: "button", href: playerOf(run.id) }, "Open the player");
+  fill(parts.player, parts.video, parts.caption, el("div", { class: "row" }, parts.watch, open, parts.choice));
 }
+
+export const playerOf = (id) => query("/play", { run: id });
 
 function pick(run, file) {
   if (!file) return;
@@ -85,14 +89,11 @@ export async function watch(id) {
   parts.watch.disabled = true;
   while (watching === mine && shown === id) {
     try {
-      let film = await ask("/api/watch", { run: id }, { method: "POST" });
-      if (film.step !== mine.step) parts.caption.textContent = `filming step ${steps(film.step)} …`;
-      while (film.state === "filming" && watching === mine) {
-        await pause(700);
-        film = await ask("/api/watch", { run: id, step: film.step });
-      }
+      const film = await filmed(id, {
+        wanted: () => watching === mine,
+        begun: ({ step }) => { if (step !== mine.step) parts.caption.textContent = `filming step ${steps(step)} …`; },
+      });
       if (watching !== mine) break;
-      if (film.state === "failed") throw new Error(film.why);
       mine.step = film.step;
       play(query("/film.mp4", { run: id, step: film.step }), `step ${steps(film.shown ?? film.step)}, greedy${state.runs.get(id)?.state === "running" ? "; follows new checkpoints" : ""}`);
     } catch (error) {
@@ -104,8 +105,6 @@ export async function watch(id) {
   }
   if (shown === id) parts.watch.disabled = false;
 }
-
-const pause = (time) => new Promise((resolve) => setTimeout(resolve, time));
 
 function details(run, answer) {
   const names = answer.videos.map((video) => video.file);

@@ -2,15 +2,15 @@
 
 import { ask, listen } from "./api.js";
 import { $, el, fill } from "./dom.js";
-import { drawInspector, watch } from "./inspector.js";
+import { drawInspector, playerOf, watch } from "./inspector.js";
 import { drawList, focus, groupsOf, select, visible } from "./list.js";
-import { AXES, TABS, change, chosen, isDark, onChange, recall, state } from "./state.js";
+import { AXES, TABS, change, chosen, onChange, recall, state, switchTheme } from "./state.js";
 import { drawView, hasCharts, redraw, refreshCharts } from "./views.js";
 
 const SHORTCUTS = [
   ["/", "find runs"], ["j  k", "next, previous run"], ["space", "show or hide the run in focus"], ["a", "only the run in focus, with its seeds"],
   ["1 – 4", "curves, instruments, compare, settings"], ["x", "steps, updates, wall time"], ["g", "group seeds"], ["s", "smoothing"],
-  ["w", "watch the newest policy"], ["r", "reset all zooms"], ["d", "dark or light"], ["?", "this list"], ["esc", "close, or leave the search"],
+  ["w", "watch the newest policy"], ["p", "open the player"], ["r", "reset all zooms"], ["d", "dark or light"], ["?", "this list"], ["esc", "close, or leave the search"],
 ];
 const SMOOTH = [[0, "no smoothing"], [0.01, "slightly smooth"], [0.03, "smooth"], [0.1, "very smooth"]];
 
@@ -97,9 +97,7 @@ function live(kind) {
 }
 
 function theme() {
-  const next = isDark() ? "light" : "dark";
-  document.documentElement.dataset.theme = next;
-  try { localStorage.setItem("surefoot-theme", next); } catch { /* storage is switched off */ }
+  switchTheme();
   react("theme");
   refreshCharts();
 }
@@ -143,6 +141,7 @@ const KEYS = {
   g: () => change({ group: state.group === "seeds" ? "none" : "seeds" }),
   s: () => change({ smooth: cycle(SMOOTH.map(([value]) => value), state.smooth) }),
   w: () => state.focus && watch(state.focus),
+  p: () => { if (state.focus) location.href = playerOf(state.focus); },
   r: redraw, d: theme, "?": help,
 };
 Object.keys(TABS).forEach((tab, index) => { KEYS[index + 1] = () => change({ tab }); });

@@ -79,3 +79,9 @@ export function isDark() {
   const set = document.documentElement.dataset.theme;
   return set ? set === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
+
+export function switchTheme() {
+  const next = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  try { localStorage.setItem("surefoot-theme", next); } catch { /* storage is switched off */ }
+}

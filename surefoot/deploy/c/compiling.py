@@ -40,7 +40,7 @@ def find_compiler() -> str | None:
 def replay(folder: Path, name: str, recording: Path, allowed: float, compiler: str, flags: Sequence[str]) -> Replayed:
     """Run the test program in `folder` on the recording. `allowed`: largest difference."""
     program = _compiled(folder, name, compiler, flags)
-    done = _run([str(program), str(recording), repr(allowed)], folder, RUN_SECONDS)
+    done = run_tool([str(program), str(recording), repr(allowed)], folder, RUN_SECONDS)
     found = REPORT.search(done.stdout)
     if found is None:
         raise SurefootError(f"the test program of the exported policy failed: {one_line(done.stderr, 2000)}")
@@ -53,13 +53,13 @@ def _compiled(folder: Path, name: str, compiler: str, flags: Sequence[str]) -> P
     program = folder / f"{name}_test.out"
     if not program.exists():
         sources = [f"{name}.c", f"{name}_test.c"]
-        built = _run([compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
+        built = run_tool([compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
         if built.returncode:
             raise SurefootError(f"{compiler} does not compile the exported policy: {one_line(built.stderr, 2000)}")
     return program
 
 
-def _run(words: Sequence[str], folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+def run_tool(words: Sequence[str], folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             words, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds, check=False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from surefoot.deploy.trials import Expected, Trials
     from surefoot.types import Array
 
-TOLERANCE = 1e-6  # of numbers around 1; larger ones in proportion
+TOLERANCE = 1e-6  # for numbers around 1; larger ones in proportion
 TEMPLATE = Template("""/* Replays recorded observations through ${NAME}.c and compares. Made by surefoot. */
 #include "${NAME}.h"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from surefoot.spaces.rows import Leaf
 
-OPSET, IR_VERSION = 17, 8  # of 2022, so that older runtimes read the file as well
+OPSET, IR_VERSION = 17, 8  # from 2022, so that older runtimes read the file as well
 
 
 def input_name(leaf: Leaf) -> str:

@@ -37,7 +37,7 @@ class SavedModel:
 
     data: Mapping[str, object]  # settings by name; objects are tables with their readable attributes
     weights: Weights
-    shapes: Mapping[str, tuple[int, ...]]  # of the weights
+    shapes: Mapping[str, tuple[int, ...]]  # the shape of each weight
     version: str
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_ENVS = 4096  # more would be a mistake in the file
 MOST_STEPS = 2**20
-MOST_SAMPLES = 2**22  # of a rollout
+MOST_SAMPLES = 2**22  # in a rollout
 # The modules whose classes compute what this package knows; a class of anyone else may compute anything.
 POLICIES = {
     "stable_baselines3.common.policies": "actor-critic",
@@ -48,7 +48,7 @@ class Hyperparameters:
     kind: str  # actor-critic, recurrent or maskable
     steps: int  # that it was trained for
     policy: Mapping[str, object]  # the readable part of policy_kwargs
-    settings: dict[str, object] = field(default_factory=dict)  # of the algorithm
+    settings: dict[str, object] = field(default_factory=dict)  # the algorithm's own
     notes: list[str] = field(default_factory=list)  # what could not be taken over
 
     def flag(self, name: str, default: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,7 +96,7 @@ def import_model(
         raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
     unknown = partial(MaskedStandIn if known.kind == "maskable" else StandIn, *ours)
     made = unknown if env is None else env
-    result = train_config(config, env=made, run_dir=run_dir, callbacks=[arrival], progress=False)
+    result = train_config(config, env=made, run_dir=run_dir, callbacks=[arrival], progress=False, evaluate=False)
     normalized = statistics is not None or not any(leaf.kind == "vector" for leaf in layout.leaves)
     notes = _notes(known, found, normalized=normalized, named=env is not None)
     return Imported(RunDirectory(Path(result["run_dir"])), known.algo, known.steps, tuple(notes))
@@ -162,9 +162,7 @@ class Arrival(Callback):
         scaling = trainer.collector.reward_normalizer
         if scaling is not None and self.statistics is not None and self.statistics.returns is not None:
             scaling.moments.load_state_dict(self.statistics.returns)
-        trainer.step, trainer.saving.behind = self.steps, True
+        trainer.begin_at(self.steps)
         if trainer.run is not None:
             trainer.run.note(f"imported from {self.source}")
-        # The settings on disk stay as they are; only this process does not evaluate.
-        trainer.config = replace(trainer.config, run=replace(trainer.config.run, eval_episodes=0))
         trainer.stop("imported")

@@ -99,7 +99,7 @@ class Translator:
         return actor, critic, same
 
     def _widths(self, name: str) -> tuple[int, ...]:
-        """Of the hidden layers; activations are between them."""
+        """The widths of the hidden layers; activations are between them."""
         widths: list[int] = []
         while (shape := self.model.shapes.get(f"{name}.{2 * len(widths)}.weight")) is not None:
             if len(shape) != 2:

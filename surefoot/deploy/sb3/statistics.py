@@ -29,7 +29,7 @@ NO_ARRAY = (ValueError, TypeError, KeyError, EOFError, MemoryError, OverflowErro
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of each part of an observation, by its key; "" if it has no parts."""
+    """Moments of each part of an observation, by its key; "" if it has no parts."""
 
     mean: dict[str, Array]
     var: dict[str, Array]

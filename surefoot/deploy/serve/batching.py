@@ -97,7 +97,7 @@ def _set(future: asyncio.Future[Answer], error: Exception) -> None:
 
 
 def _plain(action: object, question: Question) -> object:
-    """As JSON: one action, or a list of actions, each in the form of the space."""
+    """What JSON can hold: one action, or a list of actions, each in the form of the space."""
     if question.single:
         return _listed(action)
     return [_listed(_at(action, number)) for number in range(len(question.rows))]

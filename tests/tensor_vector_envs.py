@@ -1,4 +1,4 @@
-"""Vector envs that speak in tensors: one around any of NumPy's, and one that never leaves its device."""
+"""Vector envs that return tensors: one around any of NumPy's, and one that never leaves its device."""
 
 import gymnasium as gym
 import numpy as np

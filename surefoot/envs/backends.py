@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from surefoot.errors import USER_ERRORS, SurefootError, UsageError
+from surefoot.errors import SurefootError, UsageError, user_errors
 from surefoot.user_code import installed, load_entry
 
 if TYPE_CHECKING:
@@ -106,8 +106,12 @@ class BuiltIn(NamedTuple):
 
 GYMNASIUM = BuiltIn("surefoot.envs.gym_backend:Gymnasium")
 BUILT_IN = {
+    "atari": BuiltIn("surefoot.envs.atari_envs:Atari", "ID"),
+    "brax": BuiltIn("surefoot.envs.jax_backends:Brax", "NAME"),
     "envpool": BuiltIn("surefoot.envs.envpool_envs:EnvPool", "ID"),
+    "jax": BuiltIn("surefoot.envs.jax_backends:OwnJax", "FILE.py:FACTORY"),
     "pettingzoo": BuiltIn("surefoot.envs.pettingzoo_envs:PettingZoo", "MODULE"),
+    "playground": BuiltIn("surefoot.envs.jax_backends:Playground", "NAME"),
 }
 SEVERAL_AGENTS = "pettingzoo:file.py:factory"  # how to name a multi-agent env
 FORMS = tuple(f"{name}:{found.form}" for name, found in BUILT_IN.items())  # for help texts
@@ -172,7 +176,7 @@ def _installed(entry: EntryPoint) -> Backend:
         backend = made() if isinstance(made, type) else made
     except SurefootError:
         raise
-    except USER_ERRORS as error:
+    except user_errors() as error:
         raise UsageError(f"the env backend {entry.name} ({entry.value}) could not be loaded: {error!r}") from error
     if not isinstance(backend, Backend) or backend.name != entry.name:
         raise UsageError(

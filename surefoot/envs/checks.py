@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.errors import USER_ERRORS, EnvError, NonFiniteError, SurefootError, UsageError
+from surefoot.errors import EnvError, NonFiniteError, SurefootError, UsageError, user_errors
 from surefoot.spaces.supported import require_supported
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def blamed(call: str, env: object) -> Iterator[None]:
         yield
     except SurefootError:
         raise
-    except USER_ERRORS as error:
+    except user_errors() as error:
         raise blame(call, env, error) from error
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from surefoot.kernels.fused_rollout import World
     from surefoot.types import Array, Restorable
 
-CLOSE = 1e-5  # of the kernel's steps to PyTorch's, in float32
+CLOSE = 1e-5  # how close the kernel's steps must be to PyTorch's, in float32
 NO_LIMIT = 2**60  # steps
 GOLDEN = -7046029254386353131  # 2⁶⁴ / φ as a signed number: consecutive counters end up far apart
 

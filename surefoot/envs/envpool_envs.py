@@ -23,7 +23,7 @@ from surefoot.envs.backends import Backend
 from surefoot.envs.ids import ATARI
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.vector_envs import VectorEnvs
-from surefoot.errors import USER_ERRORS, EnvError, UsageError, did_you_mean
+from surefoot.errors import EnvError, UsageError, did_you_mean, user_errors
 from surefoot.schema import Record, Whole
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def make_pool(config: EnvConfig, num_envs: int, seed: int, **more: object) -> Po
         raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {reason}") from None
     except UsageError:
         raise
-    except USER_ERRORS as error:
+    except user_errors() as error:
         raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
 
 

@@ -25,7 +25,7 @@ from surefoot.envs.forks import Original
 from surefoot.envs.masks import MaskReader, has_method, method_of
 from surefoot.envs.open_episodes import LONGEST_REPLAY, OpenEpisodes, close_all, kept
 from surefoot.envs.seeds import EpisodeSeeds, episode_seed
-from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
+from surefoot.errors import EnvError, SurefootError, UsageError, user_errors
 from surefoot.spaces.layout import MASK, Layout
 from surefoot.types import Step
 
@@ -49,7 +49,7 @@ class SeededEpisodes(gym.Wrapper[object, object, object, object]):
     def __init__(self, env: GymEnv, run_seed: int, env_index: int) -> None:
         super().__init__(env)
         self.run_seed, self.env_index, self.episode, self.steps = run_seed, env_index, -1, 0
-        self.actions: list[object] = []  # of the open episode; with its seed, they determine its state
+        self.actions: list[object] = []  # in the open episode; with its seed, they determine its state
         self._original = Original()
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
@@ -189,7 +189,7 @@ class GymEnvs:
                 obs, pay, ended, cut, info = env.step(action[index])
             except SurefootError:
                 raise
-            except USER_ERRORS as error:
+            except user_errors() as error:
                 raise blame("step", env, error) from error
             reward[index] = pay if isinstance(pay, float) else as_number(pay, "reward", env)
             if ended is not False:
@@ -217,7 +217,7 @@ class GymEnvs:
             obs, info = env.reset()
         except SurefootError:
             raise
-        except USER_ERRORS as error:
+        except user_errors() as error:
             raise blame("reset", env, error) from error
         if not self._checked:
             check_first_observation(env, self.observation_space, obs)
@@ -235,7 +235,7 @@ class GymEnvs:
     def _mask(self, env: SeededEpisodes, obs: object, info: Info) -> Array:
         try:
             return self.masks.row(obs, info, method_of(env))
-        except USER_ERRORS as error:
+        except user_errors() as error:
             raise EnvError(f"{env}: {error}") from error
 
     def state_dict(self) -> EpisodesState:

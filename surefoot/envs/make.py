@@ -21,7 +21,7 @@ from surefoot.envs.ids import HIDDEN
 from surefoot.envs.mujoco.own import is_task, own_env
 from surefoot.envs.quiet_models import quiet_models
 from surefoot.envs.shipped_ids import register_shipped
-from surefoot.errors import USER_ERRORS, CodeError, EnvError, SurefootError, UsageError, did_you_mean
+from surefoot.errors import CodeError, EnvError, SurefootError, UsageError, did_you_mean, user_errors
 from surefoot.user_code import load_object
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def made(config: EnvConfig) -> Iterator[None]:
         if "unexpected keyword" in str(error):
             raise UsageError(f"env_kwargs={config.env_kwargs} do not fit {config.env}: {error}") from None
         raise EnvError(f"{config.env} raised while it was made: {error}") from error
-    except USER_ERRORS as error:
+    except user_errors() as error:
         raise EnvError(f"{config.env} raised {type(error).__name__} while it was made: {error}") from error
 
 
@@ -110,7 +110,7 @@ def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -
     kwargs = _kwargs(config, render_mode)
     try:
         env = own_env(config, factory, render_mode) if is_task(factory) else factory(**kwargs)
-    except USER_ERRORS as error:
+    except user_errors() as error:
         if isinstance(error, TypeError) and ("render_mode" in str(error) or _cannot_draw(factory, kwargs)):
             raise UsageError(
                 "to be filmed, the environment's factory must take render_mode and hand it on to the env"
@@ -147,7 +147,7 @@ def registered_env(config: EnvConfig, render_mode: str | None) -> GymEnv:
         raise UsageError(f"'{config.env}' is not an environment; write an id, module:Id or file.py:Factory")
     if not config.env:
         raise UsageError("no environment given; name one, before the flags: surefoot train CartPole-v1 --seed 0")
-    _import_plugins(config.env)
+    import_plugins(config.env)
     if _versions(config.env):  # Gymnasium would silently take the newest version, which changes over time
         raise UsageError(_unknown_env(config.env))
     kwargs = make_kwargs(config.env, _kwargs(config, render_mode))
@@ -170,7 +170,7 @@ def _kwargs(config: EnvConfig, render_mode: str | None) -> dict[str, object]:
     return dict(config.env_kwargs) | ({"render_mode": render_mode} if render_mode else {})
 
 
-def _import_plugins(env_id: str) -> None:
+def import_plugins(env_id: str) -> None:
     """Atari ids exist only after their package is imported."""
     if is_atari(env_id):
         if importlib.util.find_spec("ale_py") is None:
@@ -233,6 +233,6 @@ def _wrap(env: GymEnv, text: str) -> GymEnv:
             raise UsageError(f"wrappers: gymnasium.wrappers has no {name!r}{did_you_mean(name, gym.wrappers.__all__)}")
     try:
         wrapped: GymEnv = wrapper(env, **kwargs)
-    except USER_ERRORS as error:
+    except user_errors() as error:
         raise UsageError(f"wrappers: {name}({kwargs}) failed: {type(error).__name__}: {error}") from error
     return wrapped

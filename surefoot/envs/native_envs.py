@@ -18,6 +18,7 @@ from surefoot.envs.gym_envs import GymEnvs, render_modes, time_limit
 from surefoot.envs.make import make_env
 from surefoot.envs.open_episodes import LONGEST_REPLAY, as_episodes, episodes_shape
 from surefoot.envs.seeds import EpisodeSeeds, derive_seed, episode_seed
+from surefoot.envs.side_by_side import compared_once, plays_differ, same_bits
 from surefoot.errors import EnvError
 from surefoot.kernels.classic import KINDS, ClassicEnvs, Kind, Params, apply, classic_library
 from surefoot.kernels.library import NotBuilt
@@ -246,20 +247,14 @@ class NativeEpisodes(NativeEnvs):
         return found
 
 
-_AGREED: dict[str, bool] = {}  # results of earlier comparisons in this process
-
-
 def serves_natively(config: EnvConfig, factory: object = None) -> bool:
     """Whether `NativeEnvs` may replace `GymEnvs` for a config, on this machine."""
     if native_kind(config, factory)[0] is None:
         return False
-    compared = repr((config, gym.registry[config.env]))
-    if compared not in _AGREED:
-        try:
-            _AGREED[compared] = disagreement(config, classic_library()) is None
-        except NotBuilt:
-            return False
-    return _AGREED[compared]
+    try:
+        return not compared_once(config, lambda: disagreement(config, classic_library()))
+    except NotBuilt:
+        return False
 
 
 def disagreement(config: EnvConfig, library: Library, *, num_envs: int = 4, steps: int = 150) -> str | None:
@@ -271,7 +266,11 @@ def disagreement(config: EnvConfig, library: Library, *, num_envs: int = 4, step
     kind, reason = native_kind(config)
     if kind is None:
         return reason
-    return functions_differ(kind, library) or _plays_differ(config, library, num_envs, steps)
+    if different := functions_differ(kind, library):
+        return different
+    rng = np.random.default_rng(0)
+    with closing(NativeEnvs(config, num_envs, 0, library)) as ours:
+        return plays_differ(config, ours, lambda obs: exploring_actions(kind, obs, rng), states_differ, steps)
 
 
 def functions_differ(kind: Kind, library: Library) -> str | None:
@@ -302,46 +301,6 @@ def functions_differ(kind: Kind, library: Library) -> str | None:
     return None
 
 
-def _plays_differ(config: EnvConfig, library: Library, num_envs: int, steps: int) -> str | None:
-    rng = np.random.default_rng(0)
-    with (
-        closing(GymEnvs(lambda: make_env(config), num_envs, 0)) as theirs,
-        closing(NativeEnvs(config, num_envs, 0, library)) as ours,
-    ):
-        obs, own = theirs.reset(), ours.reset()
-        if not same_bits(obs, own):
-            return f"the first observations of {ours.name} differ"
-        for number in range(1, steps + 1):
-            action = exploring_actions(ours.kind, obs, rng)
-            step, twin = theirs.step(action), ours.step(action)
-            difference = steps_differ(step, twin) or states_differ(theirs, ours)
-            if difference is not None:
-                return f"{difference} of {ours.name} differ after {number} steps"
-            obs = step.obs
-    return None
-
-
-def steps_differ(a: Step, b: Step) -> str | None:
-    """The first field in which two steps differ in any bit."""
-    for name in ("obs", "reward", "terminated", "truncated", "valid"):
-        if not same_bits(getattr(a, name), getattr(b, name)):
-            return name
-    finals = (a.final_obs.keys() == b.final_obs.keys()) and all(
-        same_bits(a.final_obs[index], b.final_obs[index]) for index in a.final_obs
-    )
-    if not finals:
-        return "final_obs"
-    infos = (a.final_info.keys() == b.final_info.keys()) and all(
-        same_info(a.final_info[index], b.final_info[index]) for index in a.final_info
-    )
-    return None if infos else "final_info"
-
-
-def same_info(a: Info, b: Info) -> bool:
-    """The same names and values; arrays are compared as a whole."""
-    return a.keys() == b.keys() and all(np.array_equal(np.asarray(a[name]), np.asarray(b[name])) for name in a)
-
-
 def states_differ(theirs: GymEnvs, ours: NativeEnvs) -> str | None:
     """ "state" if one of the inner states differs in any bit."""
     for index, env in enumerate(theirs.envs):
@@ -349,11 +308,6 @@ def states_differ(theirs: GymEnvs, ours: NativeEnvs) -> str | None:
         if not same_bits(state, ours.envs.get_state(index)):
             return "state"
     return None
-
-
-def same_bits(a: Array, b: Array) -> bool:
-    """Equal in type, shape and bytes: 0 and −0 differ, a NaN equals itself."""
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def exploring_actions(kind: Kind, obs: Array, rng: np.random.Generator) -> Array:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, cast
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.errors import USER_ERRORS, EnvError
+from surefoot.errors import EnvError, user_errors
 from surefoot.schema import ArrayOf, Items, Optional, Record, Shape, Whole
 from surefoot.spaces.layout import Layout
 
@@ -99,7 +99,7 @@ def close_all(envs: Iterable[Episodic]) -> None:
     for env in envs:
         try:
             env.close()
-        except USER_ERRORS as error:
+        except user_errors() as error:
             broken = EnvError(f"close of {env} raised {type(error).__name__}: {error}")
             broken.__cause__ = error
     if broken is not None:

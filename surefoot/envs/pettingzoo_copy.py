@@ -127,7 +127,7 @@ class Copy:
             for kind in ("observation_space", "action_space")
         )
         self.episode, self.steps = -1, 0
-        self.actions: list[list[object]] = []  # of the open episode; with the seed, they determine its state
+        self.actions: list[list[object]] = []  # in the open episode; with the seed, they determine its state
         self.alive = [False] * len(self.agents)
         self._gone: set[str] = set()  # agents that have left this episode
         self.incomplete = False  # an agent was missing when the episode began

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from surefoot.envs.atari import LIFE_LOST
@@ -21,22 +21,34 @@ from surefoot.spaces.layout import MASK, Layout, part_at
 from surefoot.types import TensorStep
 
 if TYPE_CHECKING:
-    from surefoot.types import GymVectorEnv, Info
+    from surefoot.types import Envs, GymVectorEnv, Info
 
 FINAL = ("final_obs", "final_observation")  # the key in Gymnasium since 1.0, and before
 
 
 def holds_tensors(obs: object) -> bool:
     """Whether an observation is made of PyTorch tensors."""
-    return any(isinstance(leaf, Tensor) for leaf in _values(obs))
+    return any(isinstance(leaf, Tensor) for leaf in leaves_of(obs))
 
 
-def _values(obs: object) -> Iterator[object]:
+def leaves_of(obs: object) -> Iterator[object]:
+    """The arrays of an observation."""
     if isinstance(obs, (Mapping, tuple, list)):
         for part in obs.values() if isinstance(obs, Mapping) else obs:
-            yield from _values(part)
+            yield from leaves_of(part)
     else:
         yield obs
+
+
+def device_of(envs: Envs) -> torch.device | None:
+    """The device of envs that take and return tensors; None for envs on the host."""
+    return envs.device if isinstance(envs, TensorEnvs) else None
+
+
+class Simulator(VectorEnv[object, Tensor, Tensor]):
+    """A vector env that has something to say before a run."""
+
+    notes: tuple[str, ...] = ()
 
 
 class TensorEnvs:
@@ -72,6 +84,7 @@ class TensorEnvs:
         self.notes: tuple[str, ...] = (
             "note: a ready-made vector env has one seed for all its episodes",
             f"note: the envs' tensors stay on {self.device}; faults of theirs are looked for once per rollout",
+            *(envs.notes if isinstance(envs, Simulator) else ()),
         )
 
     def __str__(self) -> str:
@@ -83,7 +96,7 @@ class TensorEnvs:
         return self.mode is not AutoresetMode.NEXT_STEP
 
     def _device(self, obs: object) -> torch.device:
-        found = list(_values(obs))
+        found = list(leaves_of(obs))
         tensors = [leaf for leaf in found if isinstance(leaf, Tensor)]
         if len(tensors) < len(found):
             raise UsageError(f"{self.envs} mixes tensors and {_kinds(found)} in one observation; return tensors only")

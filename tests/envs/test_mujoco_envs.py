@@ -13,7 +13,7 @@ pytest.importorskip("mujoco")
 
 import surefoot
 from surefoot.cli.installation import examine
-from surefoot.envs import backends
+from surefoot.envs import backends, side_by_side
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
@@ -22,7 +22,7 @@ from surefoot.envs.mujoco.batch import NoBatch, Simulations
 from surefoot.envs.mujoco.envs import MujocoEnvs
 from surefoot.envs.mujoco.serving import TASKS, make_v5, serves, states_differ, v5_task, why_not
 from surefoot.envs.mujoco.v5 import sum_of_squares
-from surefoot.envs.native_envs import same_bits, steps_differ
+from surefoot.envs.side_by_side import same_bits, steps_differ
 from surefoot.errors import EnvError, NonFiniteError
 from surefoot.training.build.envs import settle_workers
 from surefoot.training.config.resolve import resolve
@@ -252,14 +252,14 @@ class TestRefusals:
         def refuse(*_, **__):
             raise NoBatch("MuJoCo cannot make a batch of this model: too odd")
 
-        monkeypatch.setattr(serving, "_COMPARED", {})
+        monkeypatch.setattr(side_by_side, "_COMPARED", {})
         monkeypatch.setattr("surefoot.envs.mujoco.envs.Simulations", refuse)
         config = EnvConfig(env="Hopper-v5")
         assert serves(config) == (False, "MuJoCo cannot make a batch of this model: too odd")
         assert backends.backend_of("Hopper-v5").make_many(config, 2, 0, native=True) is None
 
     def test_a_difference(self, monkeypatch):
-        monkeypatch.setattr(serving, "_COMPARED", {})
+        monkeypatch.setattr(side_by_side, "_COMPARED", {})
         monkeypatch.setattr(serving.HalfCheetah, "hidden", 2)
         assert "HalfCheetah" in serves(EnvConfig(env="HalfCheetah-v5"))[1]
 

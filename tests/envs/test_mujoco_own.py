@@ -17,7 +17,7 @@ from surefoot.envs.make import make_env
 from surefoot.envs.mujoco import MujocoTask
 from surefoot.envs.mujoco.envs import MujocoEnvs
 from surefoot.envs.mujoco.own import many_envs
-from surefoot.envs.native_envs import same_bits, steps_differ
+from surefoot.envs.side_by_side import same_bits, steps_differ
 from surefoot.errors import EnvError, UsageError
 from surefoot.user_code import load_object
 

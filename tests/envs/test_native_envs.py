@@ -22,11 +22,10 @@ from surefoot.envs.native_envs import (
     disagreement,
     exploring_actions,
     native_kind,
-    same_bits,
     states_differ,
-    steps_differ,
 )
 from surefoot.envs.seeds import episode_seed
+from surefoot.envs.side_by_side import same_bits, steps_differ
 from surefoot.errors import EnvError, NonFiniteError
 from surefoot.kernels.classic import KINDS
 from surefoot.types import Restorable
@@ -338,7 +337,8 @@ def test_the_check_before_use_finds_nothing_here(env):
 def test_the_check_finds_other_dynamics(monkeypatch, env, cls, name, value, found):
     monkeypatch.setattr(cls, name, value)
     assert re.fullmatch(
-        rf"{found} of {env} differ after \d+ steps", disagreement(EnvConfig(env=env), classic_library())
+        rf"{found} of {env} differ from Gymnasium's after \d+ steps",
+        disagreement(EnvConfig(env=env), classic_library()),
     )
 
 
@@ -346,9 +346,9 @@ def test_the_check_finds_other_rewards_and_first_states(monkeypatch):
     config = EnvConfig(env="CartPole-v1")
     reset, step = CartPoleEnv.reset, CartPoleEnv.step
     monkeypatch.setattr(CartPoleEnv, "step", lambda self, a: (*(r := step(self, a))[:1], np.nextafter(r[1], 2), *r[2:]))
-    assert disagreement(config, classic_library()) == "reward of CartPole-v1 differ after 1 steps"
+    assert disagreement(config, classic_library()) == "reward of CartPole-v1 differ from Gymnasium's after 1 steps"
     monkeypatch.setattr(CartPoleEnv, "reset", lambda self, seed=None, options=None: reset(self, seed=seed + 1))
-    assert disagreement(config, classic_library()) == "the first observations of CartPole-v1 differ"
+    assert disagreement(config, classic_library()) == "the first observations of CartPole-v1 differ from Gymnasium's"
 
 
 @pytest.mark.slow

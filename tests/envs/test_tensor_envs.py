@@ -1,4 +1,4 @@
-"""Envs that speak in tensors, from the door of `surefoot.train` inwards."""
+"""Envs that return tensors, from the door of `surefoot.train` inwards."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tests.helpers import ScriptedEnv
 from tests.tensor_vector_envs import AsTensors, Drift
 
 
-def tescounte_first_reset_tells_which_adapter_it_is():
+def test_the_first_reset_tells_which_adapter_it_is():
     plain = SyncVectorEnv([ScriptedEnv] * 2)
     assert isinstance(ready_envs(plain, 0), VectorEnvs)
     assert isinstance(ready_envs(AsTensors(SyncVectorEnv([ScriptedEnv] * 2)), 0), TensorEnvs)
@@ -174,7 +174,7 @@ def test_lost_lives_are_learned_from_as_ends():
     assert [bool(made.step(torch.zeros(1, 1)).life_lost) for _ in range(5)] == [False, True, False, False, False]
 
 
-def test_buffers_thacounte_reset_overwrites_do_not_reach_the_step():
+def test_buffers_that_the_reset_overwrites_do_not_reach_the_step():
     envs = Drift(AutoresetMode.DISABLED, num_envs=2, length=3)
     made = TensorEnvs(envs, envs.reset())
     made.reset()

@@ -21,9 +21,10 @@ from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.seeds import episode_seed
 from surefoot.envs.workers import WorkerEnvs, auto
-from surefoot.envs.workers.auto import choose_workers, usable_cores
+from surefoot.envs.workers.auto import choose_workers
 from surefoot.envs.workers.messages import decode, encode
 from surefoot.errors import EnvError, NonFiniteError, UsageError
+from surefoot.limits import usable_cores
 from surefoot.spaces.as_json import space_to_json
 from surefoot.types import Restorable, Step, SteppedInParts
 

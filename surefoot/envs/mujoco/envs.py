@@ -15,7 +15,7 @@ from surefoot.envs.checks import blame, require_finite
 from surefoot.envs.mujoco.batch import NoBatch, SimulationFailed, Simulations
 from surefoot.envs.open_episodes import LONGEST_REPLAY, as_episodes, episodes_shape
 from surefoot.envs.seeds import EpisodeSeeds
-from surefoot.errors import USER_ERRORS, EnvError, SurefootError
+from surefoot.errors import EnvError, SurefootError, user_errors
 from surefoot.spaces.layout import Layout
 from surefoot.types import Step
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from surefoot.types import Actions, Array, GymSpace, Info
 
 GAIN = 1.1  # required speed-up for threads, which other programs could use
-ROUNDS, STEPS = 4, 5  # of a measurement
+ROUNDS, STEPS = 4, 5  # per measurement
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class MujocoEnvs:
             raise
         except SimulationFailed as error:
             raise EnvError(f"step of {self.place(error.index)} failed in MuJoCo: {error}") from error
-        except USER_ERRORS as error:
+        except user_errors() as error:
             raise blame("step", self.name, error) from error
         if reward.shape != (self.num_envs,) or terminated.shape != reward.shape or terminated.dtype != np.bool_:
             raise EnvError(
@@ -198,7 +198,7 @@ class MujocoEnvs:
     def _look(self) -> Array:
         try:
             obs = np.array(self.task.observe(), self._obs.dtype)
-        except USER_ERRORS as error:
+        except user_errors() as error:
             raise blame("observe", self.name, error) from error
         if obs.shape != self._obs.shape:
             raise EnvError(f"{self.name} observes {obs.shape} numbers; its space says {self._obs.shape}")
@@ -207,7 +207,7 @@ class MujocoEnvs:
     def _info(self, index: int) -> Info:
         try:
             return self.task.info(index)
-        except USER_ERRORS as error:
+        except user_errors() as error:
             raise blame("info", self.place(index), error) from error
 
     def _begin(self, envs: Sequence[int], episodes: Sequence[int]) -> None:
@@ -225,7 +225,7 @@ class MujocoEnvs:
             raise
         except SimulationFailed as error:
             raise EnvError(f"reset of {self.place(error.index)} failed in MuJoCo: {error}") from error
-        except USER_ERRORS as error:
+        except user_errors() as error:
             raise blame("reset", self.name, error) from error
 
     def seeds(self, envs: Sequence[int], episodes: Sequence[int]) -> list[int]:

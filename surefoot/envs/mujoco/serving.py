@@ -11,18 +11,20 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.envs.gym_envs import GymEnvs, render_modes, time_limit
+from surefoot.envs.gym_envs import render_modes, time_limit
 from surefoot.envs.make import creator_of, make_env
 from surefoot.envs.mujoco.arms import InvertedDoublePendulum, InvertedPendulum, Pusher, Reacher
 from surefoot.envs.mujoco.batch import NoBatch, batch_library, check_callbacks
 from surefoot.envs.mujoco.envs import Facts, MujocoEnvs
 from surefoot.envs.mujoco.runners import Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Swimmer, Walker2d
 from surefoot.envs.mujoco.v5 import Arguments, V5Task, norms, sum_of_squares
-from surefoot.envs.native_envs import same_bits, steps_differ
-from surefoot.errors import USER_ERRORS
+from surefoot.envs.side_by_side import compared_once, plays_differ, same_bits
+from surefoot.errors import user_errors
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
+    from surefoot.envs.gym_envs import GymEnvs
+    from surefoot.types import Array
 
 PACKAGE = "gymnasium.envs.mujoco."
 TASKS: dict[str, type[V5Task]] = {  # by Gymnasium's class
@@ -111,19 +113,14 @@ def make_v5(config: EnvConfig, num_envs: int, run_seed: int, first: int = 0) -> 
     return MujocoEnvs(task(model, frame_skip, arguments), facts, num_envs, run_seed, first)
 
 
-_COMPARED: dict[str, str] = {}  # results of earlier comparisons in this process
-
-
 def serves(config: EnvConfig) -> tuple[bool, str]:
     """(whether the batch may step these envs, why not). Not a MuJoCo-v5 env: no reason."""
     if v5_task(config.env) is None:
         return False, ""
     if reason := why_not(config):
         return False, reason
-    compared = repr((config, gym.registry[config.env]))
-    if compared not in _COMPARED:
-        _COMPARED[compared] = disagreement(config) or ""
-    return not _COMPARED[compared], _COMPARED[compared]
+    different = compared_once(config, lambda: disagreement(config))
+    return not different, different
 
 
 def disagreement(config: EnvConfig, *, num_envs: int = 2, steps: int = 40, limit: int = 15) -> str | None:
@@ -137,23 +134,17 @@ def disagreement(config: EnvConfig, *, num_envs: int = 2, steps: int = 40, limit
     try:
         if different := functions_differ(rng):
             return f"NumPy's {different} of many rows is not that of one"
-        with (
-            closing(GymEnvs(lambda: make_env(config), num_envs, 0)) as theirs,
-            closing(make_v5(config, num_envs, 0)) as ours,
-        ):
-            if not same_bits(theirs.reset(), ours.reset()):
-                return f"the first observations of {ours.name} differ from Gymnasium's"
+        with closing(make_v5(config, num_envs, 0)) as ours:
             low, high = ours.facts.action_space.low, ours.facts.action_space.high
-            for number in range(1, steps + 1):
-                action = rng.uniform(low, high, (num_envs, *low.shape)).astype(np.float32)
-                difference = steps_differ(theirs.step(action), ours.step(action)) or states_differ(theirs, ours)
-                if difference is not None:
-                    return f"{difference} of {ours.name} differ from Gymnasium's after {number} steps"
+
+            def actions(_: Array) -> Array:
+                return rng.uniform(low, high, (num_envs, *low.shape)).astype(np.float32)
+
+            return plays_differ(config, ours, actions, states_differ, steps)
     except NoBatch as error:
         return str(error)
-    except USER_ERRORS as error:  # a model of the user's that our task does not fit, for example
+    except user_errors() as error:  # a model of the user's that our task does not fit, for example
         return f"the comparison with Gymnasium's failed: {error}"
-    return None
 
 
 def functions_differ(rng: np.random.Generator) -> str | None:

@@ -25,7 +25,7 @@ class Arguments:
         self._given = given
 
     def number(self, name: str) -> float:
-        """As given: an int stays an int, because NumPy treats it differently."""
+        """The number as it was given: an int stays an int, because NumPy treats it differently."""
         value = self._given[name]
         assert isinstance(value, int | float)
         return value

@@ -6,15 +6,14 @@ The measured envs live in separate worker processes, even those "in one process"
 
 from __future__ import annotations
 
-import os
-from contextlib import closing, suppress
-from pathlib import Path
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from surefoot.envs.backends import no_workers
 from surefoot.envs.random_play import Player
 from surefoot.envs.workers.envs import WorkerEnvs
 from surefoot.errors import SurefootError, UsageError
+from surefoot.limits import usable_cores
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
 SECONDS = 1.0  # per measurement
 GAIN = 1.1  # required speed-up: acting and learning gain nothing from workers, which occupy the cores
 SEED = 0
-
-
-def usable_cores() -> int:
-    """The cores that this process may use, within its container's CPU quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # "max 100000" means no limit
-        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split())
-        cores = min(cores, max(1, round(quota / period)))
-    return cores
 
 
 def choose_workers(config: EnvConfig, num_envs: int) -> tuple[int, str]:

@@ -26,7 +26,7 @@ from surefoot.envs.random_play import Player
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.workers.memory import COUNTS, IDLE, RESETTING, STEPPING, Field, map_fields, read_actions
 from surefoot.envs.workers.messages import decode, frame
-from surefoot.errors import USER_ERRORS, SurefootError
+from surefoot.errors import SurefootError, user_errors
 from surefoot.spaces.as_json import space_to_json
 
 if TYPE_CHECKING:
@@ -171,13 +171,13 @@ def _answer(sock: socket.socket, counts: memoryview, memory: int) -> None:
                 else:
                     result = _serve_rare(envs, request, memory)
             reply = frame(b"o", result)
-        except USER_ERRORS as error:
+        except user_errors() as error:
             reply = frame(b"e", _as_message(error))
         sock.sendall(reply)
     if envs is not None:
         try:
             envs.close()
-        except USER_ERRORS as error:
+        except user_errors() as error:
             with suppress(OSError):
                 sock.sendall(frame(b"c", _as_message(error)))
 

@@ -26,6 +26,6 @@ COLUMNS = {
 
 
 def table() -> list[str]:
-    """As lines of Markdown, for docs/metrics.md."""
+    """The columns as lines of Markdown, for docs/metrics.md."""
     rows = [f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in COLUMNS.items()]
     return ["| name | meaning |", "|---|---|", *rows]

@@ -37,12 +37,12 @@ class Summary:
     """A method's line in a table."""
 
     name: str
-    index: int  # of the group: the same look in every picture
+    index: int  # the group's place, which decides its look in every picture
     runs: int
     mean: Estimate
     median: Estimate
     iqm: Estimate
-    gap: Estimate  # of normalised scores
+    gap: Estimate  # in normalised scores
     improvement: Estimate | None  # P(the best beats this one); None for the best itself
     seeds_needed: int | None  # per method and env, to settle it; None: settled, the best itself, or no end in sight
     reached: Reached | None  # None in the table over all envs
@@ -68,7 +68,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Table:
+class ComparisonTable:
     """The methods on one env (returns as they are), or on all of them (normalised), the best first."""
 
     env: str | None
@@ -79,7 +79,7 @@ class Table:
 @dataclass(frozen=True)
 class Comparison:
     scoring: Scoring
-    tables: tuple[Table, ...]  # one per env; with several envs, one over all of them comes first
+    tables: tuple[ComparisonTable, ...]  # one per env; with several envs, one over all of them comes first
     curves: Plot
     together: Panel | None  # curves over all envs, normalised; None for one env
     references: References  # by env: the scores that are 0 and 1 when normalised
@@ -208,12 +208,12 @@ def _arrivals(
 
 def _table(
     env: str | None,
-    names: Sequence[str],  # of all groups; their order determines their colours
+    names: Sequence[str],  # all groups; their order determines their colours
     groups: Mapping[str, Mapping[str, Array]],
     references: References,
     bounds: References,
     arrivals: Mapping[str, Reached],
-) -> Table:
+) -> ComparisonTable:
     normal = {name: normalise(by_env, references) for name, by_env in groups.items()}
     shown: dict[str, Tasks] = normal if env is None else {name: list(by.values()) for name, by in groups.items()}
     ordered = sorted(groups, key=lambda name: -float(iqm(shown[name])))
@@ -238,7 +238,9 @@ def _table(
                 reached=arrivals.get(name),
             )
         )
-    return Table(env, tuple(summaries), tuple(_profile(name, names.index(name), normal[name]) for name in ordered))
+    return ComparisonTable(
+        env, tuple(summaries), tuple(_profile(name, names.index(name), normal[name]) for name in ordered)
+    )
 
 
 def _more_seeds(improvement: Estimate | None, counts: Sequence[int], tasks: int) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
-from surefoot.analysis.comparison import Comparison, Table
+from surefoot.analysis.comparison import Comparison, ComparisonTable
 from surefoot.analysis.intervals import Estimate
 from surefoot.analysis.pictures import draw_panels, fits_labels, label_ends, legend
 from surefoot.drawing import BLACK, LineLook, line_look, new_figure
@@ -39,13 +39,13 @@ def comparison_figure(comparison: Comparison) -> Figure:
     return figure
 
 
-def table_figure(table: Table) -> Figure:
+def table_figure(table: ComparisonTable) -> Figure:
     figure = new_figure(11.5, 1.9 + 0.34 * len(table.summaries))
     draw_table(figure, table)
     return figure
 
 
-def draw_table(figure: Figure | SubFigure, table: Table) -> None:
+def draw_table(figure: Figure | SubFigure, table: ComparisonTable) -> None:
     """IQM with its interval, probability of improvement (unless there is one method only), performance profile."""
     several = len(table.summaries) > 1
     scores, *improvement, profile = figure.subplots(1, 2 + several, width_ratios=(1.15, *[0.85] * several, 1.0))
@@ -55,7 +55,7 @@ def draw_table(figure: Figure | SubFigure, table: Table) -> None:
     _profiles(profile, table)
 
 
-def _intervals(axes: Axes, table: Table) -> None:
+def _intervals(axes: Axes, table: ComparisonTable) -> None:
     for place, found in enumerate(reversed(table.summaries)):
         _bar(axes, place, found.iqm, line_look(found.index))
     axes.set_yticks(range(len(table.summaries)), [found.name for found in reversed(table.summaries)])
@@ -72,7 +72,7 @@ def _bar(axes: Axes, place: int, found: Estimate, style: LineLook) -> None:
     axes.plot(found.value, place, marker=style.marker, color=style.colour, markersize=8.0, clip_on=False)
 
 
-def _improvements(axes: Axes, table: Table) -> None:
+def _improvements(axes: Axes, table: ComparisonTable) -> None:
     best, *others = table.summaries
     axes.axvline(0.5, color=BLACK, linewidth=0.9, linestyle=":")
     for place, found in enumerate(reversed(others)):
@@ -85,7 +85,7 @@ def _improvements(axes: Axes, table: Table) -> None:
     axes.set_xlabel("probability (½: no difference)")
 
 
-def _profiles(axes: Axes, table: Table) -> None:
+def _profiles(axes: Axes, table: ComparisonTable) -> None:
     for found in table.profiles:
         style = line_look(found.index)
         if len(table.profiles) <= MOST_BANDS:

@@ -27,8 +27,8 @@ AXES: dict[Axis, tuple[str, str]] = {  # the column, and its name on a picture
     "updates": ("update", "updates"),
     "time": ("seconds", "wall time in seconds"),
 }
-POINTS = 200  # of a curve over runs whose rows differ
-MOST_POINTS = 1_000  # of any curve that is drawn: a picture is hardly more pixels wide
+POINTS = 200  # for a curve over runs whose rows differ
+MOST_POINTS = 1_000  # for any curve that is drawn: a picture is hardly more pixels wide
 RESAMPLES = 1_000
 
 
@@ -38,6 +38,20 @@ class Curve:
 
     x: Array
     y: Array
+
+
+def curve_of(x: Array, y: Array) -> Curve:
+    """A curve from columns of the same rows.
+
+    Rows without either value are passed over. If several rows have the same x, as where a run was resumed, the last
+    one counts.
+    """
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    last = np.append(x[1:] != x[:-1], True)[: len(x)]
+    return Curve(x[last], y[last])
 
 
 @dataclass(frozen=True)
@@ -152,7 +166,7 @@ def band_over(
 
 
 def _intervals(tasks: Tasks, middle: Array, statistic: Statistic, seed: int) -> tuple[Array, Array]:
-    """As `intervals.interval`, at every point, with the same resamples everywhere."""
+    """Like `intervals.interval`, at every point, with the same resamples everywhere."""
     points = [[values[i] for values in tasks] for i in range(len(middle))]
     picks = resample(points[0], np.random.default_rng(seed), RESAMPLES)
     edges = np.array([percentile_interval(bootstrap(point, statistic, picks)) for point in points])  # [points, 2]

@@ -8,7 +8,7 @@ from surefoot.analysis.memory import MOST_ENVS, EnvTally
 from surefoot.analysis.rule import Moment
 
 LONG_EPISODE = 10_000  # steps of one env; where nothing is known of its episodes, they should have ended by then
-SOME_STEPS = 2_000  # of one env, before a share of a short run says anything about its episodes
+SOME_STEPS = 2_000  # that one env must have taken before a share of a short run says anything about its episodes
 
 
 def no_end(now: Moment) -> bool:
@@ -37,7 +37,7 @@ def odd_env(now: Moment) -> tuple[int, int, str] | None:
         silent = (now.step - own.step) / now.facts.num_envs
         long = silent > max(5 * now.memory.longest, 0.2 * each)
         alike = own.count >= 10 and own.spread <= 1e-9 * abs(own.mean)
-        if not (long or alike):  # as nearly always
+        if not (long or alike):  # nearly always
             continue
         others = now.memory.all_envs.without(own)
         if long and now.step - others.step < 0.1 * (now.step - own.step):

@@ -8,16 +8,19 @@ Settings that follow from the algorithm or the env (each has presets of its own)
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
+from typing import TypeVar
 
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import Run
 from surefoot.runs.catalog import RUNNING
+from surefoot.runs.index import started
 from surefoot.text import one_line
 
-SCHEMA = 1  # of manifest.json
+T = TypeVar("T")
+SCHEMA = 1  # the version of manifest.json that we read
 APART = RUNNING | {"env", "algo"}  # settings that set no group apart, or have a place of their own in its name
 
 
@@ -29,7 +32,8 @@ class Member:
     env: str  # safe to show
     algo: str
     seed: int | None
-    settings: Mapping[str, str]  # as text
+    settings: Mapping[str, str]  # values in the form in which they are typed
+    started: float  # seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -67,17 +71,18 @@ def _member(run: Run) -> Member:
     env, algo, seed = (manifest.get(name, config.get(name)) for name in ("env", "algo", "seed"))
     if not isinstance(env, str) or not isinstance(algo, str):
         raise UsageError("its manifest does not name an env and an algorithm")
-    settings = {name: as_text(value) for name, value in config.items() if name not in APART}
-    return Member(run, one_line(env), one_line(algo), seed if isinstance(seed, int) else None, settings)
+    settings = {name: as_typed(value) for name, value in config.items() if name not in APART}
+    begun = started(manifest.get("created"), run.directory.manifest.stat().st_mtime)
+    return Member(run, one_line(env), one_line(algo), seed if isinstance(seed, int) else None, settings, begun)
 
 
-def as_text(value: object) -> str:
+def as_typed(value: object) -> str:
     """A setting's value as it would be typed."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}"
-    return " ".join(map(as_text, value)) if isinstance(value, list) else str(value)
+    return " ".join(map(as_typed, value)) if isinstance(value, list) else str(value)
 
 
 def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
@@ -121,12 +126,25 @@ def varied_settings(members: Sequence[Member]) -> dict[str, list[str]]:
 
 
 def _once(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
-    """Two runs with the same seed are the same experiment, so only the newer one counts."""
-    newest: dict[tuple[str, object], Member] = {}
-    notes = []
-    for number, member in enumerate(members):
-        key = (member.env, number if member.seed is None else f"seed {member.seed}")
-        if key in newest:
-            notes.append(f"seed {member.seed} was run more than once on {member.env}; the last one counts")
-        newest[key] = member
-    return list(newest.values()), list(dict.fromkeys(notes))
+    """(those that count, notes on the others)."""
+    counted = newest_of_each(members, lambda member: (member.env, member.seed), lambda member: member.started)
+    kept = {id(member) for member in counted}
+    others = (member for member in members if id(member) not in kept)
+    notes = (f"seed {other.seed} was run more than once on {other.env}; the newest run counts" for other in others)
+    return counted, list(dict.fromkeys(notes))
+
+
+def newest_of_each(
+    runs: Iterable[T], experiment: Callable[[T], tuple[object, int | None]], started: Callable[[T], float]
+) -> list[T]:
+    """Two runs with the same seed are the same experiment, so only the newer one counts.
+
+    `experiment`: (what else sets it apart, its seed). A run whose seed is unknown is an experiment of its own.
+    """
+    newest: dict[object, T] = {}
+    for number, run in enumerate(runs):
+        what, seed = experiment(run)
+        key = (number,) if seed is None else (what, seed)
+        if key not in newest or started(run) >= started(newest[key]):
+            newest[key] = run
+    return list(newest.values())

@@ -179,7 +179,7 @@ def instrument_of(column: str) -> Instrument | None:
 
 
 def table() -> list[str]:
-    """As lines of Markdown, for docs/metrics.md."""
+    """The instruments as lines of Markdown, for docs/metrics.md."""
     lines = ["| name | meaning | unit | healthy |", "|---|---|---|---|"]
     for one in INSTRUMENTS:
         meaning = f"{one.of}: {one.meaning}" if one.of else one.meaning

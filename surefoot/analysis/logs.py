@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.analysis.curves import AXES, Axis, Curve, as_number, metric_names, read_rows
+from surefoot.analysis.curves import AXES, Axis, Curve, as_number, curve_of, metric_names, read_rows
 from surefoot.analysis.statistics import Array
 from surefoot.runs import Run
 from surefoot.runs.columns import columns_of, is_regular, open_log
@@ -24,19 +24,13 @@ class Log:
         self._run = run
         self._columns: dict[str, Array] = {}
         self._ends: dict[Path, int] = {}  # where a log ended when it was first read: the run may still be training
-        self._rows: list[dict[str, object]] | None = None  # of a log that is not regular
+        self._rows: list[dict[str, object]] | None = None  # decoded rows, if the log is not regular
         self.column("step")
 
     def curve(self, metric: str, axis: Axis = "steps") -> Curve:
-        """Rows without the metric (null, or not a number) are passed over. Of rows at the same x, the last counts."""
         x, y = self.column(AXES[axis][0]), self.column(metric)
         rows = min(len(x), len(y))  # they differ if the log changed while we read it
-        known = np.isfinite(x[:rows]) & np.isfinite(y[:rows])
-        x, y = x[:rows][known], y[:rows][known]
-        order = np.argsort(x, kind="stable")
-        x, y = x[order], y[order]
-        last = np.append(x[1:] != x[:-1], True)[: len(x)]
-        return Curve(x[last], y[last])
+        return curve_of(x[:rows], y[:rows])
 
     def column(self, name: str) -> Array:
         """A value per row, NaN where there is none; wall times are those of the same step."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NotRequired, TypedDict
 
-from surefoot.schema import Flag, Items, Number, Optional, Record, Shape, Table, Whole
+from surefoot.schema import Flag, Items, MapOf, Number, Optional, Record, Shape, Whole
 
 MOST = 64  # values of a series
 
@@ -118,7 +118,7 @@ class EnvTally:
 
     def __init__(self) -> None:
         self.count = 0
-        self.total = self.squares = 0.0  # of their returns
+        self.total = self.squares = 0.0  # sums over their returns
         self.step = 0  # the run's, when the last one ended
 
     def add(self, ret: float, step: int) -> None:
@@ -177,20 +177,23 @@ class Memory:
         self.all_envs = EnvTally()
         self.longest = 0  # episode
         self.critic_moved = False  # an update has changed what the critic says
-        self.largest_kl = 0.0  # of an update
+        self.largest_kl = 0.0  # in one update
 
     def add_episodes(self, episodes: Iterable[tuple[int, float, int]], step: int) -> None:
         """(env, return, length) of the episodes that ended up to this step of the run."""
         envs, everyone, longest = self.envs, self.all_envs, self.longest
-        for env, ret, length in episodes:  # of a GPU, thousands per update
+        count, total, squares = everyone.count, everyone.total, everyone.squares
+        for env, ret, length in episodes:  # with a GPU, there are thousands per update
             if env < MOST_ENVS:
                 if env not in envs:
                     envs[env] = EnvTally()
                 envs[env].add(ret, step)
-            everyone.add(ret, step)
+            count, total, squares = count + 1, total + ret, squares + ret * ret
             if length > longest:
                 longest = length
-        self.longest = longest
+        if count > everyone.count:
+            everyone.step = step
+        everyone.count, everyone.total, everyone.squares, self.longest = count, total, squares, longest
 
     @property
     def frozen(self) -> bool:
@@ -238,11 +241,11 @@ class Memory:
 
 def memory_shape() -> Shape:
     return Record(
-        series=Table(SERIES),
-        first=Table(Number()),
-        last=Table(Number()),
-        since=Table(Whole()),
-        envs=Table(ENV),
+        series=MapOf(SERIES),
+        first=MapOf(Number()),
+        last=MapOf(Number()),
+        since=MapOf(Whole()),
+        envs=MapOf(ENV),
         all_envs=ENV,
         longest=Whole(),
         critic_moved=Flag(),

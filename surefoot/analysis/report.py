@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from surefoot import __version__
-from surefoot.analysis.comparison import Comparison, Table
+from surefoot.analysis.comparison import Comparison, ComparisonTable
 from surefoot.analysis.comparison_pictures import table_figure
 from surefoot.analysis.pictures import curves_figure
 from surefoot.analysis.wording import columns, number, title, verdicts
@@ -80,7 +80,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield "</ul>\n</body>\n</html>\n"
 
 
-def _section(table: Table) -> Iterator[str]:
+def _section(table: ComparisonTable) -> Iterator[str]:
     names, rows = columns(table)
     yield f"<h2>{escape(title(table)[0].upper() + title(table)[1:])}</h2>"
     yield '<div class="wide"><table>\n<thead><tr>'

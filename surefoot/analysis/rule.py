@@ -46,7 +46,7 @@ class Moment:
     row: Mapping[str, float | None]
     facts: Facts
     quiet: int = 0  # steps since an episode ended
-    first_return: float = math.nan  # of the first row in which episodes ended
+    first_return: float = math.nan  # from the first row in which episodes ended
     memory: Memory = field(default_factory=Memory)
     step: int = 0
 

@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict
 from surefoot.analysis.memory import Memory, MemoryState, memory_shape
 from surefoot.analysis.rule import Facts, Moment, Rule
 from surefoot.analysis.rules import RULES
-from surefoot.schema import Items, Number, Optional, Record, Shape, Table, Text, Whole
+from surefoot.schema import Items, MapOf, Number, Optional, Record, Shape, Text, Whole
 from surefoot.schema import Row as Pair
 
 Row = Mapping[str, float | None]
@@ -122,7 +122,7 @@ class Watch:
         warning = Record(name=Text(), step=Whole(), message=Text())
         return Record(
             said=Items(warning),
-            held=Table(Pair(Whole(), Whole())),
+            held=MapOf(Pair(Whole(), Whole())),
             last=Pair(Whole(), Whole()),
             ended=Whole(),
             first=Optional(Number()),

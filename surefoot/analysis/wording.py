@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 
 import numpy as np
 
-from surefoot.analysis.comparison import MOST_SEEDS, Comparison, Summary, Table
+from surefoot.analysis.comparison import MOST_SEEDS, Comparison, ComparisonTable, Summary
 from surefoot.analysis.intervals import Estimate
 
 ESTIMATES = ("mean", "median", "iqm", "gap", "improvement")
@@ -35,13 +35,13 @@ def estimate(found: Estimate | None) -> str:
     return f"{number(found.value)} [{number(found.low)}, {number(found.high)}]"
 
 
-def title(table: Table) -> str:
+def title(table: ComparisonTable) -> str:
     if table.env is not None:
         return table.env
     return "all envs together (scores normalised: 0 and 1 are the references of each env)"
 
 
-def columns(table: Table) -> tuple[list[str], list[list[str]]]:
+def columns(table: ComparisonTable) -> tuple[list[str], list[list[str]]]:
     """Headings and rows, the best method first."""
     best = table.summaries[0].name
     threshold = next((found.reached.threshold for found in table.summaries if found.reached is not None), None)
@@ -62,7 +62,7 @@ def columns(table: Table) -> tuple[list[str], list[list[str]]]:
     return names, rows
 
 
-def brief_columns(table: Table) -> tuple[list[str], list[list[str]]]:
+def brief_columns(table: ComparisonTable) -> tuple[list[str], list[list[str]]]:
     """The columns that a narrow terminal has room for."""
     names, rows = columns(table)
     kept = [i for i, name in enumerate(names) if name not in ("mean [95 %]", "median", "gap")]
@@ -80,7 +80,7 @@ def steps(found: Summary) -> str:
     return f"{found.reached.steps:,.0f}" + ("" if found.reached.reached == found.reached.runs else f" ({share})")
 
 
-def verdicts(table: Table) -> Iterator[str]:
+def verdicts(table: ComparisonTable) -> Iterator[str]:
     """For every method but the best: whether the difference can be chance, and what would settle it."""
     best, *others = table.summaries
     for other in others:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -20,11 +19,11 @@ from surefoot.runs.checkpoints import is_step
 from surefoot.runs.columns import columns_of, numbers_of, open_log
 from surefoot.runs.directory import RunDirectory
 from surefoot.runs.files import read_json, read_regular
-from surefoot.runs.index import MANIFEST, OWN, STATUS, started
+from surefoot.runs.index import MANIFEST, STATUS, started
 from surefoot.runs.life import Life, State, read_life
+from surefoot.runs.walking import SETTLED, Listing, run_folders
 from surefoot.schema import Misfit
 
-SETTLED = 2.0  # seconds after which a folder's time stamp tells whether anything was added since
 TAIL = 2**14  # bytes that are read at the end of a log seen for the first time
 SCHEMA = 1
 READ = ("manifest.json", "config.toml", "status.json", "metrics.jsonl", "timings.jsonl", "videos", "checkpoints")
@@ -75,11 +74,11 @@ class Catalog:
         self.root = root
         self.entries: dict[str, Entry] = {}
         self._known: dict[Path, _Known] = {}
-        self._folders: dict[Path, tuple[int, list[Path], bool]] = {}  # (time stamp, folders in it, it is a run)
+        self._folders: dict[Path, Listing] = {}  # what the last look found in them
 
     def look(self) -> set[str]:
         before, found = self.entries, {}
-        for path in self._runs():
+        for path in run_folders(self.root, self._folders):
             with suppress(FileNotFoundError, NotADirectoryError):
                 entry = self._examined(path)
                 found[entry.id] = entry
@@ -91,32 +90,9 @@ class Catalog:
         """The run that was started last."""
         return next(iter(self.entries), None)
 
-    def _runs(self) -> Iterator[Path]:
-        """A folder is listed again only where its time stamp changed; links are not followed."""
-        waiting, seen = [self.root], {}
-        while waiting:
-            folder = waiting.pop()
-            try:
-                stamp = os.stat(folder).st_mtime_ns
-                known = self._folders.get(folder)
-                if known is None or known[0] != stamp:
-                    with os.scandir(folder) as entries:
-                        inside = [(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
-                    is_run = ("manifest.json", False) in inside
-                    below = [folder / name for name, is_dir in inside if is_dir and not (is_run and name in OWN)]
-                    # A change within the clock's resolution leaves the same stamp: do not rely on a fresh one.
-                    known = (stamp if time() - stamp / 1e9 > SETTLED else 0, below, is_run)
-            except OSError:  # it is being removed, or may not be read
-                continue
-            seen[folder] = known
-            waiting += known[1]
-            if known[2]:
-                yield folder
-        self._folders = seen
-
     def _examined(self, path: Path) -> Entry:
         known, now = self._known.get(path), time()
-        stamp = os.stat(path).st_mtime_ns
+        stamp = _stamp(path)
         settled = known is not None and known.stamp == stamp and known.looked - stamp / 1e9 > SETTLED
         if known is None or not settled or known.entry.why is not None:
             entry = _read(path, self.root, known.entry if known else None)
@@ -126,6 +102,14 @@ class Catalog:
             return known.entry
         self._known[path] = _Known(entry, stamp, now)
         return entry
+
+
+def _stamp(path: Path) -> int:
+    """FileNotFoundError: it is gone."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except PermissionError:
+        return 0
 
 
 def _read(path: Path, root: Path, before: Entry | None) -> Entry:

@@ -20,20 +20,19 @@ from surefoot.runs.files import (
     JsonLines,
     LinesFile,
     read_json,
-    read_json_lines,
     sweep,
     write_atomic,
     write_json,
 )
 from surefoot.runs.hold import LOCK, Hold
-from surefoot.schema import Items, Optional, Record, Table, Text, Whole
+from surefoot.schema import Items, MapOf, Optional, Record, Text, Whole
 from surefoot.text import printable
 
 ROOT = Path("runs")
 Appended = TypeVar("Appended", bound=AppendedFile)
 LOGS = Record(  # the state of the logs in a checkpoint
     sizes=Record({"metrics.jsonl": Whole(), "timings.jsonl": Whole(), "episodes.csv": Optional(Whole(), later=True)}),
-    unwritten=Table(Items(Text())),
+    unwritten=MapOf(Items(Text())),
 )
 
 
@@ -207,9 +206,6 @@ class RunDirectory:
         """Add a line to `log.txt`; on a full disk it is written with the next one."""
         if not self.gone:
             self._notes.append(printable(f"{line}\n").encode())
-
-    def read_metrics(self) -> list[dict[str, Any]]:
-        return list(read_json_lines(self.metrics))
 
     @property
     def _log_files(self) -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ import shutil
 import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,15 @@ def write_output(path: Path, data: str) -> None:
             stream.write(data)
     else:
         write_atomic(path, data)
+
+
+@contextmanager
+def write_errors_told(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write a file that the user named into a UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
 def write_durable(path: Path, data: bytes) -> None:

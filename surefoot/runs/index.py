@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
@@ -14,9 +14,9 @@ from surefoot.errors import CheckpointError, SurefootError, UsageError, did_you_
 from surefoot.runs.columns import numbers_of, open_log
 from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines
+from surefoot.runs.walking import run_folders
 from surefoot.schema import Items, Misfit, Number, Optional, Record, Text, Whole
 
-OWN = {"checkpoints", "tensorboard", "videos", "crash", "exports"}  # folders of a run, which contain no other runs
 RETURN = Optional(Number(finite=False), later=True)
 MANIFEST = Record(
     env=Optional(Text(), later=True),
@@ -31,22 +31,7 @@ ROW = Record(step=Whole(), eval_return=RETURN, episode_return=RETURN)
 
 def list_runs(root: Path = ROOT) -> list[RunDirectory]:
     """Every run below `root`, in the order in which they were started."""
-    return [RunDirectory(path) for path in _in_order(_found(root))]
-
-
-def _found(root: Path) -> Iterator[Path]:
-    """Runs in no particular order. Folders being removed are skipped; unreadable ones may be runs."""
-    closed: list[Path] = []
-
-    def failed(error: OSError) -> None:
-        if isinstance(error, PermissionError):
-            closed.append(Path(error.filename))
-
-    for folder, folders, files in os.walk(root, onerror=failed):
-        if "manifest.json" in files:
-            folders[:] = [name for name in folders if name not in OWN]
-            yield Path(folder)
-    yield from closed
+    return [RunDirectory(path) for path in _in_order(run_folders(root))]
 
 
 def _in_order(runs: Iterable[Path]) -> list[Path]:
@@ -84,7 +69,7 @@ def find_run(name: str | Path, root: Path = ROOT) -> RunDirectory:
     """A run by path, by `latest`, or by a unique prefix of its path below `root` or of its own name."""
     if _has_manifest(Path(name)):
         return RunDirectory(Path(name))
-    runs = list(_found(root))
+    runs = run_folders(root)
     if str(name) == "latest" and (dated := _in_order(runs)):
         return RunDirectory(dated[-1])
     if not runs:

@@ -42,6 +42,11 @@ def different_versions(run: RunDirectory) -> list[str]:
     ]
 
 
+def used_kernels(run: RunDirectory) -> bool:
+    """Whether the compiled kernels may have acted or learned in a run."""
+    return read_json(run.manifest).get("engine") != "torch"
+
+
 def different_machine(run: RunDirectory, here: Mapping[str, object], *, kernels: bool) -> list[str]:
     """Instruction sets and GPUs that differ from those of the machine where the run started; bits differ then.
 
@@ -79,10 +84,11 @@ def processor() -> str:
 
 
 def _versions() -> dict[str, str | None]:
-    return {name: _version(name) for name in PACKAGES} | {"python": platform.python_version()}
+    return {name: version_of(name) for name in PACKAGES} | {"python": platform.python_version()}
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -24,6 +24,7 @@ from surefoot.runs.files import (
     read_json_lines_from,
     read_lines,
     read_toml,
+    write_errors_told,
     write_output,
 )
 from surefoot.runs.index import find_run, started
@@ -193,10 +194,8 @@ class Run:
     def to_csv(self, path: str | Path, log: Logs = "metrics") -> Path:
         """Write the metrics (or the timings, or the episodes) to a CSV file; what a row lacks is an empty cell."""
         target, text = Path(path), self.csv(log)
-        try:
+        with write_errors_told(target):
             write_output(target, text)
-        except OSError as error:
-            raise UsageError(f"cannot write {target}: {error.strerror}") from None
         return target
 
     def to_monitor(self, folder: str | Path) -> Path:
@@ -206,11 +205,9 @@ class Run:
             text = monitor_text(self.episodes, started(manifest.get("created"), 0.0), str(manifest.get("env")))
         except KeyError as error:
             raise CheckpointError(f"{self.directory.episodes} has no column {error}") from None
-        try:
+        with write_errors_told(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             write_output(target, text)
-        except OSError as error:
-            raise UsageError(f"cannot write {target}: {error.strerror}") from None
         return target
 
     def csv(self, log: Logs = "metrics") -> str:

@@ -14,7 +14,7 @@ from surefoot.sweep.folder import OUTPUT, SweepFolder, states
 from surefoot.sweep.plan import Plan
 from surefoot.sweep.pool import Pool, Work
 from surefoot.sweep.progress import Tracked
-from surefoot.training.life.signals import ONLY_INSTEAD_OF_DEATH, STOPPING
+from surefoot.training.life.signals import ONLY_INSTEAD_OF_DEATH, STOPPING, WARNING
 
 GLANCE = 0.25  # seconds between two looks at the runs
 LOSSES = 5  # how often a run is started again after its node was lost
@@ -53,12 +53,15 @@ def track(folder: SweepFolder, plan: Plan) -> list[Tracked]:
 class Stopper:
     """Turns signals into requests to the pool: first to save and end, then to end at once, then to be killed.
 
+    A scheduler's warning only makes the runs save.
+
     `enough`: when to stop without a signal; that is passed on as the first request.
     """
 
     def __init__(self, enough: Callable[[], bool]) -> None:
         self.received = 0  # the first signal
         self.pending = 0  # requests not passed on to the pool yet
+        self.warned = False  # not passed on to the pool yet
         self._count = 0
         self._enough = enough
 
@@ -71,14 +74,18 @@ class Stopper:
         self.received = self.received or number
         self.pending += 1
 
+    def _note_warning(self, number: int, frame: FrameType | None) -> None:
+        self.warned = True
+
     @contextmanager
     def installed(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        handlers = dict.fromkeys(STOPPING, self._note) | dict.fromkeys(WARNING, self._note_warning)
         before = {
-            number: signal.signal(number, self._note)
-            for number in STOPPING
+            number: signal.signal(number, handler)
+            for number, handler in handlers.items()
             if number not in ONLY_INSTEAD_OF_DEATH or signal.getsignal(number) is signal.SIG_DFL
         }
         try:
@@ -88,7 +95,10 @@ class Stopper:
                 signal.signal(number, handler)
 
     def pass_on(self, pool: Pool) -> bool:
-        """Whether there was something new to pass on."""
+        """Whether the runs were asked to end."""
+        if self.warned:
+            self.warned = False
+            pool.save()
         if not self.over and self._enough():
             self.pending += 1
         if not self.pending:

@@ -12,7 +12,7 @@ from surefoot import __version__
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.runs.directory import ROOT, escape
-from surefoot.runs.files import read_toml, sweep, write_atomic
+from surefoot.runs.files import read_toml, sweep, write_atomic, write_errors_told
 from surefoot.runs.hold import Hold
 from surefoot.sweep.grid import Grid, read_grids
 from surefoot.sweep.plan import Plan, Planned
@@ -77,10 +77,8 @@ class SweepFolder:
             return
         tables = [grid.as_toml() for grid in (*known, *new)]
         text = tomli_w.dumps({"surefoot": __version__, "grid": tables})
-        try:
+        with write_errors_told(self.plan):
             write_atomic(self.plan, HEAD + text)
-        except OSError as error:
-            raise UsageError(f"cannot write {self.plan}: {error.strerror}") from None
 
     def version(self) -> str | None:
         """The surefoot that wrote the plan."""

@@ -27,7 +27,7 @@ class Grid:
     algos: tuple[str, ...] = (DEFAULT_ALGO,)
     seeds: tuple[int, ...] = tuple(range(5))
     preset: str = "auto"
-    settings: Mapping[str, object] = field(default_factory=dict)  # of every run
+    settings: Mapping[str, object] = field(default_factory=dict)  # the same for every run
     vary: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,18 +148,28 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 def parse_vary(words: Sequence[str]) -> dict[str, tuple[object, ...]]:
     """Values by setting, from `learning_rate=1e-4,3e-4`. A semicolon separates values that contain commas."""
-    found: dict[str, tuple[object, ...]] = {}
+    found = parse_assignments("--vary", words, "--vary learning_rate=1e-4,3e-4")
+    return {name: tuple(split_values(text)) for name, text in found.items()}
+
+
+def parse_assignments(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
+    """The text of each setting, from `NAME=TEXT`, where NAME may be written like a flag."""
+    found: dict[str, str] = {}
     for word in words:
-        name, equals, text = word.partition("=")
+        name, _, text = word.partition("=")
         name = name.strip().removeprefix("--").replace("-", "_")
-        values = [value.strip() for value in text.split(";" if ";" in text else ",")]
-        values = [value for value in values if value]
-        if not name or not equals or not values:
-            raise UsageError(f"--vary {word}: write it as --vary learning_rate=1e-4,3e-4")
+        if not name or not split_values(text):
+            raise UsageError(f"{flag} {word}: write it as {example}")
         if name in found:
-            raise UsageError(f"--vary names {name} twice; give all of its values at once: --vary {name}=A,B")
-        found[name] = tuple(values)
+            raise UsageError(f"{flag} names {name} twice; give all of its values at once: {flag} {name}=A,B")
+        found[name] = text.strip()
     return found
+
+
+def split_values(text: str) -> list[str]:
+    """Values between commas, or between semicolons if they contain commas."""
+    values = (value.strip() for value in text.split(";" if ";" in text else ","))
+    return [value for value in values if value]
 
 
 def with_flags(

@@ -29,7 +29,7 @@ class LocalPool:
             raise UsageError("a sweep needs a system that can fork processes (Linux, macOS)")
         self.slots = slots
         self._free = _split_cores(slots, cores_each)
-        self._cores: dict[str, list[int]] = {}  # of every running command, by name
+        self._cores: dict[str, list[int]] = {}  # those of every running command, by name
         self._unread = b""
         self._ready = False
         self._server = subprocess.Popen(
@@ -71,6 +71,9 @@ class LocalPool:
 
     def stop(self, *, at_once: bool = False) -> None:
         self._send({"signal": int(signal.SIGKILL if at_once else signal.SIGTERM)})
+
+    def save(self) -> None:
+        self._send({"signal": int(signal.SIGUSR1)})
 
     def close(self) -> None:
         """Waits until every command has saved and ended."""

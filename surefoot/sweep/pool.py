@@ -47,6 +47,10 @@ class Pool(Protocol):
         """Ask every command to save and end, as SIGTERM does, or kill them. `poll` reports when they have."""
         ...
 
+    def save(self) -> None:
+        """Ask every command on this machine to write a checkpoint and go on: the machine may be taken away soon."""
+        ...
+
     def close(self) -> None:
         """Release everything: no process is left afterwards."""
         ...

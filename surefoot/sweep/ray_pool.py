@@ -53,7 +53,7 @@ class Job:
     directory: RunDirectory
     runner: object
     order: Order
-    marks: Marks = field(default_factory=dict)  # of the copy here
+    marks: Marks = field(default_factory=dict)  # those of the copy here
     answer: object | None = None  # that is awaited
     started: bool = False
     due: float = 0.0  # when to ask again
@@ -166,6 +166,9 @@ class RayPool:
             self._cluster.call(job.runner, "stop", at_once)
             if at_once:
                 job.killed = job.killed or monotonic() + GRACE
+
+    def save(self) -> None:
+        """The runs are on other machines, which get their own warnings."""
 
     def close(self) -> None:
         """Waits until every run has saved itself and been copied."""

@@ -41,7 +41,7 @@ class Submitted:
 
     work: Work
     id: str
-    step: int  # of the newest checkpoint
+    step: int  # where the newest checkpoint is
     size: int  # bytes of output
     lost: int = 0  # jobs that were lost before it since the last new checkpoint
 
@@ -178,6 +178,9 @@ class SlurmPool:
             slurm_queue.cancel(ids)
         else:
             self._ask_to_stop(ids)
+
+    def save(self) -> None:
+        """Slurm warns every job itself."""
 
     def _ask_to_stop(self, ids: Sequence[str]) -> None:
         for id in ids:

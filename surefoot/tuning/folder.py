@@ -10,7 +10,7 @@ from pathlib import Path
 from surefoot import __version__
 from surefoot.errors import UsageError
 from surefoot.runs.directory import ROOT, shell_path
-from surefoot.runs.files import read_toml, write_atomic
+from surefoot.runs.files import read_toml, write_atomic, write_errors_told
 from surefoot.runs.hold import Hold
 from surefoot.sweep.folder import SweepFolder, held_folder, usual_folder
 from surefoot.sweep.grid import Grid
@@ -33,8 +33,8 @@ class Wish:
     search: Mapping[str, str]  # the range of every setting that is searched, as `--search` takes it
     seeds: int  # per trial, on the first rung
     validation_seeds: int
-    seed: int  # of the sampler and of all runs
-    budget: str  # as it was typed last
+    seed: int  # for the sampler and all runs
+    budget: str  # what was typed last
 
     def as_toml(self) -> dict[str, object]:
         return {**vars(self), "settings": dict(self.settings), "search": dict(self.search)}
@@ -139,10 +139,8 @@ class TuneFolder:
                     f"{self.path} was begun with other settings ({', '.join(other)}); continue it with `{self.again}`, "
                     "or choose another folder (--out)"
                 )
-        try:
+        with write_errors_told(self.wish):
             write_atomic(self.wish, HEAD + tomli_w.dumps({"surefoot": __version__, **wish.as_toml()}))
-        except OSError as error:
-            raise UsageError(f"cannot write {self.wish}: {error.strerror}") from None
 
 
 def usual_place(env: str, algo: str) -> Path:

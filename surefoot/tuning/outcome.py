@@ -25,7 +25,7 @@ OURS = ("threads", "seed", "name")  # settings of the runs that are not part of 
 class Tuned:
     """The result of `surefoot.tune`."""
 
-    folder: Path  # of the tune, with all runs
+    folder: Path  # the tune's, with all runs
     better: bool  # than the default, on fresh seeds, with 95 % intervals that do not overlap
     verdict: str  # the same in words, with the numbers
     preset: Path | None  # `surefoot train ENV --config PRESET`; none: no improvement was found
@@ -36,7 +36,7 @@ class Tuned:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, object]:
-        """As JSON: what `--json` prints and `result.json` has."""
+        """Plain values for JSON: what `--json` prints and `result.json` has."""
         said = {**vars(self), "folder": str(self.folder), "preset": None if self.preset is None else str(self.preset)}
         return {**said, "scores": {name: vars(one) for name, one in self.scores.items()}}
 
@@ -49,7 +49,7 @@ def write_outcome(folder: TuneFolder, task: Task, found: Found) -> Tuned:
     written, other = (folder.preset, folder.candidate) if better else (folder.candidate, folder.preset)
     for file in (other, *(() if values else (written,))):
         with suppress(FileNotFoundError):
-            file.unlink()  # of an earlier end of this tune
+            file.unlink()  # left from an earlier end of this tune
     if values:
         write_preset(written, task, values, said)
     if found.importances and can_draw():

@@ -14,10 +14,10 @@ from surefoot.sweep.folder import SweepFolder
 from surefoot.sweep.plan import Planned
 from surefoot.sweep.progress import Tracked
 from surefoot.tuning.budget import Budget, Stopwatch
-from surefoot.tuning.crew import Crew, seconds_per_step
 from surefoot.tuning.journal import Journal, Trial
 from surefoot.tuning.rungs import FACTOR, RUNGS, Rung, best, lower_ends, round_cost, survivors
 from surefoot.tuning.task import Task
+from surefoot.tuning.trial_runner import TrialRunner, seconds_per_step
 from surefoot.tuning.wording import standing_table
 
 ROUND: int = FACTOR ** (RUNGS - 1)  # trials per round, of which one reaches the last rung
@@ -34,12 +34,12 @@ class Search:
         task: Task,
         journal: Journal,
         folder: SweepFolder,
-        crew: Crew,
+        runner: TrialRunner,
         budget: Budget,
         stopwatch: Stopwatch,
         say: Say,
     ) -> None:
-        self.task, self.journal, self.folder, self.crew = task, journal, folder, crew
+        self.task, self.journal, self.folder, self.runner = task, journal, folder, runner
         self.budget, self.stopwatch, self.say = budget, stopwatch, say
         self._failures = 0  # in a row
         self._speed: float | None = None  # seconds per step, as far as trials have shown it
@@ -69,8 +69,8 @@ class Search:
     def reserve(self) -> float:
         """Seconds that the check on fresh seeds will take."""
         runs = self.task.methods * self.task.wish.validation_seeds
-        turns = -(-runs // self.crew.slots)
-        speed = self._speed if self._speed is not None else self.crew.seconds_per_step()
+        turns = -(-runs // self.runner.slots)
+        speed = self._speed if self._speed is not None else self.runner.seconds_per_step()
         return turns * self.task.wish.total_steps * speed * MARGIN
 
     def _slowest(self, trials: Sequence[Trial]) -> float | None:
@@ -101,7 +101,7 @@ class Search:
 
     def _size(self, before: int, trials: Sequence[Trial]) -> int:
         """Trials of the next round; 0: none."""
-        wanted = max(ROUND, self.crew.slots // self.task.wish.seeds // FACTOR * FACTOR)
+        wanted = max(ROUND, self.runner.slots // self.task.wish.seeds // FACTOR * FACTOR)
         if self._failures >= ROUND:
             wanted = min(wanted, MOST_FAILURES - self._failures)
         if self.budget.trials is not None:
@@ -110,7 +110,7 @@ class Search:
         if not speeds or self.budget.seconds is None:
             return wanted
         left = self.budget.seconds - self.stopwatch.seconds - self.reserve()
-        steps = left * self.crew.slots / (sum(speeds) / len(speeds))
+        steps = left * self.runner.slots / (sum(speeds) / len(speeds))
         return next((size for size in range(wanted, 1, -1) if round_cost(size, self.task.rungs) <= steps), 0)
 
     def _carry(self, number: int) -> None:
@@ -154,7 +154,7 @@ class Search:
                 planned[trial] = self.task.runs_of(trial, values[trial], rung)
             except UsageError as error:
                 self._fail(trial, str(error))
-        runs = self.crew.carry(self.folder, (run for own in planned.values() for run in own), self._is_over)
+        runs = self.runner.carry(self.folder, (run for own in planned.values() for run in own), self._is_over)
         by_name = {run.name: run for run in runs}
         own_runs = {trial: [by_name[run.name] for run in own] for trial, own in planned.items()}
         for trial, own in own_runs.items():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.ranges import Among, Between, Range
 from surefoot.settings import Option, coerce
+from surefoot.sweep.grid import parse_assignments, split_values
 from surefoot.sweep.plan import as_text
 from surefoot.training.config.resolve import all_options
 
@@ -57,7 +58,7 @@ class Dimension:
         return distances.index(min(distances))
 
     def describe(self) -> str:
-        """As `--search` takes it: `0.0001..0.005:log` or `tanh,relu`."""
+        """The range in the form that `--search` takes: `0.0001..0.005:log` or `tanh,relu`."""
         if isinstance(self.range, Between):
             return f"{self.range.low:g}..{self.range.high:g}{':log' if self.range.log else ':linear'}"
         return as_choices(self.range.values)
@@ -142,24 +143,14 @@ def as_choices(values: Sequence[object]) -> str:
 
 def parse_search(words: Sequence[str]) -> dict[str, str]:
     """Ranges by setting, from `learning_rate=1e-4..1e-2:log` or `gamma=0.9,0.99`."""
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        name = name.strip().removeprefix("--").replace("-", "_")
-        if not name or not equals or not text.strip():
-            raise UsageError(f"--search {word}: write it as --search learning_rate=1e-4..1e-2:log, or gamma=0.9,0.99")
-        if name in found:
-            raise UsageError(f"--search names {name} twice; give its range once")
-        found[name] = text.strip()
-    return found
+    return parse_assignments("--search", words, "--search learning_rate=1e-4..1e-2:log, or gamma=0.9,0.99")
 
 
 def _given(option: Option, text: str, declared: Dimension | None) -> Dimension:
     """What the user wants to be searched, checked as the setting's values are."""
     ends = re.fullmatch(r"([^.,;]+(?:\.[^.,;]+)?)\.\.([^:]+)(:log|:linear)?", text)
     if ends is None:
-        pieces = [piece.strip() for piece in text.split(";" if ";" in text else ",")]
-        values = tuple(dict.fromkeys(_checked(option, piece) for piece in pieces if piece))
+        values = tuple(dict.fromkeys(_checked(option, piece) for piece in split_values(text)))
         if len(values) < 2:
             raise UsageError(f"--search {option.name}={text}: give two values or more, or a range: LOW..HIGH")
         return Dimension(option.name, _among(values))

@@ -18,7 +18,7 @@ from surefoot.tuning.folder import Wish
 from surefoot.tuning.rungs import Rung, make_rungs
 from surefoot.tuning.space import Position, Space, encode, space_of
 
-EPISODES = 20  # of the final evaluation of a trial's run; the check on fresh seeds has the usual number
+EPISODES = 20  # in the final evaluation of a trial's run; the check on fresh seeds has the usual number
 SEEDS_APART = 100_000  # between the seeds of a tune and those of one with the next `--seed`
 FRESH = 50_000  # where the seeds begin that the search never sees
 

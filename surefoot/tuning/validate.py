@@ -9,15 +9,15 @@ from math import isfinite
 import numpy as np
 
 from surefoot.analysis.bounds import UNBOUNDED, Bounds, bounds_of, that_hold
-from surefoot.analysis.groups import as_text
+from surefoot.analysis.groups import as_typed
 from surefoot.analysis.intervals import Estimate, interval
 from surefoot.analysis.statistics import iqm
 from surefoot.errors import SurefootError
 from surefoot.sweep.folder import SweepFolder
 from surefoot.sweep.plan import Point
-from surefoot.tuning.crew import Crew
 from surefoot.tuning.journal import Trial
 from surefoot.tuning.task import Task
+from surefoot.tuning.trial_runner import TrialRunner
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Checked:
         return "worse than" if tuned.high < beside.low else "not distinguishable from"
 
 
-def validate(task: Task, trial: Trial, folder: SweepFolder, crew: Crew) -> Checked:
+def validate(task: Task, trial: Trial, folder: SweepFolder, runner: TrialRunner) -> Checked:
     """Train and evaluate the trial's settings, the default and the shipped preset with fresh seeds."""
     methods = task.validation_runs(trial.number, trial.values)
     # One seed of every method after the other: what is cut off by a kill is no method as a whole.
     ordered = [run for together in zip(*methods.values(), strict=True) for run in together]
-    tracked = {run.name: run for run in crew.carry(folder, ordered)}
+    tracked = {run.name: run for run in runner.carry(folder, ordered)}
     scores: dict[str, list[float]] = {}
     failed: dict[str, str] = {}
     for method, runs in methods.items():
@@ -78,7 +78,7 @@ def _estimate(scores: Sequence[float], point: Point) -> Estimate:
 
 
 def _bounds(point: Point, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Bounds:
-    settings = {name: as_text(value) for name, value in point.written.items()}
+    settings = {name: as_typed(value) for name, value in point.written.items()}
     found = bounds_of(None, point.config.env.env, settings)
     return that_hold(found, values) if found != UNBOUNDED else found
 

@@ -53,7 +53,18 @@ def test_a_setting_that_an_older_version_did_not_write_is_no_difference(tmp_path
 def test_a_seed_that_was_run_twice_counts_once(tmp_path):
     found, notes = groups_of(make_run(tmp_path / "a"), make_run(tmp_path / "b"), make_run(tmp_path / "c", seed=1))
     assert found == {"ppo": [("CartPole-v1", 0), ("CartPole-v1", 1)]}
-    assert notes == ["ppo: seed 0 was run more than once on CartPole-v1; the last one counts"]
+    assert notes == ["ppo: seed 0 was run more than once on CartPole-v1; the newest run counts"]
+
+
+@pytest.mark.parametrize("listed", [("old", "new"), ("new", "old")])
+def test_the_newer_of_two_runs_counts_however_they_are_listed(tmp_path, listed):
+    for day, name in enumerate(("old", "new"), 1):
+        manifest = make_run(tmp_path / name) / "manifest.json"
+        manifest.write_text(
+            json.dumps(json.loads(manifest.read_text()) | {"created": f"2026-01-0{day}T00:00:00+00:00"})
+        )
+    groups, _ = group_runs([Run(tmp_path / name) for name in listed])
+    assert [member.run.path.name for member in groups[0].members] == ["new"]
 
 
 def test_runs_that_cannot_be_read_are_named_and_left_out(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import CheckpointError, UsageError
+from surefoot.runs import Catalog, Run
 from surefoot.runs.directory import RunDirectory, escape, shell_path
 from surefoot.runs.files import write_json
 from surefoot.runs.index import describe, find_run, list_runs
@@ -133,9 +134,9 @@ def test_notes_are_appended(tmp_path):
 
 def test_metrics_without_the_torn_last_line(tmp_path):
     run = RunDirectory(tmp_path)
-    assert run.read_metrics() == []
+    assert Run(run).metrics == []
     run.metrics.write_text('{"step": 1}\n{"step": 2}\n{"ste')
-    assert run.read_metrics() == [{"step": 1}, {"step": 2}]
+    assert Run(run).metrics == [{"step": 1}, {"step": 2}]
 
 
 def test_runs_are_listed_oldest_first(tmp_path):
@@ -259,14 +260,15 @@ def test_a_run_that_is_removed_while_runs_are_listed_is_left_out(tmp_path, monke
     shutil.rmtree(tmp_path / "runs" / "2")
     (tmp_path / "runs" / "3" / "manifest.json").unlink()  # one that is half gone
     assert [describe(run) is None for run in listed] == [False, False, True, True, False]
-    walk = os.walk
+    scandir = os.scandir
 
-    def removing(*arguments, **keywords):
-        for found in walk(*arguments, **keywords):
-            yield found
-            shutil.rmtree(tmp_path / "runs" / "1", ignore_errors=True)
+    def removing(folder):
+        if folder == tmp_path / "runs" / "1":
+            monkeypatch.setattr(os, "scandir", scandir)
+            shutil.rmtree(folder)
+        return scandir(folder)
 
-    monkeypatch.setattr(os, "walk", removing)
+    monkeypatch.setattr(os, "scandir", removing)
     assert [run.path.name for run in list_runs(tmp_path / "runs")] == ["0", "4"]
 
 
@@ -300,6 +302,9 @@ def test_a_run_that_may_not_be_read_is_told(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match=r"closed cannot be read: Permission denied"):
         find_run(closed, tmp_path)
     assert "Permission denied" in describe(run)["why"]
+    catalog = Catalog(tmp_path / "runs")
+    catalog.look()
+    assert "Permission denied" in catalog.entries["closed"].why
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,9 @@ class PretendedPool:
     def stop(self, *, at_once=False):
         self.stopped.append(at_once)
 
+    def save(self):
+        self.saved = True
+
     def close(self):
         pass
 

@@ -146,7 +146,7 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_every_run(sweep, number):
     process, zygote, runs = sweep
     process.send_signal(number)
@@ -158,6 +158,16 @@ def test_a_signal_saves_every_run(sweep, number):
         status = RunDirectory(path).read_status()
         assert status["state"] == "interrupted"
         assert latest(path) == status["step"]
+
+
+@needs_proc
+@pytest.mark.slow
+def test_a_schedulers_warning_saves_every_run_and_ends_none(sweep):
+    process, zygote, runs = sweep
+    for pid in (process.pid, zygote):  # a batch script may signal every process of the job
+        os.kill(pid, signal.SIGUSR1)
+    until(lambda: all("SIGUSR1: the checkpoint" in (path / "log.txt").read_text() for path in run_dirs()))
+    assert all(map(alive, (process.pid, zygote, *runs)))
 
 
 @needs_proc

@@ -9,9 +9,9 @@ from pathlib import Path
 from surefoot.sweep.display import Silent
 from surefoot.sweep.pool import Ended
 from surefoot.tuning.budget import Stopwatch, parse_budget
-from surefoot.tuning.crew import Crew
 from surefoot.tuning.folder import TuneFolder, Wish
 from surefoot.tuning.task import make_task
+from surefoot.tuning.trial_runner import TrialRunner
 from surefoot.tuning.tune import carry_out_tune
 
 SEARCH = {"learning_rate": "0.0001..0.01:log", "gamma": "0.9,0.95,0.98,0.99", "activation": "tanh,relu"}
@@ -97,6 +97,9 @@ class PretendedPool:
     def stop(self, *, at_once=False):
         self.stopped = True
 
+    def save(self):
+        self.saved = True
+
     def close(self):
         self.stopped = False
 
@@ -118,11 +121,11 @@ def pretend(pool, wish=None, place="tune", said=None):
         folder.remember(wish)
         stopwatch = Stopwatch(folder.stopwatch)
         pool.stopped = False
-        crew = Crew(lambda: pool, Silent, stopwatch, flags=(), again=folder.again)
+        runner = TrialRunner(lambda: pool, Silent, stopwatch, flags=(), again=folder.again)
         say = said.append if said is not None else lambda line: None
         try:
-            return carry_out_tune(folder, make_task(wish), parse_budget(wish.budget), crew, stopwatch, say)
+            return carry_out_tune(folder, make_task(wish), parse_budget(wish.budget), runner, stopwatch, say)
         finally:
-            crew.close()
+            runner.close()
     finally:
         held.release()

@@ -18,7 +18,7 @@ from surefoot.tuning.budget import Stopwatch
 FULL = os.strerror(errno.ENOSPC)
 
 
-class Crew:
+class TrialRunner:
     """`again`: the command that continues the tune. The pool is made when the first run needs it."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Crew:
             pool.close()
 
     def seconds_per_step(self) -> float:
-        """Of the slowest run under way; 0: nothing is known yet."""
+        """The seconds per step of the slowest run under way; 0: nothing is known yet."""
         return seconds_per_step(self._under_way)
 
     def carry(
@@ -86,7 +86,7 @@ class Crew:
 
 
 def seconds_per_step(runs: Iterable[Tracked]) -> float:
-    """Of the slowest run that was carried out here; 0: there was none."""
+    """The seconds per step of the slowest run that was carried out here; 0: there was none."""
     spent = [
         run.seconds / (run.step - (run.first_step or 0))
         for run in runs

@@ -38,7 +38,7 @@ from time import perf_counter
 from typing import Any
 
 from machine import RESULTS, ROOT, describe
-from mutations import mutate
+from mutations import mutate, mutate_episodes
 
 LIMIT = 60  # seconds per command, on a busy machine
 MEMORY = 3 * 2**30  # bytes that a command may allocate
@@ -72,6 +72,8 @@ def ways(number: int) -> dict[str, Callable[[str], Any]]:
         "run.metrics": look("metrics"),
         "run.config": look("config"),
         "run.result": look("result"),
+        "run.episodes": look("episodes"),
+        "run.to_monitor": lambda env: surefoot.Run(RunDirectory(Path(RUN))).to_monitor("new") and 0,
         "load": lambda env: surefoot.load(RUN) and 0,
         "load best": lambda env: surefoot.load(RUN, "best") and 0,
         "tracker": mirror,
@@ -90,6 +92,11 @@ def ways(number: int) -> dict[str, Callable[[str], Any]]:
     if number % 4 == 0:
         found["replay"] = lambda env: main(["replay", RUN, "--update=2"])
         found["diff"] = lambda env: main(["diff", RUN, "runs/innocent"])
+    if number % 4 == 1:
+        found["pack"] = lambda env: main(["pack", RUN, "--out=new.zip"])
+        found["load numpy"] = lambda env: surefoot.load(RUN, backend="numpy") and 0
+    if number % 20 == 3:
+        found["export"] = lambda env: main(["export", RUN, "--to=c", "--out=new"])
     if number % 20 == 0:
         found["video"] = lambda env: main(["video", RUN, "--max-steps=2", "--untrained"])
     return found
@@ -152,11 +159,12 @@ def work(first: int, count: int, verbose: bool) -> None:
         shutil.rmtree("runs", ignore_errors=True)
         shutil.copytree(source, RUN)
         shutil.copytree(source, "runs/innocent")
-        what = mutate(Path(RUN), rng)
+        what = (mutate_episodes if number % 25 == 13 else mutate)(Path(RUN), rng)
         for name, way in ways(number).items():
             say(number=number, what=f"{source.name} {what}", way=name)
             ended, fault = attempt(way, env, verbose)
             shutil.rmtree("new", ignore_errors=True)
+            Path("new.zip").unlink(missing_ok=True)
             say(ended=ended, fault=fault)
 
 

@@ -31,7 +31,7 @@ from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.mujoco.serving import make_v5, states_differ, v5_task
-from surefoot.envs.native_envs import same_bits, steps_differ
+from surefoot.envs.side_by_side import same_bits, steps_differ
 
 RESULTS = Path(__file__).parent / "results" / "mujoco_equal.json"
 NUM_ENVS, PART = 10, 50

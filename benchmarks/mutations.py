@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 
 from surefoot.runs.checkpoints import MANIFEST, seal
+from surefoot.runs.episodes import header
 
 HERE = "@here@"  # placeholder for text that JSON libraries would not write
 DEEP = ("[" * 500 + "]" * 500, "[" * 100_000, '{"a":' * 3000 + "1" + "}" * 3000)
@@ -99,6 +100,15 @@ def mutate(run: Path, rng: Random) -> str:
     done = _change(latest / name, rng)
     forged = rng.random() < 0.85 and _sign(latest, name)
     return f"{name}: {done}{', hashed anew' if forged else ''}"
+
+
+def mutate_episodes(run: Path, rng: Random) -> str:
+    """The same for the log of episodes, which the runs of the first version do not have. (Apart, so that the numbers of
+    older changes stay the same.)"""
+    rows = [(64 * n, 9.0 + n, 9 + n, n, n % 4, 0.5 * n) for n in range(8)]
+    path = run / "episodes.csv"
+    path.write_bytes(header([]) + b"".join(",".join(map(str, row)).encode() + b"\n" for row in rows))
+    return f"episodes.csv: {_change(path, rng)}"
 
 
 def _change(path: Path, rng: Random) -> str:

@@ -28,7 +28,8 @@ import numpy as np
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
-from surefoot.envs.native_envs import NativeEnvs, exploring_actions, same_bits, states_differ, steps_differ
+from surefoot.envs.native_envs import NativeEnvs, exploring_actions, states_differ
+from surefoot.envs.side_by_side import same_bits, steps_differ
 from tests.native import classic_library
 
 RESULTS = Path(__file__).parent / "results" / "native_envs.json"

@@ -131,6 +131,7 @@ def run(kind: str, beside: str, words: list[str]) -> dict[str, Any]:
     return {
         "kind": kind,
         "beside": beside,
+        "commit": machine.describe()["commit"],
         "passed": len(cases) - skipped - sum(bool(outcomes(case) & {"failure", "error"}) for case in cases),
         "failed": len(failures),
         "skipped": skipped,

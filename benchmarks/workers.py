@@ -35,7 +35,7 @@ from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.envs.workers import WorkerEnvs
-from surefoot.envs.workers.auto import usable_cores
+from surefoot.limits import usable_cores
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
 

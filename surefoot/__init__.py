@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from surefoot.engine import openmp as _openmp  # noqa: F401 (its hook makes forks safe from here on)
+
 if TYPE_CHECKING:
     from surefoot.api import evaluate, resume, train, video
     from surefoot.cli.tune import tune

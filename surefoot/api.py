@@ -53,10 +53,10 @@ def train(
 ) -> Run:
     """Train and return the run. `settings` are the command line's flags under the same names.
 
-    `env` is an id, `module:Id`, `file.py:Factory`, `envpool:ID`, `pettingzoo:module`, a function that makes an env, or
-    a ready VectorEnv (of arrays or of tensors). `algo` is a name, `file.py:Class`, `module:Class` or a class; so are
-    `encoder` and `engine`. Callbacks are objects, or `file.py:Class` as on the command line. Code that only the
-    `config` file names needs `trust=True`.
+    `env` is an id, `module:Id`, `file.py:Factory`, an id of a backend (`envpool:ID`, `atari:ID`, `brax:NAME` …), a
+    function that makes an env, or a ready VectorEnv (of arrays or of tensors). `algo` is a name, `file.py:Class`,
+    `module:Class` or a class; so are `encoder` and `engine`. Callbacks are objects, or `file.py:Class` as on the
+    command line. Code that only the `config` file names needs `trust=True`.
     """
     name = env if isinstance(env, str) or env is None else env_name(env)
     if isinstance(env, gym.vector.VectorEnv):

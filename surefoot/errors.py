@@ -65,8 +65,15 @@ NOT_FINITE = (
     "the policy's outputs are not finite, so its actions mean nothing: its weights have grown beyond "
     "what float32 holds, or the observation is not finite"
 )
-# What user code may raise. `sys.exit()` in an env counts as an error of that env; it must not end the run.
-USER_ERRORS = (Exception, SystemExit)
+
+
+def user_errors() -> tuple[type[BaseException], ...]:
+    """What the user's code may raise: `sys.exit()` and a cancelled task in an env are errors of that env, too.
+
+    Everything but a Ctrl-C. A function, because libraries that are imported later add kinds of their own.
+    """
+    kinds = BaseException.__subclasses__()
+    return tuple(kind for kind in kinds if kind not in (KeyboardInterrupt, GeneratorExit))
 
 
 def did_you_mean(wrong: str, valid: Iterable[str]) -> str:

@@ -19,10 +19,10 @@ KNOTS = 200  # a user's function is stored as this many straight pieces
 
 
 class Schedule(float):
-    """A number that depends on the progress of the run. As a plain float, it is its largest value."""
+    """A number that depends on the progress of the run. Used as a plain float, it is its largest value."""
 
     points: tuple[tuple[float, float], ...]  # (fraction done, value), from 0 to 1
-    text: str  # as typed and saved
+    text: str  # the form that is typed and saved
     smooth: bool  # a cosine between the points instead of straight lines
 
     def __new__(cls, points: Sequence[tuple[float, float]], text: str, *, smooth: bool = False) -> Schedule:

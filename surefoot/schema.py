@@ -118,7 +118,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Table:
+class MapOf:
     """A table with any names and values of one shape."""
 
     shape: Shape
@@ -166,7 +166,7 @@ class ArrayOf:
     """A tensor or NumPy array of numbers. None inside `shape`: any length; `shape` None: any shape."""
 
     shape: tuple[int | None, ...] | None
-    dtype: str | None = None  # as NumPy and PyTorch name it, "float32"; None: any number
+    dtype: str | None = None  # the name that NumPy and PyTorch use, "float32"; None: any number
     low: float | None = None
     high: float | None = None
     finite: bool = True

@@ -71,8 +71,8 @@ class Envs(Protocol):
     """N envs stepped together; actions in, a `Step` out."""
 
     num_envs: int
-    observation_space: GymSpace  # of one env
-    action_space: GymSpace  # of one env
+    observation_space: GymSpace  # for one env
+    action_space: GymSpace  # for one env
     layout: Any  # the `spaces.Layout` of the observation rows
     batched_actions: bool  # expects a batch of the action space; otherwise a sequence of N actions
     exact_seeds: bool  # every episode has its own seed, so that a run can be repeated and resumed exactly
@@ -211,7 +211,7 @@ class Rollout:
     final_index: Tensor  # [K] int64: t·N + n of each truncation
     final_inputs: Tensor  # [K, ...] the normalised final observation there
     remaining: float = 1.0  # fraction of the step budget still ahead at the start of this rollout, for schedules
-    context: Context | None = None  # of a policy with memory, over the T+1 observations
+    context: Context | None = None  # for a policy with memory, over the T+1 observations
     final_memory: Tensor | None = None  # [K, M] the memory before each final observation
     complete: bool = False  # all steps are valid, as is known without looking at a device
 
@@ -270,8 +270,8 @@ class Batch:
     value_target: Tensor  # [B]
     value: Tensor  # [B] of the old critic
     weight: Tensor | None = None  # [B] 1 valid, 0 not; None: all valid
-    remaining: float = 1.0  # as in Rollout
-    context: Context | None = None  # of a policy with memory; its samples come in whole envs only
+    remaining: float = 1.0  # see Rollout
+    context: Context | None = None  # for a policy with memory; its samples come in whole envs only
     num_envs: int = 1  # N, if samples are ordered as in a rollout: sample t·N + n is step t of env n
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from surefoot.errors import USER_ERRORS, CodeError, SurefootError, UsageError, did_you_mean
+from surefoot.errors import CodeError, SurefootError, UsageError, did_you_mean, user_errors
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -81,7 +81,7 @@ def load_object(path: str, what: str) -> Any:
             module = importlib.import_module(source)
         except ModuleNotFoundError as error:
             raise UsageError(f"{what}={path!r}: {error}") from None
-        except USER_ERRORS as error:
+        except user_errors() as error:
             raise CodeError(_raised(error, source, "imported")) from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
@@ -106,7 +106,7 @@ def _execute(file: Path, modified: int) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except USER_ERRORS as error:
+    except user_errors() as error:
         raise CodeError(_raised(error, str(file), "loaded")) from error
     return module
 
@@ -136,5 +136,5 @@ def load_entry(entry: EntryPoint, what: str) -> Any:
         return entry.load()
     except SurefootError:
         raise
-    except USER_ERRORS as error:
+    except user_errors() as error:
         raise UsageError(f"the {what} {entry.name} ({entry.value}) could not be loaded: {error!r}") from error

@@ -44,3 +44,5 @@ def pytest_collection_modifyitems(items):
         for at, case in enumerate(cases):
             if at not in kept:
                 case.add_marker(pytest.mark.slow)
+    # These take minutes on one core. At the end, the other worker would have nothing left to do.
+    items.sort(key=lambda item: item.path.name not in ("test_site.py", "test_release.py"))

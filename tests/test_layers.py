@@ -13,15 +13,15 @@ import surefoot
 PACKAGE = Path(surefoot.__file__).parent
 LAYERS = {
     "schema": -2, "text": -2, "ranges": -2, "notebook": -1, "errors": -1, "schedules": -0.5, "user_code": 0,
-    "settings": 0, "types": 0, "runs": 0, "drawing": 0, "loopback": 0,
+    "settings": 0, "types": 0, "runs": 0, "drawing": 0, "loopback": 0, "limits": 0,
     "analysis": 0.5,
     "math": 1, "kernels": 1, "spaces": 1,
     "policies": 2, "envs": 2,
     "engine": 3,
     "algorithms": 4,
     "training": 5, "theory": 5,
-    "deploy": 6, "doctor": 6, "bench": 6, "dashboard": 6, "sweep": 6, "timetravel": 6,
-    "tuning": 6.5,
+    "deploy": 6, "doctor": 6, "bench": 6, "sweep": 6, "timetravel": 6,
+    "tuning": 6.5, "dashboard": 6.5,
     "api": 7,
     "course": 7.5,
     "conformance": 7.5,  # its own adapter uses the public API
@@ -174,3 +174,16 @@ def test_no_function_has_more_than_60_lines():
         and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > 60
     }
     assert not long
+
+
+def test_no_docstring_opens_with_of_or_as():
+    """Opening with "Of the slowest run" leaves the reader to guess what is meant: a docstring names its subject."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = []
+    for path in MODULES:
+        named = path.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = (ast.get_docstring(node) or "") if isinstance(node, kinds) else ""
+            if re.search(r"(^|\n\n)(Of|As)\b", text):
+                found.append(f"{named}: {text.splitlines()[0]}")
+    assert not found

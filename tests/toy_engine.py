@@ -42,3 +42,9 @@ class Abstract(Engine):
     """Lacks almost everything."""
 
     name, acts_with = "abstract", "torch"
+
+
+class Beside(Counting):
+    """Lets envs be stepped on the GPU."""
+
+    name, steps_on_device = "beside", True

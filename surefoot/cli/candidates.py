@@ -11,7 +11,7 @@ from importlib import import_module
 
 from surefoot.cli.flags import Described, Parser
 from surefoot.cli.main import COMMANDS
-from surefoot.errors import USER_ERRORS, SurefootError
+from surefoot.errors import SurefootError, user_errors
 
 COMMON = {"--help": "show all commands", "--version": "show the version"}
 
@@ -144,7 +144,7 @@ def _envs(current: str) -> Candidates:
     from surefoot.envs.backends import backend_of, known_names
 
     words: list[str] = []
-    with suppress(*USER_ERRORS):  # an error in another package: offer nothing, as completion cannot show errors
+    with suppress(*user_errors()):  # an error in another package: offer nothing, as completion cannot show errors
         words += backend_of(current).candidates(current)
     if ":" in current:
         return Candidates(dict.fromkeys(words, ""))

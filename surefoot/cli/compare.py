@@ -186,13 +186,11 @@ def write(
 
 
 def _write_text(path: Path, text: str) -> Path:
-    from surefoot.runs.files import write_output
+    from surefoot.runs.files import write_errors_told, write_output
 
-    try:
+    with write_errors_told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_output(path, text)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
     return path
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from surefoot.cli.main import main
+from surefoot.training.life.signals import exit_code
 
 
 def print_to(path: str | os.PathLike[str]) -> None:
@@ -25,7 +26,7 @@ def exit_code_of(words: Sequence[str]) -> int:
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     except KeyboardInterrupt as interrupt:
-        return getattr(interrupt, "exit_code", 130)
+        return exit_code(interrupt)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         return 1

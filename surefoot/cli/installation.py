@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -15,8 +14,9 @@ from surefoot import __version__
 from surefoot.errors import UsageError
 from surefoot.kernels import library
 from surefoot.kernels.recipe import SUFFIX
+from surefoot.limits import most_threads
 from surefoot.runs import locks
-from surefoot.runs.manifest import processor
+from surefoot.runs.manifest import processor, version_of
 
 PACKAGES = ("torch", "numpy", "gymnasium")
 EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is installed
@@ -34,9 +34,11 @@ EXTRAS = {  # extra in pyproject.toml -> a module that shows whether it is insta
     "plots": "matplotlib",
     "docs": "sphinx",
     "onnx": "onnxruntime",
+    "wasm": "ziglang",
+    "jax": "jax",
     "ui": "starlette",
 }
-MOST_LINES = 12  # of compiler output
+MOST_LINES = 12  # shown from the compiler's output
 
 
 class Kernels(TypedDict):
@@ -82,7 +84,7 @@ def examine() -> Installation:
         "executable": sys.executable,
         "system": platform.platform(),
         "processor": processor(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: version_of(name) for name in PACKAGES},
         "extras": {name: find_spec(module) is not None for name, module in EXTRAS.items()},
         "kernels": _kernels(errors, warnings),
         "errors": errors,
@@ -95,13 +97,6 @@ def examine() -> Installation:
     except Exception as error:  # whatever a broken package raises
         errors.append(f"PyTorch cannot be imported, and training needs it: {error}")
     return found
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _no_batch() -> str:
@@ -117,8 +112,6 @@ def _no_batch() -> str:
 
 def _torch() -> PyTorch:
     import torch
-
-    from surefoot.engine.native.threads import most_threads
 
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     capability = torch.backends.cpu.get_cpu_capability()

@@ -7,17 +7,17 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from surefoot.engine.limits import startable
 from surefoot.errors import SurefootError
+from surefoot.limits import allowed_cores, startable
 
 MIB = 2**20
-BESIDE = 200 * MIB  # address space that Python, NumPy and PyTorch need besides PyTorch's libraries
-ADVICE = "try fewer envs (--num-envs), a shorter rollout (--rollout-length) or a smaller network (--hidden-sizes)"
+BESIDE = 400 * MIB  # address space that Python, NumPy and PyTorch need besides PyTorch's libraries
+SMALLER = "try fewer envs (--num-envs), a shorter rollout (--rollout-length) or a smaller network (--hidden-sizes)"
 
 
 def make_do_with_few_threads() -> None:
     """NumPy's OpenBLAS starts a thread per core, and interrupts the process if it cannot."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = allowed_cores()
     possible = startable(cores)
     if possible < cores:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", str(possible))
@@ -33,10 +33,17 @@ def require_room_for_torch() -> None:
         )
 
 
+def advice() -> str:
+    """What to do about memory that has run out."""
+    return SMALLER if _address_space() is None else f"raise the limit (ulimit -v), or {SMALLER}"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Python, NumPy and the kernels raise MemoryError, the system an OSError, PyTorch a RuntimeError."""
     if isinstance(error, RuntimeError):
         return any(words in str(error) for words in ("can't allocate memory", "out of memory", "bad_alloc"))
+    if isinstance(error, ImportError):  # a library that no longer fits into the address space
+        return any(words in str(error) for words in ("failed to map", "annot allocate memory"))
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
 
 

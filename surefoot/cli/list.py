@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from surefoot.algorithms import ALGORITHMS, described, get_algorithm, installed_algorithms
 from surefoot.cli.flags import Parser
-from surefoot.errors import USER_ERRORS, SurefootError, UsageError, did_you_mean
+from surefoot.errors import SurefootError, UsageError, did_you_mean, user_errors
 from surefoot.text import one_line, print
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import table
@@ -64,7 +64,7 @@ def _envs() -> list[Row]:
     for prefix in ("", *(f"{name}:" for name in known_names())):
         try:
             found += backend_of(prefix).ids()
-        except USER_ERRORS as error:  # an error in another package; still list the others
+        except user_errors() as error:  # an error in another package; still list the others
             print(f"{prefix} cannot be listed: {error}", file=sys.stderr)
     return [{"env": name} for name in found]
 

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from surefoot import __version__
-from surefoot.cli.limits import ADVICE, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
+from surefoot.cli.limits import advice, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.cli.streams import standing_streams
 from surefoot.engine.torchrun import dismiss_launcher, is_one_of_several, may_speak, quieten_torch
 from surefoot.envs.forks import Original
 from surefoot.errors import CodeError, PeerError, SurefootError, UsageError, did_you_mean
 from surefoot.text import print
+from surefoot.training.life.signals import exit_code
 from surefoot.training.reports.streams import Outlet
 
 COMMANDS = {  # name -> (module, one line)
@@ -27,8 +28,8 @@ COMMANDS = {  # name -> (module, one line)
     "export": ("surefoot.cli.export", "write a run's policy as C or ONNX, for other programs"),
     "serve": ("surefoot.cli.serve", "give a run's actions to other programs, over HTTP"),
     "pack": ("surefoot.cli.pack", "write a run as one zip file to send"),
-    "unpack": ("surefoot.cli.unpack", "make a run of a zip that pack wrote"),
-    "import-sb3": ("surefoot.cli.import_sb3", "make a run of a model that Stable-Baselines3 saved"),
+    "unpack": ("surefoot.cli.unpack", "unpack a zip file into a run"),
+    "import-sb3": ("surefoot.cli.import_sb3", "turn a model that Stable-Baselines3 saved into a run"),
     "plot": ("surefoot.cli.plot", "draw learning curves of runs"),
     "compare": ("surefoot.cli.compare", "tell which method is better, and how certain that is"),
     "ui": ("surefoot.cli.ui", "show runs live in the browser"),
@@ -98,13 +99,13 @@ def _run(words: list[str]) -> int:
         return _left(error)
     except KeyboardInterrupt as interrupt:
         if not may_speak(interrupt):
-            return getattr(interrupt, "exit_code", 130)
+            return exit_code(interrupt)
         print(f"surefoot: interrupted {interrupt}".rstrip(), file=sys.stderr)
-        return getattr(interrupt, "exit_code", 130)
-    except (MemoryError, OSError, RuntimeError) as error:
+        return exit_code(interrupt)
+    except (ImportError, MemoryError, OSError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        said = f"surefoot: out of memory: {error or 'an allocation failed'}; {ADVICE}"
+        said = f"surefoot: out of memory: {str(error) or 'an allocation failed'}; {advice()}"
         print("\n".join([said, *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 1
 

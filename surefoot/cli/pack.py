@@ -13,7 +13,7 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         prog="surefoot pack",
         description="Write a run as one zip file to send: its settings and logs, and its latest and best checkpoints, "
-        "with their hashes. `surefoot unpack` makes a run of it again.",
+        "with their hashes. `surefoot unpack` turns it back into a run.",
     )
     parser.add_argument("run", metavar="RUN", help="the run: its directory, a unique prefix of its name, or latest")
     parser.add_argument("--out", metavar="FILE.zip", help="the file to write [NAME-OF-THE-RUN.zip]")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from surefoot.envs.workers.auto import usable_cores
 from surefoot.errors import UsageError
+from surefoot.limits import usable_cores
 from surefoot.settings import coerce
 from surefoot.sweep.pool import Pool
 from surefoot.sweep.progress import Tracked
@@ -70,7 +70,7 @@ class PoolChoice:
     """The pool that a command asks for; `make` starts it, for the runs in a folder."""
 
     jobs: int | None  # runs at a time; none: as many as there is room for
-    place: str  # as the greeting names it; empty: this machine
+    place: str  # its name in the greeting; empty: this machine
     words: tuple[str, ...]  # the flags that choose it again
     make: Callable[[Needs, Path], Pool]
 
@@ -194,6 +194,6 @@ def _at_least_one(name: str, number: int) -> int:
 
 
 def cores_of(config: TrainConfig) -> int | None:
-    """As many as a run has threads or workers; None: the run decides that itself, so it is not pinned."""
+    """The cores for a run: one per thread or worker. None: the run decides that itself, so it is not pinned."""
     threads, workers = config.run.threads, config.env.workers
     return None if "auto" in (threads, workers) else max(int(threads), int(workers))

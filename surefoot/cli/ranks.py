@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 from surefoot.cli.flags import Parser
+from surefoot.cli.forwarding import children, warn
 from surefoot.engine.torchrun import quieten_torch
 from surefoot.errors import SurefootError, UsageError
 from surefoot.settings import coerce
+from surefoot.training.life.signals import WARNING
 
 
 def add_ranks(parser: Parser) -> None:
@@ -49,6 +52,8 @@ def launch(number: int, command: str, words: Sequence[str]) -> int:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # everything worth saying is said below
     sys.stdout.flush()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun would set it with a warning
+    for warning in WARNING:
+        signal.signal(warning, lambda number, _: warn(children(), number))
     given = ["--standalone", "--nproc-per-node", str(number), "-m", "surefoot", command, *without(words)]
     try:
         run(parse_args(given))  # type: ignore[no-untyped-call]

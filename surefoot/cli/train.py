@@ -76,13 +76,12 @@ def run(words: Sequence[str]) -> int:
 def _config_of(run: str) -> str:
     """The config file of a run to repeat; prints notes about anything it cannot repeat."""
     from surefoot.kernels import library
-    from surefoot.runs.manifest import different_machine, different_versions
+    from surefoot.runs.manifest import different_machine, different_versions, used_kernels
 
     found = find_run(run)
     if read_json(found.manifest).get("env_from_python"):
         raise UsageError(f"{found.path} was trained on an env made in Python, which is not recorded")
-    uses_kernels = read_json(found.manifest).get("engine") != "torch"
-    other_machine = different_machine(found, {"kernels": library.facts()}, kernels=uses_kernels)
+    other_machine = different_machine(found, {"kernels": library.facts()}, kernels=used_kernels(found))
     for note in different_versions(found) + other_machine:
         print(note, file=sys.stderr)
     if read_json(found.manifest).get("extended"):

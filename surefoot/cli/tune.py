@@ -30,7 +30,6 @@ from surefoot.training.life.trust import Trust, require_word
 from surefoot.training.reports.screen import fit
 from surefoot.tuning.budget import DEFAULT as DEFAULT_BUDGET
 from surefoot.tuning.budget import Budget, Stopwatch, parse_budget
-from surefoot.tuning.crew import Crew
 from surefoot.tuning.folder import TuneFolder, Wish, usual_place
 from surefoot.tuning.journal import require_optuna
 from surefoot.tuning.outcome import Tuned
@@ -38,6 +37,7 @@ from surefoot.tuning.rungs import make_rungs
 from surefoot.tuning.search import ROUND
 from surefoot.tuning.space import as_choices, parse_search, space_of, with_short_rollouts
 from surefoot.tuning.task import Task, make_task, usual_steps
+from surefoot.tuning.trial_runner import TrialRunner
 from surefoot.tuning.tune import carry_out_tune
 from surefoot.user_code import names_code
 
@@ -162,7 +162,7 @@ def _parser(algo: str) -> Parser:
     parser.add_argument(
         "--budget", metavar="TIME|N-trials", help=f"how long to search: 30m, 2h, 200-trials [{DEFAULT_BUDGET}]"
     )
-    parser.add_argument("--seeds", metavar="N", help=f"seeds per trial, more for those that last [{SEEDS}]")
+    parser.add_argument("--seeds", metavar="N", help=f"seeds per trial; trials that survive get more [{SEEDS}]")
     parser.add_argument(
         "--validation-seeds", metavar="N", help=f"fresh seeds on which the result is checked [{VALIDATION_SEEDS}]"
     )
@@ -252,7 +252,7 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
         refuse_running_elsewhere(arguments, folder.path)
         folder.remember(wish)
         stopwatch = Stopwatch(folder.stopwatch)
-        crew = Crew(
+        runner = TrialRunner(
             lambda: choice.make(_needs(asked.task, choice.jobs), folder.path),
             lambda: make_watcher(out, quiet=arguments.quiet),
             stopwatch,
@@ -267,7 +267,7 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
         number = len(asked.task.space)
         say(f"tuning {number} settings of {wish.algo} on {wish.env} in {folder.path}, budget {asked.budget}")
         try:
-            tuned = carry_out_tune(folder, asked.task, asked.budget, crew, stopwatch, say)
+            tuned = carry_out_tune(folder, asked.task, asked.budget, runner, stopwatch, say)
         except OSError as error:
             raise SurefootError(f"{folder.path}: {error.strerror or error}; to continue: {again}") from error
         except KeyboardInterrupt as interrupt:
@@ -275,7 +275,7 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
                 raise
             raise Interrupted(f"between two runs. To continue:\n{again}") from None  # no run was there to be stopped
         finally:
-            crew.close()
+            runner.close()
     finally:
         held.release()
     if tuned.preset is not None and not arguments.quiet:

@@ -27,10 +27,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
 
+from surefoot.cli.forwarding import warn
 from surefoot.cli.in_process import exit_code_of, print_to
 from surefoot.cli.limits import require_room_for_torch
 from surefoot.errors import SurefootError
 from surefoot.text import print
+from surefoot.training.life.signals import WARNING
 
 PRELOADED = (  # what every run imports
     "surefoot.cli.train",
@@ -80,7 +82,7 @@ class Zygote:
         os.set_blocking(self._wakes, False)
 
     def serve(self) -> Request | None:
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, *WARNING):
             signal.signal(number, self._note)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
@@ -100,7 +102,7 @@ class Zygote:
         return None
 
     def _note(self, number: int, frame: object) -> None:
-        if number != signal.SIGCHLD:
+        if number not in (signal.SIGCHLD, *WARNING):  # the sweep decides about a warning
             self._end()
 
     def _end(self) -> None:
@@ -120,7 +122,10 @@ class Zygote:
         """The request, in the child that is forked for it."""
         found = json.loads(line)
         if "signal" in found:
-            self._tell_all(found["signal"])
+            if found["signal"] in WARNING:
+                warn(self._children, found["signal"])
+            else:
+                self._tell_all(found["signal"])
             return None
         request = Request(found["name"], tuple(found["words"]), found["output"], tuple(found["cores"]))
         try:
@@ -139,7 +144,7 @@ class Zygote:
     def _become(self, request: Request) -> None:
         """In the child: drop everything that only the zygote needs."""
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, *WARNING):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         parent = os.getppid()

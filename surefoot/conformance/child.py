@@ -15,7 +15,7 @@ import traceback
 from importlib.metadata import PackageNotFoundError, version
 
 FUNCTIONS = ("values", "vector_values", "advantages", "kl", "first_ratio", "resume")
-NUM_ENVS = 4  # of the vector env
+NUM_ENVS = 4  # in the vector env
 COMMON = ("torch", "numpy", "gymnasium")
 ERRORS = (Exception, SystemExit)  # sys.exit() in an adapter must not end the other checks
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from surefoot.types import Array
 
 GAMMA, STEPS, SEED = 0.8, 4096, 1
-TOLERANCE = 0.15  # of V, after training; the values of different mistakes are much further apart
+TOLERANCE = 0.15  # allowed error of V after training; the values of different mistakes are much further apart
 STATES = 4
 REWARDS, ONES = (-1.0, 1.5, 0.0, 0.5), (1.0, 1.0, 1.0, 1.0)  # those of `tasks.py`
 Future = Literal["none", "final", "last", "reset"]  # what V(3) is bootstrapped from

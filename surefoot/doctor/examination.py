@@ -23,7 +23,7 @@ from surefoot.envs.checks import check_action_space
 from surefoot.envs.forks import Original
 from surefoot.envs.masks import MaskReader, has_method, mask_source
 from surefoot.envs.seeds import episode_seed
-from surefoot.errors import USER_ERRORS, EnvError, SurefootError, UsageError
+from surefoot.errors import EnvError, SurefootError, UsageError, user_errors
 from surefoot.spaces.layout import MASK, Layout
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Crashes:
         try:
             with Original():
                 check()
-        except USER_ERRORS as error:
+        except user_errors() as error:
             if isinstance(error, UsageError) and name == MAKING:  # no such env, or its package is missing
                 raise
             cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
@@ -147,7 +147,7 @@ def _gymnasium(case: Case) -> None:
     with closing(case.make()) as env:
         try:
             check_env(env.unwrapped, skip_render_check=True)
-        except USER_ERRORS as error:
+        except user_errors() as error:
             # The checker's own assertions need not prevent training; exceptions from the env are the env's fault.
             if "env_checker" not in traceback.extract_tb(error.__traceback__)[-1].filename:
                 raise

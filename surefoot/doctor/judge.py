@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surefoot.types import Array, GymSpace
 
 LARGE_REWARD, LARGE_INPUT, SMALL_STD, SPARSE = 10.0, 10.0, 0.01, 0.01
-DARK = 16.0  # of 255: the largest values in grids of symbols; real images are brighter
+DARK = 16.0  # out of 255: the largest values in grids of symbols; real images are brighter
 SHORTEST_LIMIT = 10  # steps; shorter episodes of one length are part of the task, as in a bandit or a card game
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surefoot.doctor.case import Case
     from surefoot.types import GymEnv, GymSpace
 
-PLAY_SECONDS = 10.0  # of random play in total
+PLAY_SECONDS = 10.0  # for all random play together
 ENDLESS = 10_000  # steps after which an episode without a limit is assumed not to end
 
 

@@ -68,7 +68,8 @@ class AdaptiveRateConfig(GradientConfig):
 
     adaptive_kl: float | None = setting(
         None,
-        "Adapt α to this KL per update: ÷1.5 above twice, ×1.5 below half of it, within [1e-5, 1e-2]; none: disabled.",
+        "Keep the KL per update near this: divide α by 1.5 if it was over twice as large, multiply it by 1.5 if it was "
+        "under half (α stays within [1e-5, 1e-2]); none: disabled.",
         above=0.0,
     )
 

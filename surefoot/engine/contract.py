@@ -126,7 +126,13 @@ class Engine(ABC):
     name: ClassVar[str]
     acts_with: ClassVar[str]  # torch, native or cuda: what computes the actions
     may_use_kernels: ClassVar[bool] = False  # whether envs may be stepped by the compiled kernels
+    steps_on_device: ClassVar[bool] = False  # whether envs of ours may be stepped on the policy's GPU
     operations: Operations = OPERATIONS
+
+    @property
+    def acts_in_pytorch(self) -> bool:
+        """Whether actions depend on PyTorch's number of threads, which the run then records."""
+        return self.acts_with == "torch"
 
     @abstractmethod
     def serves(self, policy: ActorCritic, algorithm: Learns, envs: Envs) -> str | None:

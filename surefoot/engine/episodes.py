@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, TypedDict, overload
 
 import numpy as np
 
 from surefoot.errors import UsageError
-from surefoot.schema import ArrayOf, Flag, Number, Optional, Record, Shape, Table, Whole
+from surefoot.schema import ArrayOf, Flag, MapOf, Number, Optional, Record, Shape, Whole
 
 if TYPE_CHECKING:
     from surefoot.types import Array, Step
@@ -26,8 +27,48 @@ class Episode:
     truncated: bool = False  # the clock ended it, or the end of the rollout
 
 
-EPISODE = Record(  # as JSON holds it
-    env=Whole(), ret=Number(), length=Whole(), info=Table(Number(finite=False)), truncated=Optional(Flag(), later=True)
+NO_INFO: dict[str, float] = {}  # shared by all episodes of a GPU: a million empty ones would keep the collector busy
+
+
+class EpisodeColumns(Sequence[Episode]):
+    """The episodes that ended in a rollout, as columns: a GPU ends thousands of them in a millisecond."""
+
+    def __init__(self, env: Array, ret: Array, length: Array, truncated: Array) -> None:
+        self.env, self.ret, self.length, self.truncated = env, ret, length, truncated
+
+    def __len__(self) -> int:
+        return len(self.env)
+
+    @overload
+    def __getitem__(self, at: int) -> Episode: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Episode]: ...
+    def __getitem__(self, at: int | slice) -> Episode | Sequence[Episode]:
+        if isinstance(at, slice):
+            return EpisodeColumns(self.env[at], self.ret[at], self.length[at], self.truncated[at])
+        return Episode(int(self.env[at]), float(self.ret[at]), int(self.length[at]), NO_INFO, bool(self.truncated[at]))
+
+    def __iter__(self) -> Iterator[Episode]:
+        columns = (self.env, self.ret, self.length)
+        yield from map(Episode, *(column.tolist() for column in columns), repeat(NO_INFO), self.truncated.tolist())
+
+
+def rows_of(episodes: Sequence[Episode]) -> Iterator[tuple[int, float, int]]:
+    """(env, return, length) of each."""
+    if isinstance(episodes, EpisodeColumns):
+        return zip(episodes.env.tolist(), episodes.ret.tolist(), episodes.length.tolist(), strict=True)
+    return ((episode.env, episode.ret, episode.length) for episode in episodes)
+
+
+def returns_of(episodes: Sequence[Episode]) -> list[float]:
+    if isinstance(episodes, EpisodeColumns):
+        returns: list[float] = episodes.ret.tolist()
+        return returns
+    return [episode.ret for episode in episodes]
+
+
+EPISODE = Record(  # the form in JSON
+    env=Whole(), ret=Number(), length=Whole(), info=MapOf(Number(finite=False)), truncated=Optional(Flag(), later=True)
 )
 
 
@@ -53,6 +94,7 @@ class EpisodeTracker:
         self.length = np.zeros(num_envs, np.int64)
         self.info_keys = tuple(info_keys)
         self.finished: list[Episode] = []
+        self._columns: list[EpisodeColumns] = []  # that ended before those in `finished`
 
     def add(self, step: Step, first: int = 0) -> None:
         """Add a step of the envs from `first` on."""
@@ -78,6 +120,10 @@ class EpisodeTracker:
         self.finished.append(Episode(int(index), ret, length, info or {}, bool(truncated)))  # `index` may be NumPy's
         self.ret[index], self.length[index] = 0.0, 0
 
+    def finish_many(self, episodes: EpisodeColumns) -> None:
+        """Episodes of one rollout. The caller keeps returns and lengths of the open ones."""
+        self._columns.append(episodes)
+
     def cut(self, whole: Array) -> None:
         """Every env is about to be reset. Open episodes that are `whole` are counted, the others dropped."""
         for index in np.flatnonzero(whole & (self.length > 0)):
@@ -99,11 +145,14 @@ class EpisodeTracker:
         self.ret, self.length = np.asarray(state["ret"]).copy(), np.asarray(state["length"]).copy()
 
     def keep_first(self) -> None:
-        """Of the finished episodes not yet taken, keep the first of each env."""
+        """Keep only the first of each env's finished episodes that have not been taken yet."""
+        self.finished, self._columns = [*chain(*self._columns), *self.finished], []
         first = {episode.env: episode for episode in reversed(self.finished)}
         self.finished = [episode for episode in self.finished if first[episode.env] is episode]
 
-    def take(self) -> list[Episode]:
+    def take(self) -> Sequence[Episode]:
         """The episodes finished since the last call."""
-        finished, self.finished = self.finished, []
-        return finished
+        finished, columns, self.finished, self._columns = self.finished, self._columns, [], []
+        if len(columns) == 1 and not finished:
+            return columns[0]
+        return [*chain(*columns), *finished] if columns else finished

@@ -35,7 +35,7 @@ class Group(Protocol):
     """The processes of a run, each with its share of the envs."""
 
     size: int
-    index: int  # of this process; the first one writes the run directory
+    index: int  # this process's place; the first one writes the run directory
 
     def sum_(self, numbers: Tensor) -> Tensor:
         """Replace the numbers by their sum over all processes, added in a fixed order."""

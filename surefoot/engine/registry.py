@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surefoot.engine.contract import Engine
-from surefoot.engine.names import AUTO, BUILT_IN, GROUP, check_name
+from surefoot.engine.names import AUTO, BUILT_IN, CUDA, GROUP, check_name
 from surefoot.errors import UsageError
 from surefoot.user_code import installed, is_from_python, load_entry, load_object, names_code, refuse_from_python
 
@@ -85,3 +85,16 @@ def uses_kernels(wanted: Wanted) -> bool:
     if isinstance(wanted, str) and is_from_python(wanted):  # a run that is only evaluated
         return False
     return wanted == AUTO or engine_class(wanted).may_use_kernels
+
+
+def steps_on_device(wanted: Wanted, before: Sequence[str] = ()) -> bool:
+    """Whether envs may be stepped on the policy's GPU, as far as can be told before there is a policy.
+
+    `before`: engines that a resumed run started with. If none of them does it, the run goes on as it began.
+    """
+
+    def possible(engine: Wanted) -> bool:
+        return engine == CUDA or engine_class(engine).steps_on_device
+
+    candidates: Sequence[Wanted] = tuple(BUILT_IN) if wanted == AUTO else (wanted,)
+    return any(map(possible, candidates)) and (not before or any(map(possible, before)))

@@ -78,7 +78,7 @@ def recurrent(kind: type[GRU | LSTM], inputs: int, hidden: int, generator: torch
 
 
 def layer_norm(size: int) -> nn.LayerNorm:
-    """Of gain 1 and bias 0; nothing is drawn."""
+    """A layer norm with gain 1 and bias 0; nothing is drawn."""
     return nn.LayerNorm(size, eps=LAYER_NORM_EPS, device="cpu", dtype=torch.float32)
 
 

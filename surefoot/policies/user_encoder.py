@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.errors import USER_ERRORS, UsageError
+from surefoot.errors import UsageError, user_errors
 from surefoot.policies.encoders import flat_rows
 from surefoot.policies.torch_defaults import global_draws, usual_defaults
 
@@ -58,7 +58,7 @@ class CustomEncoder(nn.Module):
     def _make(cls, encoder: EncoderClass, layout: Layout) -> CustomEncoder:
         try:
             module = encoder(layout)
-        except USER_ERRORS as error:
+        except user_errors() as error:
             name = getattr(encoder, "__name__", type(encoder).__name__)
             raise UsageError(
                 f"the encoder {name} could not be made: {type(error).__name__}: {error}. "
@@ -74,7 +74,7 @@ class CustomEncoder(nn.Module):
         try:
             with torch.no_grad():
                 features = self.module(self.layout.parts(rows))
-        except USER_ERRORS as error:
+        except user_errors() as error:
             paths = ", ".join(f"'{leaf.path}' {leaf.shape}" for leaf in self.layout.leaves)
             raise UsageError(
                 f"the encoder {name} failed on two observations of zeros with {type(error).__name__}: {error}. "

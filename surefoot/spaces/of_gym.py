@@ -41,7 +41,7 @@ def gym_space(space: plain.Space) -> GymSpace:
     if isinstance(space, plain.MultiBinary):
         return spaces.MultiBinary(space.shape[0] if len(space.shape) == 1 else space.shape)
     if isinstance(space, plain.Dict):
-        # As pairs, because Gymnasium sorts the keys of a dict, and the env's space may have another order.
+        # Use pairs, because Gymnasium sorts the keys of a dict, and the env's space may have another order.
         return spaces.Dict([(key, gym_space(part)) for key, part in space.spaces.items()])
     if isinstance(space, plain.Tuple):
         return spaces.Tuple([gym_space(part) for part in space.spaces])

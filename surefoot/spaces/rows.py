@@ -36,7 +36,7 @@ class Leaf:
 
     path: str  # "" the root, "camera", "robot/arm", "0/x"
     kind: Kind
-    shape: tuple[int, ...]  # of the value; () for Discrete
+    shape: tuple[int, ...]  # shape of the value; () for Discrete
     dtype: DType
     offset: int
     size: int  # numbers in a row

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from surefoot.types import Array
 
 LOWEST = 1e-12  # the price where nothing can be gained
-ROUNDS, CLOSE = 50, 1e-10  # of the secants; the error in log KL
+ROUNDS, CLOSE = 50, 1e-10  # secant steps at most; the error in log KL
 
 
 def price_of(mdp: MDP, policy: Array, target_kl: float) -> float:

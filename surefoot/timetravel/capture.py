@@ -41,13 +41,13 @@ class Update:
 
     update: int  # its number, as in metrics.jsonl
     step: int  # after the update
-    rollout: Rollout  # as collected, before anything was learned from it
+    rollout: Rollout  # what was collected, before anything was learned from it
     batch: Batch | None  # its advantages and targets, flattened; None: the algorithm does not estimate them apart
     weights_before: dict[str, Tensor]  # the policy's tensors, normaliser included
     weights_after: dict[str, Tensor]
     gradients: Gradients
     samples: Samples | None
-    metrics: dict[str, float]  # of this update alone
+    metrics: dict[str, float]  # from this update alone
 
     def arrays(self) -> dict[str, Tensor]:
         """Every tensor under a name: `rollout/reward`, `batch/advantage`, `before/actor.0.weight`, …"""
@@ -66,7 +66,7 @@ class Capture:
         self.seen: Update | None = None
         self._gathering: Gathering | None = None
 
-    def before(self, trainer: Trainer, rollout: Rollout) -> None:
+    def before_update(self, trainer: Trainer, rollout: Rollout) -> None:
         algorithm, batch = trainer.algorithm, None
         if isinstance(algorithm, Estimates):
             with torch.no_grad():

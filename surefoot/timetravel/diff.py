@@ -44,7 +44,7 @@ class Difference:
     checkpoint: CheckpointDifference | None = None  # the first common checkpoint that differs
     update: int | None = None  # the first update that differs
     place: Place | None = None  # the first number that differs in it
-    replays: tuple[Replay, Replay] | None = None  # of that update
+    replays: tuple[Replay, Replay] | None = None  # both runs' replays of that update
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -30,7 +30,7 @@ class Digests:
         self.found: dict[int, Digest] = {}
         self._before, self._hash = b"", blake2b()
 
-    def before(self, trainer: Trainer, rollout: Rollout) -> None:
+    def before_update(self, trainer: Trainer, rollout: Rollout) -> None:
         self._hash = blake2b()
         self._add(trainer.policy.state_dict().values())
         self._before = self._hash.digest()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Pair = tuple[object, object]
 LABELS = ("name", "tags")  # settings without an effect on training
-FACTS = ("versions", "machine", "git_commit", "engine", "kernels", "torch_instructions", "threads")  # of a manifest
-OF_THE_PROCESS = ("seconds", "logs", "globals", "advice")  # of a checkpoint's state
+FACTS = ("versions", "machine", "git_commit", "engine", "kernels", "torch_instructions", "threads")  # in a manifest
+OF_THE_PROCESS = ("seconds", "logs", "globals", "advice")  # in a checkpoint's state
 MISSING = "missing"
 
 

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 class Visitor(Protocol):
     """Is shown the updates that are to be replayed."""
 
-    def before(self, trainer: Trainer, rollout: Rollout) -> None:
+    def before_update(self, trainer: Trainer, rollout: Rollout) -> None:
         """The rollout is collected and not yet learned from."""
         ...
 
     def gradient(self, kind: Literal["minibatch", "policy", "natural_step"], vector: Tensor, /) -> None:
-        """As `Observer`."""
+        """Like `Observer.__call__`."""
         ...
 
     def after(self, trainer: Trainer, metrics: dict[str, float]) -> None: ...
@@ -113,7 +113,7 @@ class Journey(Callback):
         """`progress`: say where it starts, since it may take long."""
         self.run, self.span, self.visitor, self.progress = run, span, visitor, progress
         self.history = History.read(run)
-        self.rows: dict[int, MetricsRow] = {}  # as computed now
+        self.rows: dict[int, MetricsRow] = {}  # computed now
         self.notes: list[str] = []
         self.start = "the beginning of the run"
         self.last_update = 0  # the last one that was visited
@@ -137,7 +137,7 @@ class Journey(Callback):
         self._visiting = after >= self.span.first and before < self.span.last
         self._arrived = self._arrived or after >= self.span.last
         if self._visiting:
-            self.visitor.before(trainer, rollout)
+            self.visitor.before_update(trainer, rollout)
             trainer.learner.observer = self.visitor.gradient
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
@@ -176,7 +176,7 @@ class Journey(Callback):
         with generators_kept():
             while not self.done:
                 budget, self._change = self.history.horizon(step)
-                rebuilt = rebuild(with_budget(config, budget), None, own_process=True)
+                rebuilt = rebuild(with_budget(config, budget), own_process=True)
                 try:
                     self._set_out(rebuilt, folder)
                 except BaseException:
@@ -193,7 +193,7 @@ class Journey(Callback):
 
     def _set_out(self, rebuilt: Rebuilt, folder: Path | None) -> None:
         trainer = rebuilt.trainer
-        trainer.selection.make = trainer.target.make = other_envs(trainer, None, ready_made=False)[0]
+        evaluation_env, _ = other_envs(trainer, None, ready_made=False)
         if self.state is not None:
             state, weights = self.state
             trainer.policy.load_state_dict(weights)
@@ -211,7 +211,7 @@ class Journey(Callback):
             trainer.target.go_on()
         if trainer.selection.exhausted:
             trainer.selection.go_on()
-        trainer.callbacks = [*rebuilt.callbacks, self]
+        trainer.attach(callbacks=[*rebuilt.callbacks, self], evaluation_env=evaluation_env)
 
     def _start_at(self, trainer: Trainer, folder: Path | None) -> None:
         if folder is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from surefoot import notebook
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.runs import Run
+from surefoot.runs.files import write_errors_told
 from surefoot.timetravel.capture import Capture, Update
 from surefoot.timetravel.journey import Journey, Span
 
@@ -70,7 +71,7 @@ class Replay(Update):
         """Write `arrays()` to a file, `.npz` or `.safetensors`."""
         target = check_target(path)
         arrays = {name: tensor.contiguous().clone() for name, tensor in self.arrays().items()}
-        try:
+        with write_errors_told(target):
             if target.suffix == ".npz":
                 import numpy as np
 
@@ -81,8 +82,6 @@ class Replay(Update):
                 import safetensors.torch
 
                 target.write_bytes(safetensors.torch.save(arrays))
-        except OSError as error:
-            raise UsageError(f"cannot write {target}: {error.strerror}") from None
         return target
 
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.analysis.watch import Watch
+from surefoot.engine.episodes import rows_of
 from surefoot.engine.group import ALONE, local_device
+from surefoot.engine.precision import full_precision
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch.modes import own_modes
-from surefoot.engine.torch.precision import full_precision
-from surefoot.engine.torch.threads import torch_threads
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.forks import Original
 from surefoot.envs.seeds import derive_seed
-from surefoot.envs.tensor_envs import TensorEnvs
+from surefoot.envs.tensor_envs import device_of
 from surefoot.runs.directory import LOGS
 from surefoot.schema import Number, Optional, Record, Shape, Whole
 from surefoot.training.build.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from surefoot.runs import RunDirectory
     from surefoot.training.callbacks import Callback
     from surefoot.training.config.resolve import TrainConfig
+    from surefoot.training.evaluation.evaluate import MakeEnv
     from surefoot.training.loop.trainer_state import TrainerState
     from surefoot.types import GymEnv, GymVectorEnv, Rollout
 
@@ -65,12 +67,14 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         encoder: EncoderClass | None = None,
         group: Group = ALONE,
+        own_process: bool = False,
     ) -> None:
         """`encoder`: the class that `config.policy.encoder` names, if it is a user's own.
 
         `group`: the processes of this run. Each has its envs and the same policy, and only the first has a `run`.
+        `own_process`: nothing else in this process uses the global generators.
         """
-        self.group = group
+        self.group, self.own_process = group, own_process
         self.deadline = Deadline(config.run.max_time)  # includes the start-up of the envs
         self.original = Original()
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
@@ -92,8 +96,7 @@ class Trainer:
         self.advice = Watch(facts_of(config, self.envs))
         self.watch = SpaceWatch(self.envs.layout, self.device)
         self.rollout: Rollout | None = None  # the one being learned from
-        self.errands: list[Callable[[], object]] = []  # of the host, for the time in which a GPU learns
-        self.own_process = False  # nothing else uses the global generators
+        self.errands: list[Callable[[], object]] = []  # work for the host while a GPU learns
         self.stop_reason: str | None = None
         self.suspended = False
         self.request: tuple[str, bool] | None = None  # why this process wants to stop, and whether to be resumed
@@ -105,10 +108,9 @@ class Trainer:
         check_spaces(config, envs)
         length = rollout_length(config, algorithm, envs)
         self.config = config = with_minibatches(config, envs.num_envs * group.size, length)
-        plan, tensors = plan_of(config, algorithm, envs, length), isinstance(envs, TensorEnvs)
-        wanted, home = config.run.device, envs.device if isinstance(envs, TensorEnvs) else None
+        plan, wanted, home = plan_of(config, algorithm, envs, length), config.run.device, device_of(envs)
         device, _ = choose_device(wanted, num_parameters(plan), home)
-        self.footprint = check_memory(plan, device, on_host=not tensors)
+        self.footprint = check_memory(plan, device, on_host=home is None)
         policy = initial_policy(
             envs.observation_space,
             envs.action_space,
@@ -132,6 +134,21 @@ class Trainer:
         options = collector_options(config, seed, self.device, algorithm, envs.num_envs, length, self.timer, group)
         self.collector = engine.collector(envs, self.learner.actor, options)
 
+    def attach(
+        self,
+        run: RunDirectory | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        evaluation_env: MakeEnv | None = None,
+    ) -> None:
+        """Before `train()`: where to write, whom to tell, and where to evaluate. All of these need a built trainer."""
+        self.run, self.callbacks = run, list(callbacks)
+        self.selection.make = self.target.make = evaluation_env
+
+    def begin_at(self, step: int) -> None:
+        """Count from this step: the policy was trained up to it elsewhere."""
+        self.step, self.saving.behind = step, True
+
     @property
     def engine(self) -> str:
         """native or torch; mixed if one acts and the other learns."""
@@ -144,6 +161,11 @@ class Trainer:
     def suspend(self, reason: str) -> None:
         """Stop after the current update, to be resumed: no final row, which an uninterrupted run would not have."""
         self._request(reason, suspend=True)
+
+    def end(self, reason: str, *, suspend: bool = False) -> None:
+        """Stop at this point of the loop, unless it was decided before. All processes of the run must call it here."""
+        if self.stop_reason is None:
+            self.stop_reason, self.suspended = reason, suspend
 
     def _request(self, reason: str, *, suspend: bool) -> None:
         self.request = reason, suspend
@@ -260,8 +282,8 @@ class Trainer:
         """Whether the run was stopped for good, not to be resumed."""
         return self.stop_reason is not None and not self.suspended
 
-    def _tell_advice(self, episodes: list[Episode], step: int) -> None:
-        self.advice.add_episodes(((e.env, e.ret, e.length) for e in episodes), step)
+    def _tell_advice(self, episodes: Sequence[Episode], step: int) -> None:
+        self.advice.add_episodes(rows_of(episodes), step)
 
     def run_errands(self) -> None:
         """Do what waits for a time in which the host has nothing else to do."""

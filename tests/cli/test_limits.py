@@ -29,6 +29,17 @@ def test_too_little_for_pytorch_is_said_before_it_is_loaded(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [680_000, 760_000, 840_000, 880_000, 920_000, 1_000_000])
+def test_a_little_more_than_that_trains_or_says_what_is_missing(kilobytes, tmp_path):
+    settings = ["--total-steps=256", "--num-envs=2", "--rollout-length=64", "--eval-episodes=1"]
+    done = limited(kilobytes, "train", "CartPole-v1", "--run-dir", str(tmp_path / "run"), *settings)
+    assert done.returncode in (0, 1)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or "raise the limit" in done.stderr
+    assert "memory: ;" not in done.stderr
+
+
 @pytest.mark.parametrize("words", [("train", "--help"), ("train", "CartPole-v1", "--dry-run"), ("explain", "ppo")])
 def test_what_needs_no_pytorch_runs_all_the_same(words):
     done = limited(600_000, *words)
@@ -113,6 +124,8 @@ def test_memory_that_ends_at_any_point_is_an_error(tmp_path):
         ),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), True),
         (RuntimeError("shapes differ"), False),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), True),
+        (ImportError("No module named 'wandb'"), False),
         (OSError(28, "No space left on device"), False),
     ],
     ids=str,

@@ -1,4 +1,4 @@
-"""Rollouts of envs that speak in tensors: those of the ordinary collector, without a look of the host in between."""
+"""Rollouts of envs that return tensors: those of the ordinary collector, without a look of the host in between."""
 
 from dataclasses import fields
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.episodes import Episode, EpisodeColumns, EpisodeTracker, returns_of, rows_of
 from surefoot.types import Step
 
 
@@ -69,3 +69,31 @@ def test_an_episode_is_plain_data_even_if_numpy_counts_the_envs():
     tracker.finish(np.flatnonzero([False, True])[0])
     (episode,) = tracker.take()
     assert json.loads(json.dumps(asdict(episode))) == asdict(episode)
+
+
+def columns(*rows):
+    env, ret, length, cut = zip(*rows, strict=True)
+    return EpisodeColumns(np.array(env), np.array(ret, float), np.array(length), np.array(cut))
+
+
+def test_columns_are_a_sequence_of_plain_episodes():
+    found = columns((3, 1.5, 7, True), (0, 2.5, 9, False), (3, 0.5, 2, False))
+    expected = [Episode(3, 1.5, 7, {}, True), Episode(0, 2.5, 9), Episode(3, 0.5, 2)]
+    assert list(found) == expected
+    assert [found[at] for at in range(3)] == expected
+    assert (len(found), found[-1], list(found[1:])) == (3, expected[-1], expected[1:])
+    assert json.loads(json.dumps([asdict(episode) for episode in found])) == [asdict(each) for each in expected]
+    assert list(rows_of(found)) == list(rows_of(expected)) == [(3, 1.5, 7), (0, 2.5, 9), (3, 0.5, 2)]
+    assert returns_of(found) == returns_of(expected)
+
+
+def test_columns_come_before_episodes_that_end_later():
+    tracker = EpisodeTracker(4)
+    tracker.finish_many(columns((3, 1.0, 1, False), (3, 2.0, 1, False)))
+    assert [e.ret for e in tracker.take()] == [1.0, 2.0]
+    assert not tracker.take()
+    tracker.finish_many(columns((3, 1.0, 1, False), (3, 2.0, 1, False)))
+    tracker.length[:] = 5
+    tracker.cut(np.array([True, False, False, True]))
+    tracker.keep_first()
+    assert [(e.env, e.ret) for e in tracker.take()] == [(3, 1.0), (0, 0.0)]

@@ -127,7 +127,11 @@ def short(env, engine, tmp_path, **settings):
         ("CartPole-v1", {"memory": "lstm", "num_envs": 20, "num_minibatches": 4}),
         ("CartPole-v1", {"memory": "gru", "algo": "reinforce", "max_episode_steps": 60, "total_steps": 4000}),
         ("Pendulum-v1", {"memory": "lstm", "normalize_observations": True, "num_minibatches": 3}),
-        ("Acrobot-v1", {"memory": "gru", "algo": "trpo", "reset_each_rollout": True, "value_minibatches": 3}),
+        pytest.param(
+            "Acrobot-v1",
+            {"memory": "gru", "algo": "trpo", "reset_each_rollout": True, "value_minibatches": 3},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=str,
 )

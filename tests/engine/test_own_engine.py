@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from surefoot.engine.names import BUILT_IN, GROUP
 from surefoot.engine.registry import engine_class
 from surefoot.engine.torch.engine import TorchEngine
 from surefoot.errors import CodeError, UsageError
+from surefoot.training.build.envs import gpu_for_envs
+from surefoot.training.config.resolve import resolve
 from tests import toy_engine
 from tests.installing import install
 from tests.toy_engine import Counting
@@ -151,3 +154,21 @@ def test_an_engine_that_is_asked_for_comes_before_the_one_of_the_manifest():
     manifest_of(run, engine_chosen="torch")
     resumed = surefoot.resume(run, total_steps=256, progress=False)
     assert (resumed.result["engine_chosen"], resumed.result["engine_reason"]) == ("hybrid", "engine torch (as asked)")
+
+
+@pytest.mark.parametrize(
+    ("engine", "before", "beside"),
+    [
+        ("auto", (), True),
+        ("cuda", (), True),
+        ("torch", (), False),
+        ("auto", ("torch",), False),  # a resumed run goes on as it began
+        ("auto", ("cuda",), True),
+        ("tests.toy_engine:Counting", (), False),
+        ("tests.toy_engine:Beside", (), True),
+    ],
+)
+def test_it_may_have_its_envs_on_the_gpu(monkeypatch, engine, before, beside):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    config = resolve("CartPole-v1", "ppo", overrides={"engine": engine, "device": "cuda"})
+    assert (gpu_for_envs(replace(config, engines_before=before)) is not None) == beside

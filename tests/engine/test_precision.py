@@ -2,7 +2,7 @@ import pytest
 from torch.backends import cudnn
 
 import surefoot
-from surefoot.engine.torch.precision import full_precision
+from surefoot.engine.precision import full_precision
 from tests.helpers import ScriptedEnv
 
 

@@ -137,8 +137,8 @@ def test_a_signal_reaches_each_process_at_another_moment(moment, who, what):
                 {"suspend": trainer.suspend, "ask": trainer.saving.ask}[what]("a signal")
 
         setattr(Arriving, moment, arrive)
-        trainer = Trainer(config, 3, callbacks=[Arriving()], group=group)
-        trainer.selection.make = lambda **_: gymnasium.make("CartPole-v1")
+        trainer = Trainer(config, 3, group=group)
+        trainer.attach(callbacks=[Arriving()], evaluation_env=lambda **_: gymnasium.make("CartPole-v1"))
         trainer.train()
         return trainer.stop_reason, trainer.suspended, trainer.step
 

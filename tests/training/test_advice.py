@@ -375,6 +375,13 @@ def test_a_run_says_it_once_in_its_log_its_output_and_its_result(capsys):
         assert log.count(warning["message"]) == 1
 
 
+def test_a_short_run_in_which_no_episode_ended_says_so_at_its_end():
+    short = {"preset": "none", "num_envs": 4, "rollout_length": 32, "eval_episodes": 0, "progress": False}
+    (warning,) = surefoot.train(Endless, total_steps=256, **short).result["warnings"]
+    assert "no episode ended in the whole run (64 steps of every env)" in warning["message"]
+    assert surefoot.train("CartPole-v1", total_steps=128, **short).result["warnings"] == []  # it has a time limit
+
+
 @pytest.mark.slow
 def test_a_resumed_run_does_not_repeat_itself(tmp_path):
     (tmp_path / "mine.py").write_text(

@@ -77,6 +77,7 @@ def test_the_written_config_gives_the_same_run(tmp_path):
         ({"action_bounds": "beta", "log_std_init": -1.0}, "log_std_init has no effect with action_bounds=beta"),
         ({"memory_size": 32}, "memory_size=32 has no effect with memory=none; set memory=gru or lstm"),
         ({"env_timeout": 5.0}, "env_timeout has no effect without workers"),
+        ({"env_timeout": 5.0, "workers": 0}, "env_timeout has no effect without workers"),
         ({"selection_episodes": 5}, "selection_episodes has no effect without eval_every"),
         ({"algo": "reinforce", "critic_hidden_sizes": (8,)}, "critic_hidden_sizes has no effect with reinforce"),
         ({"algo": "reinforce", "shared_trunk": True}, "shared_trunk has no effect with reinforce"),
@@ -100,7 +101,7 @@ def test_bad_settings_are_refused_in_the_users_words(settings, message):
         {"workers": 2, "env_timeout": 5.0},
         {"workers": "auto", "env_timeout": 5.0},  # whether there will be workers is measured
         {"eval_every": 10_000, "selection_episodes": 5},
-        {"eval_every": None, "selection_episodes": 5, "workers": 0, "env_timeout": 5.0},  # switched off, not forgotten
+        {"eval_every": None, "selection_episodes": 5},  # switched off, not forgotten
         {"algo": "reinforce", "reset_each_rollout": True, "rollout_length": 64},
         {"algo": "reinforce", "critic_hidden_sizes": "none"},
     ],
@@ -138,7 +139,9 @@ def test_a_time_limit_for_envs_without_workers_is_refused_wherever_it_comes_from
 def test_a_run_that_auto_left_without_workers_can_be_resumed_with_its_time_limit(tmp_path):
     """Its own file names both."""
     file = tmp_path / "config.toml"
-    file.write_text(to_toml(resolve("CartPole-v1", overrides={"workers": 0, "env_timeout": 5.0})))
+    written = to_toml(resolve("CartPole-v1", overrides={"workers": "auto", "env_timeout": 5.0}))
+    file.write_text(written.replace('workers = "auto"', "workers = 0"))
+    assert "workers = 0" in file.read_text()
     assert resolve(preset=None, config_file=file).env.env_timeout == 5.0
 
 

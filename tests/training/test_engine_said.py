@@ -90,7 +90,7 @@ def test_an_algorithm_without_a_spec_says_that_pytorch_learns(algo, tmp_path, ca
     said, learning = capsys.readouterr().out, EXPECTED[algo]
     result, manifest = (json.loads((tmp_path / "run" / name).read_text()) for name in ("result.json", "manifest.json"))
     assert (result["engine"], result["acting"], result["learning"]) == ("mixed", "native", learning)
-    acting, why = "acting native (the kernels serve this policy)", f"{algo} hands over no loss that the kernels know"
+    acting, why = "acting native (the kernels serve this policy)", f"{algo} has a loss that the kernels do not support"
     assert result["engine_reason"] == f"{acting}, learning {learning} ({why})"
     assert f"steps/s, acting native, learning {learning})" in said
     if algo == "forgetful":  # it has stated a loss, so this comes out in its first update

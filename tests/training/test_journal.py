@@ -1,8 +1,9 @@
 """Rows of metrics: what some updates have and others do not."""
 
+import numpy as np
 import pytest
 
-from surefoot.engine.episodes import Episode
+from surefoot.engine.episodes import Episode, EpisodeColumns
 from surefoot.training.loop.journal import Journal
 
 
@@ -44,3 +45,20 @@ def test_episodes_of_earlier_versions_are_read():
     journal.load_state_dict(state)
     journal.add({"kl": 1.0}, [])
     assert journal.row(10)["time_limit_fraction"] == 0.0
+
+
+def test_a_row_from_columns_has_the_bits_of_one_from_episodes():
+    returns, lengths = np.random.default_rng(0).normal(size=250), np.arange(250)
+    columns = EpisodeColumns(lengths % 7, returns, lengths, lengths % 3 == 0)
+    rows, states = [], []
+    for episodes in (columns, list(columns)):
+        journal = Journal(10)
+        for _ in range(2):
+            journal.add({"kl": 1.0}, episodes)
+        states.append(journal.state_dict())
+        again = Journal(10)
+        again.load_state_dict(journal.state_dict())
+        rows += [journal.row(10), again.row(10)]
+    assert all(row == rows[0] for row in rows)
+    assert states[0] == states[1]
+    assert states[0]["recent"] == [float(ret) for ret in returns[-100:]]

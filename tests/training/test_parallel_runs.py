@@ -11,8 +11,8 @@ from torch import nn
 from torch.backends import cudnn
 
 import surefoot
-from surefoot.engine.torch.precision import full_precision
-from surefoot.engine.torch.threads import torch_threads
+from surefoot.engine.precision import full_precision
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.policies import layers
 from surefoot.policies.config import PolicyConfig
 from surefoot.policies.memory import without_cudnn

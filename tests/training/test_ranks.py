@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,15 +45,20 @@ def finished(process, code=0, timeout=400):
     return said
 
 
-def until_trained(process):
-    """Wait for the first line about a step."""
+def until_said(process, pattern):
+    """Wait for a line that matches."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
         lines.append(line)
-        if line.startswith("step"):
+        if re.search(pattern, line):
             return
     raise AssertionError("".join(lines))
+
+
+def until_trained(process):
+    """Wait for the first line about a step."""
+    until_said(process, "^step")
 
 
 def workers(name):
@@ -94,6 +100,15 @@ class TestLife:
         assert end_of("cut") == end_of("whole")
         said = finished(start("surefoot", "resume", "cut", f"--total-steps={LONG + 2000}"))
         assert "the run began with 2 processes and continues with 1: not exact to the last bit" in said
+
+    def test_a_schedulers_warning_to_the_launcher_saves_and_training_goes_on(self):
+        process = train("warned", steps=10 * LONG)
+        until_trained(process)
+        process.send_signal(signal.SIGUSR1)
+        until_said(process, "SIGUSR1: the checkpoint of step")
+        assert len(workers("warned")) == 2
+        process.send_signal(signal.SIGTERM)
+        finished(process, 143)
 
     def test_an_env_that_breaks_in_one_process_ends_all_and_is_named(self):
         Path("broken.py").write_text(

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -18,17 +19,21 @@ SHORT |= {"log_every": 128, "checkpoint_every": 64, "eval_episodes": 0, "progres
 
 
 class Disk:
-    """Keeps the first checkpoint waiting until it is `ready`; remembers who wrote what, and when."""
+    """Keeps the first checkpoint waiting until it is `ready`; remembers who wrote what, and when.
 
-    def __init__(self, monkeypatch, error=None):
+    `seconds`: how long each one takes at least.
+    """
+
+    def __init__(self, monkeypatch, error=None, seconds=0.0):
         self.ready, self.begun, self.written, self.threads = threading.Event(), [], [], []
-        self.real, self.error = writing.write_checkpoint, error
+        self.real, self.error, self.seconds = writing.write_checkpoint, error, seconds
         monkeypatch.setattr(writing, "write_checkpoint", self.write)
 
     def write(self, root, step, *what, **how):
         self.begun.append(step)
         self.threads.append(threading.current_thread())
         assert self.ready.wait(30)
+        time.sleep(self.seconds)
         if self.error is not None and len(self.begun) == 1:
             raise self.error
         found = self.real(root, step, *what, **how)
@@ -173,6 +178,16 @@ def test_saving_that_takes_much_of_the_time_is_said_once_with_the_flag(monkeypat
     (line,) = [line for line in run.directory.log.read_text().splitlines() if "of the time" in line]
     assert "give --checkpoint-every a larger number" in line
     assert ("every 64 steps" in line) == (every is not None)
+
+
+@pytest.mark.slow
+def test_a_short_run_that_mostly_saved_is_told_so_at_its_end(monkeypatch):
+    """With the limits as they are: 1.5 s of a disk that takes 50 ms per checkpoint."""
+    disk = Disk(monkeypatch, seconds=0.05)
+    disk.ready.set()
+    run = surefoot.train("CartPole-v1", **SHORT | {"total_steps": 64 * 30})
+    (line,) = [line for line in run.directory.log.read_text().splitlines() if "of the time" in line]
+    assert line.startswith("step 1920: saving a checkpoint every 64 steps takes")
 
 
 def test_saving_that_takes_little_of_the_time_is_not_worth_a_word(monkeypatch):

@@ -30,7 +30,7 @@ def _with_value() -> list[Mapping[str, object]]:
     return [
         {
             "log_prob": -torch.rand(6, generator=drawn),
-            "value": torch.rand(6, 1, generator=drawn),  # as a network returns it
+            "value": torch.rand(6, 1, generator=drawn),  # the shape that a network returns
             "returns": 3.0 * torch.rand(6, generator=drawn),
         }
     ]

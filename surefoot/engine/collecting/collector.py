@@ -181,7 +181,7 @@ class Collector:
         )
 
     def _envs_shape(self) -> Shape:
-        """Of the envs' own state, or that of the same envs on a GPU or on the host, where the run may have begun."""
+        """The shape of the envs' state, or of that of the same envs on a GPU or on the host, if the run began there."""
         envs = self.envs
         if not isinstance(envs, Restorable):
             return Nothing()
@@ -190,7 +190,7 @@ class Collector:
     def load_state_dict(self, state: CollectorState) -> list[int]:
         """Returns the envs of this process whose open episode could not be restored; they start a new one.
 
-        Of several processes, each has its part of the state already (`part_of`).
+        If there are several processes, each already has its part of the state (`part_of`).
         """
         self.generator = continued(self.generator, state["noise"])
         self.tracker.load_state_dict(state["tracker"])

@@ -8,7 +8,6 @@ once per rollout.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from surefoot.engine.collecting.device_episodes import ended_episodes
-from surefoot.engine.episodes import Episode
+from surefoot.engine.episodes import EpisodeColumns
 from surefoot.engine.rollouts import normalize_on_device
 from surefoot.engine.torch.modes import own_modes
 from surefoot.errors import EnvError, NonFiniteError, UsageError
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, TensorStep
 
-NO_INFO: dict[str, float] = {}  # of all these episodes: a million of empty ones would keep the collector busy
 LOOK_EVERY = 32  # whole-episode collection checks every so many steps whether all envs are done
 
 
@@ -177,8 +175,10 @@ class DeviceStorage:
         found = ended_episodes(reward, terminated, ended, valid, torch.from_numpy(carried).to(self.device))
         rest = torch.stack([found.ret, found.length]).cpu().numpy()
         self.tracker.ret, self.tracker.length = rest[0].copy(), rest[1].astype(np.int64)
-        env, ret, length, cut = found.columns.T.tolist()
-        self.tracker.finished += map(Episode, map(int, env), ret, map(int, length), repeat(NO_INFO), map(bool, cut))
+        env, ret, length, cut = found.columns.T.cpu().numpy()
+        self.tracker.finish_many(
+            EpisodeColumns(env.astype(np.int64), ret, length.astype(np.int64), cut.astype(np.bool_))
+        )
 
     def truncate_open(self, used: int, memory: Tensor | None) -> Array:
         """End every open episode at the last step; returns which were open, `[N]` bool."""

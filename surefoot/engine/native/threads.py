@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
 
-from surefoot.envs.workers.auto import usable_cores
+from surefoot.engine.torch.threads import STRETCH
 from surefoot.kernels.network import Network
 from surefoot.kernels.specs import loss_spec, optimizer_spec
+from surefoot.limits import most_threads
 
 if TYPE_CHECKING:
     from surefoot.kernels.description import Description
 
 GAIN = 1.15  # required speed-up for more threads: threads that wait for each other slow other programs down
 ROUNDS, STEPS = 5, 6
-STRETCH = 128  # typical rollout length for a policy with memory
-
-
-def most_threads() -> int:
-    """The cores that this process may use, or what OMP_NUM_THREADS allows of them."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    cores = usable_cores()
-    return max(1, min(cores, int(said))) if said.isdecimal() else cores
 
 
 def fastest(description: Description, samples: int) -> Network:

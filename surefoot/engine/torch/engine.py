@@ -8,12 +8,11 @@ from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.stepping import step_all
 from surefoot.engine.config import AdaptiveRateConfig, CriticRateConfig, EpochConfig
 from surefoot.engine.contract import Engine, Threads
-from surefoot.engine.limits import startable
-from surefoot.engine.native.threads import most_threads
+from surefoot.engine.openmp import can_share, require_threads
 from surefoot.engine.torch.critic_apart import require_apart
 from surefoot.engine.torch.learner import Learner
-from surefoot.engine.torch.openmp import can_share, require_threads
 from surefoot.engine.torch.threads import fastest_torch
+from surefoot.limits import most_threads, startable
 
 if TYPE_CHECKING:
     from surefoot.engine.contract import Actor, CollectorOptions, LearnerOptions, Learns

@@ -33,7 +33,7 @@ PASSES = 30  # over rollouts, from one update that is measured to the next; coll
 SMALL = 256  # samples; an update on fewer is measured half as often, because part of the cost is fixed
 HALVES_EVERY = 10  # measured updates, from one in which half of the batch gets a gradient of its own to the next
 SAMPLE = 128  # samples whose hidden layer and action dimensions are looked at
-MOST_DIMENSIONS = 32  # of an action that get columns of their own
+MOST_DIMENSIONS = 32  # dimensions of an action that get columns of their own
 CHUNK = 65_536  # samples per pass where no gradient is needed; a GPU takes more of them
 SMALL_ROW = 256  # numbers of an observation of which a GPU takes more
 MOST_QUANTILES = 1_000_000  # values that torch.quantile takes
@@ -53,7 +53,7 @@ class Look:
         self.loss = loss if isinstance(loss, Loss) else Loss(RATIO)
         self.start, self.minibatches, self.normalize = start, minibatches, normalize
         self.half: Tensor | None = None  # the gradient over one half of the batch, before the first step
-        self.count = 0  # of those gradients
+        self.count = 0  # how many gradients these are
         self.total: Tensor | None = None  # their sum
         self.squares: Tensor | None = None  # Σ of their squared norms
 
@@ -77,8 +77,10 @@ class Look:
 
 
 def from_gradients(along: Value, square: Value, squares: Value, count: int, samples: float) -> dict[str, Value]:
-    """Of `count` gradients over `samples` in all: their sum along the way of the parameters, its squared norm, and the
-    sum of theirs.
+    """What `count` gradients over `samples` in all tell.
+
+    `along`: their sum along the way of the parameters. `square`: the squared norm of their sum. `squares`: the sum of
+    their squared norms.
     """
     found = {"predicted_gain": -along / count}
     if count > 1:
@@ -234,7 +236,7 @@ def batch_metrics(found: Inspection, batch: Batch, *, has_critic: bool) -> Metri
 
 
 def close_metrics(policy: ActorCritic, hidden: Tensor, params: Tensor, weight: Tensor | None) -> Metrics:
-    """Of the sampled rows: dead units, effective rank, and entropy and std of each dimension of the action."""
+    """What the sampled rows show: dead units, effective rank, and entropy and std of each dimension of the action."""
     found: Metrics = {}
     if policy.has_hidden:
         found["dead_units"], found["effective_rank"] = layer_activity(hidden, weight)

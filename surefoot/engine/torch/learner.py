@@ -99,7 +99,7 @@ class Learner:
         self.used: set[str] = set()  # the engines that computed gradients so far
         self.threads = Threads(1)
         self.update = 0  # the number of the current one, which decides whether it is measured in full
-        self.look: Look | None = None  # of an update that is
+        self.look: Look | None = None  # what is kept of such an update
         self._begun = False  # `begin_look` was asked in this update
         self.actor: Actor = TorchActor(policy)
         self.observer: Observer | None = None  # is shown every gradient; it changes no result
@@ -183,7 +183,7 @@ class Learner:
             seen = self.shifted(batch, noise)
             self.begin_look(loss, seen, config.num_epochs, parts, normalize=each)
             passes = self.passes(loss, seen, parts, config.num_epochs, normalize=each)
-            once = self._before(batch, shifted=bool(noise))
+            once, collected = self._before(batch, shifted=bool(noise)), batch
             for epoch in range(config.num_epochs):
                 if epoch and config.recompute_advantage:
                     fill_values(rollout, self.actor)
@@ -195,6 +195,8 @@ class Learner:
                 epochs = epoch + 1
                 if config.stop_kl is not None and epochs < config.num_epochs and self.mean_kl(batch) > config.stop_kl:
                     break
+            if self.policy.has_critic:  # of the critic that collected the rollout; late, so that a GPU begins at once
+                once["explained_variance"] = self.explained_variance(collected)
             if of_value is not None:
                 once["value_loss"] = averaged(self.fit_value(of_value, batch, critic_passes(config)))["value_loss"]
             step_outwards(self.flat.vector, start, config.outer_learning_rate)
@@ -203,10 +205,7 @@ class Learner:
 
     def _before(self, batch: Batch, *, shifted: bool) -> Metrics:
         """Metrics before the first step. `shifted`: the passes see shifted actions, whose ratio is not 1."""
-        found = {"ratio_error": self.policy_metrics(batch)["ratio_error"]} if shifted else {}
-        if self.policy.has_critic:  # still the critic that collected the rollout
-            found["explained_variance"] = self.explained_variance(batch)
-        return found
+        return {"ratio_error": self.policy_metrics(batch)["ratio_error"]} if shifted else {}
 
     def passes(self, loss: LossFunction, batch: Batch, parts: int, number: int, *, normalize: bool) -> Passes:
         """What takes up to `number` passes over a batch; `normalize` standardises advantages per minibatch."""
@@ -358,7 +357,7 @@ class Learner:
         return kl, looked | self.gradient_metrics(look, batch)
 
     def gradient_metrics(self, look: Look, batch: Batch) -> Metrics:
-        """Of the gradients that the update began with; several processes share them."""
+        """Metrics of the gradients that the update began with; several processes share them."""
         return look.metrics(self.flat.actor, float(len(batch) * self.group.size))
 
     @contextmanager

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import torch
 
-from surefoot.engine.torch.threads import held_threads, torch_threads
+from surefoot.engine.torch_threads import held_threads, torch_threads
 
 KINDS = ("cpu", "cuda")  # device types for autocast
 

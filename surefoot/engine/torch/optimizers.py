@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from surefoot.engine.config import GradientConfig
     from surefoot.engine.torch.flat import FlatParameters
 
-RATE_RANGE = (1e-5, 1e-2)  # of the KL-adaptive learning rate
+RATE_RANGE = (1e-5, 1e-2)  # for the KL-adaptive learning rate
 
 
 @dataclass

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Passes(Protocol):
     """Gradient steps on shuffled minibatches, pass after pass, and what they report."""
 
-    history: list[Metrics]  # of every step, or their means
+    history: list[Metrics]  # from every step, or their means
     first: Metrics  # what only the first step can tell
 
     def load(self, batch: Batch) -> None:

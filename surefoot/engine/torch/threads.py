@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -13,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.engine.native.threads import STRETCH, most_threads
-from surefoot.engine.torch.openmp import require_threads
-from surefoot.policies.torch_defaults import Shared, no_global_draws
+from surefoot.engine.torch_threads import torch_threads
+from surefoot.limits import most_threads
+from surefoot.policies.torch_defaults import no_global_draws
 from surefoot.types import Context
 
 if TYPE_CHECKING:
@@ -23,38 +21,8 @@ if TYPE_CHECKING:
 
 GAIN = 1.25  # required speed-up for more threads; high enough that noise rarely decides
 ROUNDS, SECONDS = 3, 0.03  # per measurement, at least
+STRETCH = 128  # typical rollout length for a policy with memory
 MOST_SAMPLES = 1024  # the result for these also holds for more
-
-
-_here = threading.local()  # PyTorch keeps a separate number for each of our threads
-
-
-def _remember() -> Callable[[], None]:
-    # A new thread starts with the number that was set last anywhere, perhaps by another of our threads.
-    return partial(torch.set_num_threads, torch.get_num_threads())
-
-
-_before_all = Shared(_remember)
-
-
-@contextmanager
-def torch_threads(number: int) -> Iterator[None]:
-    """Use this many PyTorch threads inside. Small networks are fastest with one, especially on a busy machine."""
-    require_threads(number)
-    with _before_all.held():
-        before, outer = torch.get_num_threads(), held_threads()
-        torch.set_num_threads(number)
-        _here.number = number
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-            _here.number = outer
-
-
-def held_threads() -> int | None:
-    """The number set by the innermost `torch_threads`, even if an env has changed it since. None outside of any."""
-    return getattr(_here, "number", None)
 
 
 def fastest_torch(policy: ActorCritic, samples: int, most: int | None = None) -> tuple[int, str]:

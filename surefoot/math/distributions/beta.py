@@ -66,7 +66,7 @@ class Beta:
         return (self._entropies().sum(-1) + self.log_width).to(self.dtype)
 
     def _entropies(self) -> Tensor:
-        """Of each x_d, on (0, 1)."""
+        """The entropy of each x_d, on (0, 1)."""
         alpha, beta = self.alpha_less_1, self.beta_less_1
         at = self._log_beta() - alpha * torch.digamma(self.alpha) - beta * torch.digamma(self.beta)
         return at + (alpha + beta) * torch.digamma(self.alpha + self.beta)

@@ -21,7 +21,7 @@ class Part:
     params: slice
     action: slice
     noise: slice
-    dtype: torch.dtype  # of its own actions
+    dtype: torch.dtype  # type of its own actions
     scalar: bool  # its action is one number without an axis of its own
 
     def own(self, action: Tensor) -> Tensor:

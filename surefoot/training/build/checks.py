@@ -9,10 +9,10 @@ import torch
 from gymnasium import spaces
 
 from surefoot.analysis.rule import Facts
-from surefoot.engine.native.threads import most_threads
 from surefoot.engine.registry import uses_kernels
-from surefoot.envs.tensor_envs import TensorEnvs
+from surefoot.envs.tensor_envs import device_of
 from surefoot.errors import UsageError
+from surefoot.limits import most_threads
 from surefoot.settings import coerce, options
 from surefoot.training.build.available import available_bytes
 from surefoot.training.build.footprint import COLUMNS, Footprint, Plan, footprint, stored_bytes
@@ -124,7 +124,7 @@ def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) 
         minibatches=joint,
         shuffled=epochs,
         twice=not algorithm.train_actor,
-        native=uses_kernels(config.engine) and not isinstance(envs, TensorEnvs),
+        native=uses_kernels(config.engine) and device_of(envs) is None,
         threads=min(most_threads(), MOST_TASKS) if threads == "auto" else threads,
         measured=threads == "auto",
     )

@@ -37,7 +37,7 @@ class Engines:
 
     @property
     def acts_in_pytorch(self) -> bool:
-        return self.acting == "torch"
+        return self.engine.acts_in_pytorch
 
     @property
     def learns_in_pytorch(self) -> bool:
@@ -53,7 +53,7 @@ class Engines:
     def __str__(self) -> str:
         if self.name != "mixed":
             return f"engine {self.name} ({self.reason})"
-        why = f"{self._algo} hands over no loss that the kernels know"
+        why = f"{self._algo} has a loss that the kernels do not support"
         return f"acting {self.acting} ({self.reason}), learning {self.learning} ({why})"
 
     def as_dict(self) -> EngineNames:

@@ -10,10 +10,9 @@ import gymnasium as gym
 import torch
 
 from surefoot.engine.group import ALONE, check_equal, own_envs
-from surefoot.engine.names import AUTO, CUDA
-from surefoot.engine.native.threads import most_threads
-from surefoot.engine.registry import uses_kernels
+from surefoot.engine.registry import steps_on_device, uses_kernels
 from surefoot.envs.backends import backend_of, no_workers
+from surefoot.envs.bridged_envs import bridged
 from surefoot.envs.checks import blamed, reset_result, supported_spaces
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import made, make_env
@@ -24,6 +23,7 @@ from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.auto import choose_workers
 from surefoot.errors import UsageError
+from surefoot.limits import most_threads
 from surefoot.training.build.checks import check_rollout
 from surefoot.training.config.together import check_together
 from surefoot.training.config.unused import check_ready
@@ -82,11 +82,12 @@ def build_envs(
 
 
 def ready_envs(envs: GymVectorEnv, seed: int) -> Envs:
-    """Wrap a ready-made vector env; its first reset shows whether it returns tensors."""
+    """Wrap a ready-made vector env; its first reset shows whether it returns tensors, or other arrays on a device."""
     declared_mode(envs)
     supported_spaces(envs, "single_")
     with blamed("reset", envs):
         obs, info = reset_result(envs.reset(seed=vector_seed(seed)), envs)
+    envs, obs, info = bridged(envs, obs, info)
     return TensorEnvs(envs, (obs, info)) if holds_tensors(obs) else VectorEnvs(envs, seed, (obs, info))
 
 
@@ -126,11 +127,10 @@ def _from_backend(config: TrainConfig, seed: int, own: slice, group: Group, *, n
 
 
 def gpu_for_envs(config: TrainConfig) -> torch.device | None:
-    """Where envs may be stepped beside the policy. A run that began without the engine for it goes on as it began."""
-    before, wanted = config.engines_before, config.run.device == "cuda" and config.engine in (AUTO, CUDA)
-    if not wanted or (before and CUDA not in before) or not torch.cuda.is_available():
+    """Where envs may be stepped beside the policy."""
+    if config.run.device != "cuda" or not torch.cuda.is_available():
         return None
-    return torch.device("cuda")
+    return torch.device("cuda") if steps_on_device(config.engine, config.engines_before) else None
 
 
 def settle_workers(config: TrainConfig, env: object = None, group: Group = ALONE) -> tuple[TrainConfig, list[str]]:

@@ -23,7 +23,7 @@ from surefoot.algorithms.own import check_algorithm
 from surefoot.engine.names import engine_name
 from surefoot.envs.backends import backend_of
 from surefoot.envs.config import EnvConfig
-from surefoot.errors import USER_ERRORS, CheckpointError, CodeError, SurefootError, UsageError, did_you_mean
+from surefoot.errors import CheckpointError, CodeError, SurefootError, UsageError, did_you_mean, user_errors
 from surefoot.policies.config import PolicyConfig
 from surefoot.runs.checkpoints import read_verified
 from surefoot.runs.files import read_toml
@@ -107,7 +107,7 @@ class TrainConfig(Outline):
             algorithm: Algorithm = self.algorithm_class(self.algorithm)
         except SurefootError:
             raise
-        except USER_ERRORS as error:
+        except user_errors() as error:
             raise CodeError(f"{self.run.algo} raised {type(error).__name__} when it was made: {error}") from error
         return algorithm
 

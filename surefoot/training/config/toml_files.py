@@ -20,7 +20,7 @@ def to_toml(config: TrainConfig) -> str:
         for name, value in config.flat().items()
     }
     for name, value in plain.items():
-        if isinstance(value, dict):  # as JSON text, which can represent null
+        if isinstance(value, dict):  # written as JSON text, which can represent null
             try:
                 plain[name] = json.dumps(value)
             except TypeError as error:

@@ -42,9 +42,10 @@ def no_workers(config: TrainConfig) -> str:
 
 def _without_effect(config: TrainConfig, algorithm: Algorithm) -> Iterator[tuple[str, str]]:
     algo, typed = config.algo_name, {name for name, origin in config.origins.items() if origin == "given"}
-    # If a feature is disabled explicitly, its other settings may stay unused.
-    if config.env.workers == 0 and "workers" not in typed:
+    timed = config.env.env_timeout != type(config.env).env_timeout  # `train(**run.config)` gives every setting
+    if config.env.workers == 0 and (timed or "workers" not in typed):
         yield "env_timeout", no_workers(config)
+    # If evaluation is disabled explicitly, its other settings may stay unused.
     if config.run.eval_every is None and "eval_every" not in typed:
         yield "selection_episodes", "without eval_every; set --eval-every (the final evaluation has --eval-episodes)"
         yield "patience", "without eval_every: it counts evaluations during training; set --eval-every, or drop it"

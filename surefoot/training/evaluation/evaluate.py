@@ -7,7 +7,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, overload
 
-from surefoot.engine.torch.threads import torch_threads
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.backends import backend_of
 from surefoot.envs.forks import Original
 from surefoot.envs.make import make_env

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 
 from surefoot.errors import CheckpointError, SurefootError
 from surefoot.policies.config import PolicyConfig
-from surefoot.schema import Flag, Misfit, Record, Table
+from surefoot.schema import Flag, MapOf, Misfit, Record
 from surefoot.settings import options
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Anything:
         pass
 
 
-TABLE = Table(Anything())
+TABLE = MapOf(Anything())
 FACTS = Record(observation_space=TABLE, action_space=TABLE, policy=TABLE, critic=Flag(), masked=Flag())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from surefoot.envs.checks import as_flag, as_number, blame, require_sound
 from surefoot.envs.gym_envs import SeededEpisodes, time_limit
 from surefoot.envs.seeds import derive_seed
-from surefoot.errors import USER_ERRORS, EnvError, SurefootError
+from surefoot.errors import EnvError, SurefootError, user_errors
 from surefoot.types import Step
 
 if TYPE_CHECKING:
@@ -96,5 +96,5 @@ def call_env(doing: str, env: SeededEpisodes, method: str, *arguments: object) -
         return getattr(env, method)(*arguments)
     except SurefootError as error:
         raise type(error)(f"{doing}: {error}") from error.__cause__
-    except USER_ERRORS as error:
+    except user_errors() as error:
         raise blame(f"{doing}: {method}", env, error) from error

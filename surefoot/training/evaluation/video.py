@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot import notebook
-from surefoot.engine.torch.threads import torch_threads
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.playing import Abandoned, Turn, play
 from surefoot.errors import EnvError, SurefootError, UsageError
 from surefoot.training.evaluation.actor import PolicyActor
@@ -42,7 +42,7 @@ class Recording:
     height: int
     fps: float
     returns: dict[str, list[float]]  # label -> return of each episode
-    step: int | None = None  # of the checkpoint that plays, where it is one
+    step: int | None = None  # the checkpoint's, if a checkpoint plays
 
     def _repr_html_(self) -> str:
         """For notebooks: the video itself."""

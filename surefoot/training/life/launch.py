@@ -66,10 +66,12 @@ def train_config(
     own_process: bool = False,
     trust: Trust = False,
     encoder: EncoderClass | None = None,
+    evaluate: bool = True,
 ) -> Result:
     """Train a resolved config. Everything is checked and the directory created before the first env step.
 
     `encoder`: a class passed in Python.
+    `evaluate`: whether to evaluate at the end.
     `own_process`: the process is ours alone, so seed the global generators that a careless env may use.
     `progress`: show the header, progress and the result.
     """
@@ -80,7 +82,7 @@ def train_config(
         if (begun := begun_before(group, label, run_dir)) is not None:
             show = {"progress": progress, "to_stderr": to_stderr, "own_process": own_process}
             return _resume(group, begun, {}, strict=False, trust=trust, callbacks=callbacks, **show)
-        given = (env, run_dir, callbacks, progress, to_stderr, own_process, encoder)
+        given = (env, run_dir, callbacks, progress, to_stderr, own_process, encoder, evaluate)
         return _train(group, label, config, *given)
 
 
@@ -95,6 +97,7 @@ def _train(
     to_stderr: bool,
     own_process: bool,
     encoder: EncoderClass | None,
+    evaluate: bool,
 ) -> Result:
     if group.index == 0:
         RunDirectory.check_place(run_dir)
@@ -107,8 +110,9 @@ def _train(
     config, chosen = settle_workers(config, vector or factory, group)
     assert config.run.seed is not None
     made = encoder or load_encoder(config.policy)
-    trainer = Trainer(config, config.run.seed, envs=vector, factory=factory, encoder=made, group=group)
-    trainer.own_process = own_process
+    trainer = Trainer(
+        config, config.run.seed, envs=vector, factory=factory, encoder=made, group=group, own_process=own_process
+    )
     directory: RunDirectory | None = None
     try:
         notes = chosen + (start_from(trainer, Path(config.run.init_from)) if config.run.init_from else [])
@@ -120,7 +124,6 @@ def _train(
         directory = RunDirectory.create(run_dir, config.env.env, config.algo_name, config.run.seed, config.run.name)
         directory.lock()
         group.agree(str(directory.path))
-        trainer.run = directory
         from_python = vector is not None or factory is not None
         manifest = _manifest(config, trainer, label, env_from_python=from_python)
         try:
@@ -136,7 +139,7 @@ def _train(
     lost = from_python or encoder is not None or any(map(is_from_python, (config.run.algo, config.run.engine)))
     flags = None if lost else resume_flags(directory, config)
     session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags, can_be_filmed(trainer))
-    return _run(session, notes)
+    return _run(replace(session, evaluate=evaluate), notes)
 
 
 def _manifest(config: TrainConfig, trainer: Trainer, label: str | None, *, env_from_python: bool) -> dict[str, object]:
@@ -238,7 +241,7 @@ def _resume(
     if group.index:
         with told(group) as seen:  # the first process has asked for trust
             config = stored_config(seen, True, given)
-        trainer, own, _ = rebuild(config, None, own_process=own_process, group=group)
+        trainer, own, _ = rebuild(config, own_process=own_process, group=group)
         try:
             evaluation_env, _ = other_envs(trainer, None, ready_made=False)
             _restore(trainer, directory, strict)
@@ -256,15 +259,14 @@ def _resume(
     except BaseException:
         directory.unlock()
         raise
-    session.callbacks = [*callbacks, *session.callbacks]
-    session.progress, session.to_stderr = progress, to_stderr
-    return _run(session, notes)
+    callbacks = [*callbacks, *session.callbacks]
+    return _run(replace(session, callbacks=callbacks, progress=progress, to_stderr=to_stderr), notes)
 
 
 def _resumed(
     directory: RunDirectory, config: TrainConfig, strict: bool, own_process: bool, group: Group
 ) -> tuple[Session, list[str]]:
-    trainer, own, chosen = rebuild(config, directory, own_process=own_process, group=group)
+    trainer, own, chosen = rebuild(config, own_process=own_process, group=group)
     try:
         envs = other_envs(trainer, None, ready_made=False)
         restored, notes = _restore(trainer, directory, strict)
@@ -281,8 +283,7 @@ def _resumed(
         raise
     flags, filmed = resume_flags(directory, config), can_be_filmed(trainer)
     session = Session(trainer, directory, *envs, own, own_process=own_process, resume_flags=flags, filmed=filmed)
-    session.unwritten = restored.unwritten
-    return session, notes
+    return replace(session, unwritten=restored.unwritten), notes
 
 
 def _give_more(trainer: Trainer, config: TrainConfig) -> list[str]:

@@ -99,8 +99,7 @@ def _told_files(directory: RunDirectory) -> tuple[Path, Path]:
 
 def follow(trainer: Trainer, evaluation_env: MakeEnv | None, callbacks: Sequence[Callback]) -> None:
     """Train in a process that is not the first. It writes nothing."""
-    trainer.selection.make = trainer.target.make = evaluation_env
-    trainer.callbacks = list(callbacks)
+    trainer.attach(callbacks=callbacks, evaluation_env=evaluation_env)
     with signals_handled(trainer.suspend, trainer.saving.ask, calm=CALM) as signals:
         trainer.train()
     if signals.received:

@@ -70,14 +70,13 @@ class Rebuilt(NamedTuple):
     notes: list[str]
 
 
-def rebuild(config: TrainConfig, directory: RunDirectory | None, *, own_process: bool, group: Group = ALONE) -> Rebuilt:
-    """`directory`: where the trainer writes; None: nowhere."""
+def rebuild(config: TrainConfig, *, own_process: bool, group: Group = ALONE) -> Rebuilt:
     prepare_process(config, own_process)
     own = [load_callback(path) for path in config.run.callbacks]
     config, chosen = settle_workers(config, None, group)  # saved runs have a number here, unless the file was edited
     assert config.run.seed is not None
-    trainer = Trainer(config, config.run.seed, directory, encoder=load_encoder(config.policy), group=group)
-    trainer.own_process = own_process
+    encoder = load_encoder(config.policy)
+    trainer = Trainer(config, config.run.seed, encoder=encoder, group=group, own_process=own_process)
     return Rebuilt(trainer, own, chosen)
 
 

@@ -59,17 +59,18 @@ class Session:
     own_process: bool = False
     resume_flags: str | None = None  # for `surefoot resume`; None: it cannot be resumed from its directory
     filmed: bool = False  # `surefoot video` works on this run
+    evaluate: bool = True  # at the end
     unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
 
     def run(self) -> Result:
         """Train to the end, evaluate, write the result. However it ends, `status.json` says so."""
         trainer, directory = self.trainer, self.directory
         display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
-        trainer.selection.make = trainer.target.make = self.evaluation_env
         logs = directory.open_logs(self.unwritten)
         # The episode log comes first, so that a failing user callback cannot prevent it from writing.
         episodes = EpisodeLog(logs.episodes, trainer.config.run.log_info)
-        trainer.callbacks = [episodes, *self.callbacks, OnlyOriginal(), *self._loggers(logs), display]
+        callbacks = [episodes, *self.callbacks, OnlyOriginal(), *self._loggers(logs), display]
+        trainer.attach(directory, callbacks=callbacks, evaluation_env=self.evaluation_env)
         directory.note(greeting(trainer, directory))
         directory.set_status("running", step=trainer.step)
         outcome = "failed"
@@ -108,6 +109,7 @@ class Session:
             calm = CALM if trainer.group.size > 1 else 0.0
             with signals_handled(trainer.suspend, trainer.saving.ask, last_words, calm) as signals:
                 trainer.train()
+                warn_if_no_episode_ended(trainer)
                 evaluation = None if trainer.suspended else self._evaluate(display)
                 trainer.follow()
             if signals.received:
@@ -146,7 +148,7 @@ class Session:
 
     def _evaluate(self, display: Progress) -> Evaluation | None:
         trainer, config = self.trainer, self.trainer.config.run
-        if self.evaluation_env is None or not config.eval_episodes:
+        if self.evaluation_env is None or not config.eval_episodes or not self.evaluate:
             return None
         with display.evaluating(config.eval_episodes):
             try:
@@ -322,6 +324,18 @@ def evaluation_factory(
         if mine.shape != theirs.shape or type(mine) is not type(theirs):
             raise UsageError(f"eval_env={config.run.eval_env} has {theirs}; the policy is trained on {mine}")
     return env_maker(other, None, render_mode, native=native)
+
+
+def warn_if_no_episode_ended(trainer: Trainer) -> None:
+    """A short run may be over before the rule about it has seen enough."""
+    limit = trainer.config.env.max_episode_steps or trainer.envs.time_limit
+    if limit is None and trainer.episodes == 0 and not trainer.suspended:
+        each = trainer.step // trainer.envs.num_envs
+        trainer.advise(
+            "no_episode_ends",
+            f"no episode ended in the whole run ({each:,} steps of every env), and without an end there is no return. "
+            "Try --max-episode-steps",
+        )
 
 
 def no_way_out(left: SystemExit) -> SurefootError:

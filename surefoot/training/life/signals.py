@@ -37,6 +37,11 @@ class Interrupted(KeyboardInterrupt):
         self.exit_code = exit_code
 
 
+def exit_code(interrupt: KeyboardInterrupt) -> int:
+    """The exit code of a process that was interrupted; 130 is the shell's own for Ctrl-C."""
+    return interrupt.exit_code if isinstance(interrupt, Interrupted) else 130
+
+
 class Signals:
     """The first signal ends the run after the update; a second one, or `PATIENCE` seconds, raises KeyboardInterrupt.
 

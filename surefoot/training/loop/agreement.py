@@ -6,6 +6,7 @@ have heard of it, at the same point of the loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from surefoot.types import Rollout
 
 
-def of_all(trainer: Trainer, rollout: Rollout) -> tuple[int, list[Episode]]:
+def of_all(trainer: Trainer, rollout: Rollout) -> tuple[int, Sequence[Episode]]:
     """The steps of the rollout and the episodes that ended in it, in all processes, with the envs of the whole run."""
     group, tracker = trainer.group, trainer.collector.tracker
     if group.size == 1:
@@ -36,8 +37,8 @@ def agree(trainer: Trainer) -> None:
     told = group.gather_plain((trainer.request, saving.asked, saving.due(trainer.step), saving.behind))
     _, _, saving.agreed, saving.behind = told[0]  # only the first one knows whether the disk took the last checkpoint
     for request, asked, *_ in told:
-        if request is not None and trainer.stop_reason is None:
-            trainer.stop_reason, trainer.suspended = request
+        if request is not None:
+            trainer.end(request[0], suspend=request[1])
         if asked is not None:
             saving.agreed = True
             saving.asked = saving.asked or asked
@@ -46,5 +47,5 @@ def agree(trainer: Trainer) -> None:
 def part(trainer: Trainer) -> None:
     """The training is over: from here on, each process decides on its own."""
     trainer.free = True
-    if trainer.request is not None and trainer.stop_reason is None:  # it came too late for the others
-        trainer.stop_reason, trainer.suspended = trainer.request
+    if trainer.request is not None:  # if it came too late for the others, it counts here only
+        trainer.end(trainer.request[0], suspend=trainer.request[1])

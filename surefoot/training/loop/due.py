@@ -22,7 +22,7 @@ def evaluate_log_save(trainer: Trainer) -> None:
             found = _evaluate(trainer)
         complete = bool(found)
     if selection.exhausted and not trainer.over:
-        trainer.stop_reason = "patience"  # as in every process of the run
+        trainer.end("patience")
     if not complete:
         if saving.behind:
             trainer.save()
@@ -51,8 +51,8 @@ def _try_target(trainer: Trainer) -> bool:
         trainer.saving.behind = True
         for callback in trainer.callbacks:
             callback.on_try(trainer, tried)
-    if target.found is not None and trainer.stop_reason is None:
-        trainer.stop_reason = "target_return"
+    if target.found is not None:
+        trainer.end("target_return")
     return True
 
 

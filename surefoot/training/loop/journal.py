@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 
-from surefoot.engine.episodes import EPISODE, Episode, EpisodeState
+from surefoot.engine.episodes import EPISODE, Episode, EpisodeColumns, EpisodeState, returns_of
 from surefoot.engine.shares import MAXIMA
-from surefoot.schema import Items, Number, Record, Shape, Table, Whole
+from surefoot.schema import Items, MapOf, Number, Record, Shape, Whole
 
 if TYPE_CHECKING:
     from surefoot.types import MetricsRow
 
-NOISE, SIGNAL = "gradient_noise", "gradient_signal"  # of which a row has the quotient: single ones are too noisy
+NOISE, SIGNAL = "gradient_noise", "gradient_signal"  # a row has their quotient: single ones are too noisy
 
 
 class JournalState(TypedDict):
@@ -35,18 +36,19 @@ class Journal:
         self.next_row = interval
         self.updates = self.episodes = 0
         self.recent: list[float] = []  # returns of the last 100 episodes
-        self.latest: list[Episode] = []  # episodes that ended in the last rollout
+        self.latest: Sequence[Episode] = []  # episodes that ended in the last rollout
         self._metrics: list[dict[str, float]] = []
-        self._finished: list[Episode] = []
+        self._finished: list[Sequence[Episode]] = []  # of each update
 
-    def add(self, metrics: dict[str, float], finished: list[Episode]) -> None:
+    def add(self, metrics: dict[str, float], finished: Sequence[Episode]) -> None:
         """Add one update and the episodes that ended in its rollout."""
         self.updates += 1
         self.episodes += len(finished)
         self._metrics.append(metrics)
-        self._finished += finished
+        if finished:
+            self._finished.append(finished)
         self.latest = finished
-        self.recent = (self.recent + [episode.ret for episode in finished])[-100:]
+        self.recent = (self.recent + returns_of(finished[-100:]))[-100:]
 
     @property
     def open(self) -> bool:
@@ -60,12 +62,13 @@ class Journal:
         """Means over the updates and episodes since the last row."""
         finished = self._finished
         row: MetricsRow = {"step": step, "update": self.updates, "episodes": self.episodes}
-        row["episode_return"] = _mean([e.ret for e in finished]) if finished else None
-        row["episode_length"] = _mean([e.length for e in finished]) if finished else None
+        returns, lengths, truncated = _columns(finished)
+        row["episode_return"] = _mean(returns) if finished else None
+        row["episode_length"] = _mean(lengths) if finished else None
         for key in self.info_keys:
-            found = [e.info[key] for e in finished if key in e.info]
+            found = [e.info[key] for e in chain(*finished) if key in e.info]
             row[f"info/{key}"] = _mean(found) if found else None
-        row["time_limit_fraction"] = _mean([e.truncated for e in finished]) if finished else None
+        row["time_limit_fraction"] = _mean(truncated) if finished else None
         columns: dict[str, list[float]] = {}
         for metrics in self._metrics:  # some are measured in some updates only
             for name, x in metrics.items():
@@ -86,7 +89,7 @@ class Journal:
             "episodes": self.episodes,
             "recent": list(self.recent),
             "metrics": [dict(metrics) for metrics in self._metrics],
-            "finished": [cast(EpisodeState, asdict(episode)) for episode in self._finished],
+            "finished": [cast(EpisodeState, asdict(episode)) for episode in chain(*self._finished)],
         }
 
     def state_shape(self) -> Shape:
@@ -95,14 +98,29 @@ class Journal:
             updates=Whole(),
             episodes=Whole(),
             recent=Items(Number()),
-            metrics=Items(Table(Number(finite=False))),
+            metrics=Items(MapOf(Number(finite=False))),
             finished=Items(EPISODE),
         )
 
     def load_state_dict(self, state: JournalState) -> None:
         self.next_row, self.updates, self.episodes = state["next_row"], state["updates"], state["episodes"]
         self.recent, self._metrics = list(state["recent"]), [dict(metrics) for metrics in state["metrics"]]
-        self._finished = [Episode(**episode) for episode in state["finished"]]
+        finished = [Episode(**episode) for episode in state["finished"]]
+        self._finished = [finished] if finished else []
+
+
+def _columns(finished: list[Sequence[Episode]]) -> tuple[list[float], list[float], list[float]]:
+    """Returns, lengths and whether the clock ended them, of all episodes."""
+    found: tuple[list[float], list[float], list[float]] = [], [], []
+    rows: Iterable[tuple[float, float, float]]
+    for episodes in finished:
+        if isinstance(episodes, EpisodeColumns):
+            rows = zip(episodes.ret.tolist(), episodes.length.tolist(), episodes.truncated.tolist(), strict=True)
+        else:
+            rows = ((episode.ret, episode.length, episode.truncated) for episode in episodes)
+        for column, more in zip(found, zip(*rows, strict=True), strict=True):
+            column += more
+    return found
 
 
 def _mean(values: Sequence[float]) -> float:

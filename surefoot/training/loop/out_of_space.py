@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EVERY_ONE, SAMPLED = 8, 16  # check each of the first 8 rollouts, then one in 16
 ROUNDING = 1e-5  # relative tolerance for float32
-DARK = 16.0  # of 255: real images are never this dark for a whole rollout, but grids of symbols are
+DARK = 16.0  # out of 255: real images are never this dark for a whole rollout, but grids of symbols are
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SECONDS = 60.0
 TOO_MUCH, WATCHED_SECONDS = 0.2, 10.0  # warn if saving takes this fraction of at least this many seconds
+SHORT_RUN, MANY_SAVES = 1.0, 20  # a run that is over sooner is judged at its end, from this many seconds and saves on
 
 
 class Saving:
@@ -34,7 +35,7 @@ class Saving:
         self.agreed: bool | None = None  # what several processes have agreed on about whether one is due
         self._writing: Writing | None = None
         self._tried_step, self._tried_at = 0, perf_counter()  # when one was last attempted
-        self._begin, self._seconds, self._complained = perf_counter(), 0.0, False  # the cost of saving
+        self._begin, self._seconds, self._saves, self._complained = perf_counter(), 0.0, 0, False  # the cost of saving
 
     def ask(self, why: str) -> None:
         """Request a checkpoint after the current update."""
@@ -127,9 +128,11 @@ class Saving:
 
     def _count(self, trainer: Trainer, seconds: float) -> None:
         self._seconds += seconds
+        self._saves += 1
         lasted = perf_counter() - self._begin
         share = self._seconds / lasted
-        if share > TOO_MUCH and lasted > WATCHED_SECONDS and not self._complained:
+        judged = lasted > (SHORT_RUN if trainer.over and self._saves >= MANY_SAVES else WATCHED_SECONDS)
+        if share > TOO_MUCH and judged and not self._complained:
             self._complained = True
             every = "a minute" if self.every is None else f"every {self.every:,} steps"
             trainer.warn(

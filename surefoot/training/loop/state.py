@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import safetensors.torch
 
 from surefoot.engine.collecting.shared_state import part_of
-from surefoot.engine.torch.threads import torch_threads
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from surefoot.engine.episodes import rows_of
 from surefoot.runs.episodes import header
 from surefoot.training.callbacks import Callback
 from surefoot.types import Numbered
@@ -24,7 +25,7 @@ class Ended(NamedTuple):
 
     step: int
     seconds: float
-    episodes: list[Episode]
+    episodes: Sequence[Episode]
     begun: list[int]
 
 
@@ -81,8 +82,8 @@ class EpisodeLog(Callback):
             infos = [self._info(episode) for episode in episodes] if self._info_keys else [""] * len(episodes)
             end = f"{seconds:.3f}\n"
             rows += [
-                f"{step},{episode.ret!r},{episode.length},{seed},{episode.env},{info}{end}"
-                for episode, info, seed in zip(episodes, infos, seeds, strict=False)
+                f"{step},{ret!r},{length},{seed},{env},{info}{end}"
+                for (env, ret, length), info, seed in zip(rows_of(episodes), infos, seeds, strict=False)
             ]
         if rows:
             self._log.pending.append("".join(rows).encode())
@@ -92,9 +93,9 @@ class EpisodeLog(Callback):
 
     def _seeds(self, ended: list[Ended]) -> Sequence[int | str]:
         """The seeds of these episodes, in order; empty strings where they do not exist or are not known."""
-        rows = [episode.env for rollout in ended for episode in rollout.episodes]
         if self._envs is None:
-            return [""] * len(rows)
+            return [""] * sum(len(rollout.episodes) for rollout in ended)
+        rows = [episode.env for rollout in ended for episode in rollout.episodes]
         if self._anew:
             return self._envs.episode_seeds(rows, [each.begun[e.env] for each in ended for e in each.episodes])
         numbers, unknown = self._next_numbers(rows)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 from surefoot.errors import CheckpointError, GoneError, UsageError, did_you_mean
 from surefoot.runs.directory import ROOT, RunDirectory
 from surefoot.runs.files import read_json, read_json_lines, write_json
-from surefoot.schema import Either, Flag, Misfit, Number, Optional, Record, Shape, Table, Text, Whole
+from surefoot.schema import Either, Flag, MapOf, Misfit, Number, Optional, Record, Shape, Text, Whole
 from surefoot.training.callbacks import Callback
 from surefoot.training.life.signals import known_signals
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PROJECT = "surefoot"
 END_SECONDS = 10.0  # how long the end of a run waits for a mirror
-UPLOAD_SECONDS = 8.0  # of these, for wandb's last upload; what remains is left for `wandb sync`
+UPLOAD_SECONDS = 8.0  # part of these, for wandb's last upload; what remains is left for `wandb sync`
 POLL_SECONDS = 1.0
 QUIET = {"WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}  # unless the user says otherwise
 BATCH, LONGEST_PARAM = 1000, 6000  # MLflow's limits: metrics per request, characters per setting
@@ -47,8 +47,8 @@ NUMBER = Number(finite=False)
 FOLLOWED = Record(id=Text(), step=Whole())
 TIMING = Record(step=Whole(), steps_per_second=NUMBER)
 STEP = Record(step=Whole())
-METRICS = Table(Optional(NUMBER))
-RESULT = Record(eval=Optional(Table(Either((NUMBER, Flag())))))
+METRICS = MapOf(Optional(NUMBER))
+RESULT = Record(eval=Optional(MapOf(Either((NUMBER, Flag())))))
 ENDED: queue.Queue[str] = queue.Queue()  # how the run ended
 
 

@@ -32,7 +32,7 @@ def main(algo: str, task: str, seed: int, episodes: int) -> dict[str, float]:
         over = False
         while not over:
             action, _ = model.predict(obs, deterministic=True)
-            obs, reward, terminated, truncated, _ = fresh.step(action)
+            obs, reward, terminated, truncated, _ = fresh.step(action if action.ndim else action.item())
             total, over = total + float(reward), terminated or truncated
     return {"mean_return": total / episodes, "steps": model.num_timesteps}
 

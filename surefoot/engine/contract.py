@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from surefoot.engine.config import GradientConfig
     from surefoot.engine.losses import Loss, LossFunction
     from surefoot.engine.torch.learner import Learner
-    from surefoot.envs.rewards import RewardNormalizer
     from surefoot.policies.actor_critic import ActorCritic, Noise
     from surefoot.types import Context, Envs
 
@@ -111,7 +110,7 @@ class CollectorOptions:
     reset_each_rollout: bool = False
     reward_scale: float = 1.0
     sign_rewards: bool = False
-    reward_normalizer: RewardNormalizer | None = None
+    reward_gamma: float | None = None  # normalise rewards by the spread of returns with this discount
     log_info: Sequence[str] = ()
     group: Group = ALONE  # the processes that share the envs
     timer: PhaseTimer = field(default_factory=PhaseTimer)

@@ -120,9 +120,10 @@ class EpisodeTracker:
         self.finished.append(Episode(int(index), ret, length, info or {}, bool(truncated)))  # `index` may be NumPy's
         self.ret[index], self.length[index] = 0.0, 0
 
-    def finish_many(self, episodes: EpisodeColumns) -> None:
-        """Episodes of one rollout. The caller keeps returns and lengths of the open ones."""
+    def finish_many(self, episodes: EpisodeColumns, ret: Array, length: Array) -> None:
+        """Episodes of one rollout; `ret` and `length` `[N]` are those of the open ones after it."""
         self._columns.append(episodes)
+        self.ret[:], self.length[:] = ret, length
 
     def cut(self, whole: Array) -> None:
         """Every env is about to be reset. Open episodes that are `whole` are counted, the others dropped."""

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from surefoot.envs.rewards import CLIP
 from surefoot.math.operations import OPERATIONS, Operations
 from surefoot.types import Context
 
@@ -33,26 +31,6 @@ def scale_rewards(
         normalizer.observe(scaled, ends[0] | ends[1], valid, operations)
         scaled = normalizer.scale(scaled)
     return scaled
-
-
-def normalize_on_device(
-    reward: Tensor, done: Tensor, valid: Tensor, normalizer: RewardNormalizer, operations: Operations = OPERATIONS
-) -> Tensor:
-    """The normaliser's `observe` and `scale` on the rewards' device; the host reads three numbers. All `[T, N]`."""
-    running = torch.from_numpy(normalizer.running).to(reward.device, reward.dtype)
-    seen = torch.empty_like(reward)
-    for t in range(len(reward)):
-        running = torch.where(valid[t], normalizer.gamma * running + reward[t], running)
-        seen[t] = running
-        running = running.masked_fill(done[t], 0.0)
-    weight = valid.to(seen.dtype)
-    count = weight.sum()
-    mean = (seen * weight).sum() / count.clamp(min=1.0)
-    var = ((seen - mean) ** 2 * weight).sum() / count.clamp(min=1.0)
-    normalizer.running = running.to("cpu", torch.float64).numpy().copy()
-    found: list[float] = torch.stack([count, mean, var]).tolist()
-    normalizer.moments.add(*operations.combined(found[0], np.asarray(found[1]), np.asarray(found[2])))
-    return (reward / float(np.sqrt(normalizer.moments.var + 1e-8))).clamp(-CLIP, CLIP)
 
 
 def fill_values(rollout: Rollout, actor: Actor) -> Rollout:

@@ -22,6 +22,16 @@ class RewardState(MomentsState):
     running: Array  # discounted return so far, per env
 
 
+def reward_shape(num_envs: int) -> Shape:
+    """The shape of a `RewardState`."""
+    # Earlier versions saved an array of one number if a run was stopped right after a resume.
+    count, mean, var = (
+        Either((Number(low), ArrayOf((), "float64", low), ArrayOf((1,), "float64", low)))
+        for low in (0.0, -math.inf, 0.0)
+    )
+    return Record(count=count, mean=mean, var=var, running=ArrayOf((num_envs,), "float64"))
+
+
 class RewardNormalizer:
     """r ↦ clip(r / √(Var(G) + 1e-8), ±10), G_t = γ·G_{t−1} + r_t running along each env's episode.
 
@@ -45,16 +55,15 @@ class RewardNormalizer:
         """All episodes were cut short (every env was reset)."""
         self.running[:] = 0.0
 
+    def forget(self, index: int) -> None:
+        """Drop the open episode of one env."""
+        self.running[index] = 0.0
+
     def state_dict(self) -> RewardState:
         return {**self.moments.state_dict(), "running": self.running.copy()}
 
     def state_shape(self) -> Shape:
-        # Earlier versions saved an array of one number if a run was stopped right after a resume.
-        count, mean, var = (
-            Either((Number(low), ArrayOf((), "float64", low), ArrayOf((1,), "float64", low)))
-            for low in (0.0, -math.inf, 0.0)
-        )
-        return Record(count=count, mean=mean, var=var, running=ArrayOf(self.running.shape, "float64"))
+        return reward_shape(len(self.running))
 
     def load_state_dict(self, state: RewardState) -> None:
         self.moments.load_state_dict(state)

@@ -30,12 +30,6 @@ class CompiledMLPs:
         out = out.view(*lead, out.shape[-1])
         return (out[..., :-1], out[..., -1]) if self.has_critic else (out, None)
 
-    def outputs(self, features: Tensor) -> Tensor:
-        return self(features)[0]
-
-    def value(self, features: Tensor) -> Tensor | None:
-        return self(features)[1]
-
 
 class Kept(FunctionCtx):
     """What autograd keeps from the forward pass for the backward pass."""

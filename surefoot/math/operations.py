@@ -66,6 +66,14 @@ class Operations:
 
         return running_returns(reward, done, valid, gamma, running)
 
+    def running_returns_on_device(
+        self, reward: Tensor, done: Tensor, valid: Tensor, gamma: float, running: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """`running_returns` in tensors."""
+        from surefoot.math.device_moments import running_returns
+
+        return running_returns(reward, done, valid, gamma, running)
+
     def moments(self, rows: Array) -> tuple[Array, Array]:
         """(mean, population variance) over the first axis, in float64."""
         from surefoot.math.moments import moments

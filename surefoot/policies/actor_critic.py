@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from surefoot.policies.actions import ActionModel, build_actions
 from surefoot.policies.encoder_choice import encoder_makers
 from surefoot.policies.memory import Memory
 from surefoot.policies.mlp import MLP
+from surefoot.policies.networks import Networks, PlainNetworks
 from surefoot.policies.normalizer import build_normalizer
 from surefoot.policies.plans import shares_trunk
 from surefoot.policies.user_encoder import EncoderClass
@@ -66,16 +67,6 @@ class NoiseRows:
         return Noise(self.rows[t], None if self.matrices is None else self.matrices[t // self.stretch])
 
 
-class CompiledParts(Protocol):
-    """A policy's MLPs in compiled code: features → (the actor's outputs, V; None without a critic)."""
-
-    def __call__(self, features: Tensor, /) -> tuple[Tensor, Tensor | None]: ...
-
-    def outputs(self, features: Tensor, /) -> Tensor: ...
-
-    def value(self, features: Tensor, /) -> Tensor | None: ...
-
-
 class ActorCritic(nn.Module):
     """π(a|s) and V(s). `critic=False` (REINFORCE) builds no critic: V ≡ 0.
 
@@ -104,8 +95,6 @@ class ActorCritic(nn.Module):
         """
         super().__init__()
         self.config, self.has_critic, self.action_space = config, critic, action_space
-        # If the engine has set it, this computes the actor's outputs and V in compiled code instead of the modules.
-        self.compiled: CompiledParts | None = None
         self.layout = Layout(observation_space, ActionMasks(action_space).size if masked else 0)
         self.actions = build_actions(action_space, config.action_bounds)
         self.normalizer = build_normalizer(self.layout) if config.normalize_observations else None
@@ -129,6 +118,7 @@ class ActorCritic(nn.Module):
             self.log_std = _filled((width, self.actions.num_gaussian), initial)
         if config.init == "orthogonal":
             self._orthogonal(generator)
+        self.networks: Networks = PlainNetworks(self)
 
     def _build_encoders(self, own: EncoderClass | None, generator: torch.Generator | None) -> int:
         """Build everything before the MLPs; returns their number of inputs."""
@@ -226,31 +216,26 @@ class ActorCritic(nn.Module):
             return None
         return torch.zeros((num_envs, self.memory.size), dtype=torch.float32, device=self.device)
 
+    def compute_with(self, networks: Networks) -> None:
+        """Let these networks, which have this policy's weights, compute its memory and MLPs from now on."""
+        self.networks = networks
+
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
-        """Use no compiled parts inside, like a policy that was loaded from a file."""
-        compiled, recurrence = self.compiled, None if self.memory is None else self.memory.recurrence
-        self.compiled = None
-        if self.memory is not None:
-            self.memory.recurrence = None
+        """Use only PyTorch's operations inside, like a policy that was loaded from a file."""
+        networks, self.networks = self.networks, self.networks.reference
         try:
             yield
         finally:
-            self.compiled = compiled
-            if self.memory is not None:
-                self.memory.recurrence = recurrence
+            self.networks = networks
 
     def _recall(self, x: Tensor, context: Context | None) -> Tensor:
         """Features after encoder and memory: everything before the MLPs."""
         features = self._encode(x)
         if self.memory is not None:
             assert context is not None, "a policy with memory needs to know what was before"
-            features = self.memory(features, context)
+            features = self.networks.recall(features, context)
         return features
-
-    def _features(self, x: Tensor, context: Context | None) -> Tensor:
-        recalled = self._recall(x, context)
-        return recalled if self.trunk is None else self.trunk(recalled)
 
     def _encode(self, x: Tensor) -> Tensor:
         if self.encoder is not None:
@@ -258,18 +243,12 @@ class ActorCritic(nn.Module):
             return features
         return x[..., self.layout.learned] if self.layout.mask_size else x
 
-    def _critic_features(self, x: Tensor, features: Tensor) -> Tensor:
-        return features if self.critic_encoder is None else self.critic_encoder(x)
-
-    def _params(self, features: Tensor, x: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """`hidden`: the actor's last hidden features, if already computed."""
-        log_std: Tensor | None = self.log_std
+    def _params_of(self, hidden: Tensor, x: Tensor) -> Tensor:
+        """The distribution's parameters from the actor's last hidden features."""
         head = self.actor.head
-        if self.sde:
-            hidden = self.actor.hidden(features) if hidden is None else hidden
-            log_std = sde_log_std(hidden.detach(), self._sde_log_std)  # the features are learned through the mean alone
-        params = self.actor(features) if hidden is None else F.linear(hidden, head.weight, head.bias)
-        return self._params_from(params, log_std, x)
+        # gSDE learns the features through the mean alone.
+        log_std = sde_log_std(hidden.detach(), self._sde_log_std) if self.sde else self.log_std
+        return self._params_from(F.linear(hidden, head.weight, head.bias), log_std, x)
 
     def _params_from(self, outputs: Tensor, log_std: Tensor | None, x: Tensor) -> Tensor:
         """The distribution's parameters from the actor's outputs."""
@@ -280,8 +259,8 @@ class ActorCritic(nn.Module):
         return outputs if mask is None else self.actions.masked(outputs, x[..., mask] > 0.5)
 
     def action_params(self, x: Tensor, context: Context | None = None) -> Tensor:
-        """Parameters of π(·|s), `[..., A]`."""
-        return self._params(self._features(x, context), x)
+        """Parameters of π(·|s), `[..., A]`. PyTorch computes them from the features, whatever the networks are."""
+        return self.last_hidden(x, context)[1]
 
     @property
     def has_hidden(self) -> bool:
@@ -291,15 +270,17 @@ class ActorCritic(nn.Module):
 
     def last_hidden(self, x: Tensor, context: Context | None = None) -> tuple[Tensor, Tensor]:
         """(what the actor's last layer is given, parameters of π), `[B, …]` each."""
-        features = self._features(x, context)
-        hidden = self.actor.hidden(features)
-        return hidden, self._params(features, x, hidden)
+        hidden = self._hidden(self._recall(x, context))
+        return hidden, self._params_of(hidden, x)
+
+    def _hidden(self, features: Tensor) -> Tensor:
+        reference = self.networks.reference
+        return reference.hidden(reference.shared(features))
 
     def step(self, x: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """One step of n envs with memory: (parameters of π, the new memory)."""
-        assert self.memory is not None
-        features, memory = self.memory.step(self._encode(x), memory, start)
-        return self._params(features if self.trunk is None else self.trunk(features), x), memory
+        features, memory = self.networks.remember(self._encode(x), memory, start)
+        return self._params_of(self._hidden(features), x), memory
 
     @property
     def _sde_log_std(self) -> Tensor:
@@ -328,33 +309,30 @@ class ActorCritic(nn.Module):
         if self.memory is not None:
             assert memory is not None
             assert start is not None
-            features, memory = self.memory.step(features, memory, start)
-        if self.compiled is not None:
-            params = self._params_from(self.compiled.outputs(features), self.log_std, x)
+            features, memory = self.networks.remember(features, memory, start)
+        if not self.sde:
+            params = self._params_from(self.networks.outputs(features), self.log_std, x)
             return params, self.actions.draw(params, noise.rows), memory
-        features = features if self.trunk is None else self.trunk(features)
+        hidden = self._hidden(features)
+        params = self._params_of(hidden, x)
+        return params, self.actions.draw(params, self._sde_rows(hidden, noise)), memory
+
+    def _sde_rows(self, hidden: Tensor, noise: Noise) -> Tensor:
+        """The noise with gSDE's in place of the Gaussian one."""
         if noise.matrix is None:
-            params = self._params(features, x)
-            return params, self.actions.draw(params, noise.rows), memory
-        hidden = self.actor.hidden(features)
-        params = self._params(features, x, hidden)
+            return noise.rows
         rows, gaussian = noise.rows.clone(), sde_noise(hidden, self._sde_log_std, noise.matrix)
         sizes = [columns.stop - columns.start for columns in self.actions.gaussian_noise]
         for columns, own in zip(self.actions.gaussian_noise, torch.split(gaussian, sizes, -1), strict=True):
             rows[:, columns] = own
-        return params, self.actions.draw(params, rows), memory
+        return rows
 
     def value(self, x: Tensor, context: Context | None = None) -> Tensor:
         """V(s), `[...]`."""
         if not self.has_critic:
             return x.new_zeros(x.shape[: x.dim() - self.input_dims], dtype=torch.float32)
-        if self.compiled is not None:
-            compiled = self.compiled.value(self._recall(x, context))
-            assert compiled is not None
-            return compiled
-        features = self.critic_encoder(x) if self.critic_encoder is not None else self._features(x, context)
-        value: Tensor = self.critic(features).squeeze(-1)
-        return value
+        own = self.critic_encoder
+        return self.networks.value(self._recall(x, context) if own is None else own(x))
 
     @property
     def input_dims(self) -> int:
@@ -363,17 +341,17 @@ class ActorCritic(nn.Module):
 
     def evaluate(self, x: Tensor, action: Tensor, context: Context | None = None) -> Outputs:
         """Everything a loss needs, in one pass."""
-        if self.compiled is not None:
-            outputs, value = self.compiled(self._recall(x, context))
-            distribution = self.actions.distribution(self._params_from(outputs, self.log_std, x))
-            value = outputs.new_zeros(outputs.shape[:-1]) if value is None else value
-            return Outputs(distribution.log_prob(action), distribution, value)
-        features = self._features(x, context)
-        distribution = self.actions.distribution(self._params(features, x))
-        if self.has_critic:
-            value = self.critic(self._critic_features(x, features)).squeeze(-1)
-        else:
-            value = features.new_zeros(features.shape[:-1])
+        features, own = self._recall(x, context), self.critic_encoder
+        if own is None and not self.sde:
+            outputs, value = self.networks.both(features)
+            params = self._params_from(outputs, self.log_std, x)
+        else:  # these need more than the networks' outputs
+            reference = self.networks.reference
+            shared = reference.shared(features)
+            params = self._params_of(reference.hidden(shared), x)
+            value = reference.value_of(shared if own is None else own(x))
+        distribution = self.actions.distribution(params)
+        value = params.new_zeros(params.shape[:-1]) if value is None else value
         return Outputs(distribution.log_prob(action), distribution, value)
 
 

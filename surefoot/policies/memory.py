@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 from torch.backends import cudnn
-from torch.nn import functional as F
 
 from surefoot.policies.layers import GRU, LSTM, recurrent
 from surefoot.policies.torch_defaults import Shared
@@ -22,8 +21,6 @@ from surefoot.policies.torch_defaults import Shared
 if TYPE_CHECKING:
     from surefoot.types import Context
 
-# (is an LSTM, what the inputs contribute, states, weight, bias, starts) -> (outputs, states after): kernels.recurrent
-Recurrence = Callable[[bool, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 KINDS: dict[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
@@ -35,8 +32,6 @@ class Memory(nn.Module):
         self.hidden, self.is_lstm = hidden, kind == "lstm"
         self.size = 2 * hidden if self.is_lstm else hidden  # M
         self.net = recurrent(KINDS[kind], inputs, hidden, generator)
-        self.static = False  # decide nothing by looking at the data, which waits for the device
-        self.recurrence: Recurrence | None = None  # compiled, if the engine has set it; otherwise PyTorch's own
 
     def orthogonal(self, generator: torch.Generator | None = None) -> None:
         for name, parameter in self.net.named_parameters():
@@ -47,17 +42,7 @@ class Memory(nn.Module):
 
     def step(self, features: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """One step of n envs: (remembered features, the new state)."""
-        if self.recurrence is not None:
-            return self._compiled(features[None], memory, start[None])
         return self._run(features[None], memory * ~start[:, None])
-
-    def _compiled(self, features: Tensor, memory: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Like `_run`, but resets the memory where `start` `[L, n]` is true."""
-        assert self.recurrence is not None
-        of_input, of_hidden, input_bias, hidden_bias = self.net.parameters()  # in PyTorch's order
-        inputs = F.linear(features, of_input, input_bias)
-        out, after = self.recurrence(self.is_lstm, inputs, memory, of_hidden, hidden_bias, start)
-        return out.flatten(0, 1), after
 
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Run `[L, n, F]` from the given states; the output is flat, `[L·n, H]`."""
@@ -72,19 +57,16 @@ class Memory(nn.Module):
     def forward(self, features: Tensor, context: Context) -> Tensor:
         """Remembered features for B = T·n time-major features; `context` has the memory before them."""
         steps, num_envs = context.start.shape
-        if self.recurrence is not None:
-            return self._compiled(features.view(steps, num_envs, -1), context.memory, context.start)[0]
         memory = context.memory * ~context.start[0][:, None]
-        if self.static:
-            return self._run_each(features.view(steps, num_envs, features.shape[-1]), context.start, context.memory)
         if not bool(context.start[1:].any()):
             return self._run(features.view(steps, num_envs, features.shape[-1]), memory)[0]
         return self._run_stretches(features, context.start, memory)
 
-    def _run_each(self, features: Tensor, start: Tensor, memory: Tensor) -> Tensor:
-        """Step by step, `[T, n, F]` → `[T·n, H]`, resetting the memory where `start` `[T, n]` is true."""
-        weights, outputs = list(self.net.parameters()), []  # in PyTorch's order
-        for inputs, begins in zip(features.unbind(0), start.unbind(0), strict=True):
+    def step_by_step(self, features: Tensor, context: Context) -> Tensor:
+        """Like `forward`, but decides nothing by looking at the data, which would wait for the device."""
+        weights, outputs, memory = list(self.net.parameters()), [], context.memory  # weights in PyTorch's order
+        steps = features.view(*context.start.shape, features.shape[-1]).unbind(0)
+        for inputs, begins in zip(steps, context.start.unbind(0), strict=True):
             memory = memory * ~begins[:, None]
             if self.is_lstm:
                 hidden, cell = torch.lstm_cell(inputs, list(memory.chunk(2, -1)), *weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.math.constants import LEAST_VARIANCE, NORMALIZED_CLIP
+from surefoot.math.device_moments import merged
 from surefoot.math.moments import RunningMoments
 from surefoot.math.operations import OPERATIONS, Operations
 
@@ -63,21 +63,10 @@ class ObservationNormalizer(nn.Module):
         else:
             rows = obs.to(self.mean.dtype).reshape(-1, *self.mean.shape)
             weight = rows.new_ones(len(rows)) if valid is None else valid.flatten()
-            self._merge_on_device(rows, weight, operations.sum_ or (lambda sums: sums))
+            found = merged((self.count, self.mean, self.var), rows, weight, operations.sum_)
+            for buffer, new in zip((self.count, self.mean, self.var), found, strict=True):
+                buffer.copy_(new)
         self.refresh()
-
-    def _merge_on_device(self, rows: Tensor, valid: Tensor, sum_: Callable[[Tensor], Tensor]) -> None:
-        """Like `RunningMoments.merge`, without waiting for the device. `sum_`: over all processes."""
-        weight = valid.to(rows.dtype).reshape(-1, *(1,) * (rows.dim() - 1))
-        size = sum_(weight.sum())
-        mean = sum_((rows * weight).sum(0)) / size.clamp(min=1.0)
-        var = sum_(((rows - mean) ** 2 * weight).sum(0)) / size.clamp(min=1.0)
-        total = (self.count + size).clamp(min=1.0)
-        delta = mean - self.mean
-        spread = self.var * self.count + var * size + delta**2 * (self.count * size / total)
-        self.mean.add_(delta * (size / total))
-        self.var.copy_(torch.where(size > 0, spread / total, self.var))
-        self.count.add_(size)
 
     def refresh(self) -> None:
         """Rebuild the float32 shift and scale from the statistics; loading and merging do this automatically."""

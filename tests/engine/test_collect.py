@@ -8,7 +8,6 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
-from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import EnvError
 from surefoot.policies.actor_critic import ActorCritic
@@ -188,7 +187,7 @@ def test_reward_scale_touches_learning_and_not_the_reported_return():
 
 
 def test_normalised_rewards_are_divided_by_the_spread_of_the_discounted_return():
-    collector = make_collector(counters(), 3, reward_normalizer=RewardNormalizer(1, gamma=0.5))
+    collector = make_collector(counters(), 3, reward_gamma=0.5)
     # G = 1, 2.5, 4.25; population variance of those
     spread = np.std([1.0, 2.5, 4.25])
     assert collector.collect().reward.flatten().tolist() == pytest.approx((np.array([1, 2, 3]) / spread).tolist())

@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from surefoot.engine.episodes import EpisodeTracker
 from surefoot.envs.gym_envs import SeededEpisodes
-from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import EnvError, NonFiniteError, UsageError
@@ -37,7 +36,7 @@ def collector(envs, length, policy=None, info_keys=(), normalize=False, **kwargs
     torch.manual_seed(0)
     masked = bool(envs.layout.mask_size)
     made = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig(**(policy or {})), masked=masked)
-    kwargs["reward_normalizer"] = RewardNormalizer(envs.num_envs, 0.9) if normalize else None
+    kwargs["reward_gamma"] = 0.9 if normalize else None
     return make_collector(envs, made, length, log_info=info_keys, **kwargs)
 
 

@@ -14,6 +14,7 @@ from surefoot.engine.contract import CollectorOptions
 from surefoot.engine.cuda.actor import Places
 from surefoot.engine.cuda.engine import CudaEngine
 from surefoot.engine.cuda.fused import not_fused
+from surefoot.engine.cuda.networks import RecordedNetworks
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.recorder import Recorder
 from surefoot.engine.losses import Surrogate
@@ -25,6 +26,7 @@ from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
 from surefoot.errors import NonFiniteError, UsageError
 from surefoot.math.returns import reverse_scan
+from surefoot.policies.networks import PlainNetworks
 from surefoot.training.build import envs as build
 from surefoot.training.config.resolve import resolve
 from tests.building import CONTINUOUS, DISCRETE, make_collector, make_learner, make_policy, make_rollout
@@ -186,7 +188,8 @@ def test_a_memory_that_looks_at_nothing_remembers_the_same(kind):
     rollout = make_rollout(policy, steps=9, num_envs=4)
     inputs = rollout.inputs.flatten(0, 1)
     found = []
-    for policy.memory.static in (False, True):
+    for networks in (PlainNetworks(policy), RecordedNetworks(policy)):
+        policy.compute_with(networks)
         policy.zero_grad()
         policy.action_params(inputs, rollout.context).square().sum().backward()
         found.append([p.grad.clone() for p in policy.actor_parameters()])

@@ -89,11 +89,10 @@ def test_columns_are_a_sequence_of_plain_episodes():
 
 def test_columns_come_before_episodes_that_end_later():
     tracker = EpisodeTracker(4)
-    tracker.finish_many(columns((3, 1.0, 1, False), (3, 2.0, 1, False)))
+    tracker.finish_many(columns((3, 1.0, 1, False), (3, 2.0, 1, False)), np.zeros(4), np.zeros(4))
     assert [e.ret for e in tracker.take()] == [1.0, 2.0]
     assert not tracker.take()
-    tracker.finish_many(columns((3, 1.0, 1, False), (3, 2.0, 1, False)))
-    tracker.length[:] = 5
+    tracker.finish_many(columns((3, 1.0, 1, False), (3, 2.0, 1, False)), np.zeros(4), np.full(4, 5.0))
     tracker.cut(np.array([True, False, False, True]))
     tracker.keep_first()
     assert [(e.env, e.ret) for e in tracker.take()] == [(3, 1.0), (0, 0.0)]

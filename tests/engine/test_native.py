@@ -11,7 +11,7 @@ import surefoot
 from surefoot.algorithms import ALGORITHMS
 from surefoot.algorithms.ppo_clip import Config, PPOClip
 from surefoot.engine.native import collector
-from surefoot.engine.native.describe import compile_parts
+from surefoot.engine.native.networks import CompiledNetworks
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.torch.flat import FlatParameters
 from surefoot.engine.torch.natural import fisher_by_autograd
@@ -262,14 +262,15 @@ def test_compiled_parts_change_nothing_but_rounding(config):
         return outputs.log_prob.detach(), outputs.value.detach(), flat.gradient.clone()
 
     plain = look()
-    compile_parts(policy, flat, 1)
+    networks = CompiledNetworks(policy, flat, 1)
+    policy.compute_with(networks)
     compiled = look()
     with policy.uncompiled():
         again = look()
     for a, b, c in zip(plain, compiled, again, strict=True):
         assert (a - b).norm() < 1e-5 * a.norm()
         assert torch.equal(a, c)
-    assert policy.compiled is not None
+    assert policy.networks is networks
 
 
 def test_fisher_products_know_nothing_of_compiled_parts():
@@ -280,7 +281,7 @@ def test_fisher_products_know_nothing_of_compiled_parts():
     batch = ALGORITHMS["npg"](ALGORITHMS["npg"].config_type()).estimate(rollout)
     direction = torch.randn(flat.actor_size)
     plain = fisher_by_autograd(policy, flat.actor_list, batch, 0.1)(direction)
-    compile_parts(policy, flat, 1)
+    policy.compute_with(CompiledNetworks(policy, flat, 1))
     assert torch.equal(fisher_by_autograd(policy, flat.actor_list, batch, 0.1)(direction), plain)
 
 

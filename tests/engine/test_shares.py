@@ -7,9 +7,8 @@ import torch
 
 from surefoot.algorithms import ALGORITHMS
 from surefoot.engine.group import ALONE
-from surefoot.engine.rollouts import normalize_on_device
 from surefoot.engine.shares import Shares
-from surefoot.envs.rewards import RewardNormalizer
+from surefoot.envs.device_rewards import DeviceRewardNormalizer
 from surefoot.math.operations import OPERATIONS
 from surefoot.training.callbacks import Callback
 from surefoot.training.config.resolve import resolve
@@ -187,14 +186,17 @@ def test_rewards_on_a_device_are_scaled_by_the_statistics_of_all():
     random = torch.Generator().manual_seed(0)
     reward, chance = (torch.randn(6, 4, generator=random, dtype=torch.float64) for _ in range(2))
     done, valid = chance > 1.0, chance > -1.5
-    whole = RewardNormalizer(4, 0.9)
-    expected = normalize_on_device(reward, done, valid, whole)
+    cpu = torch.device("cpu")
+    whole = DeviceRewardNormalizer(4, 0.9, cpu)
+    whole.observe(reward, done, valid)
+    expected = whole.scale(reward)
 
     def work(group):
-        own, normalizer = slice(2 * group.index, 2 * group.index + 2), RewardNormalizer(2, 0.9)
-        parts = (reward[:, own], done[:, own], valid[:, own])
-        return normalize_on_device(*parts, normalizer, OPERATIONS.over_all(group.sum_)), normalizer.moments.var
+        own, normalizer = slice(2 * group.index, 2 * group.index + 2), DeviceRewardNormalizer(2, 0.9, cpu)
+        normalizer.observe(reward[:, own], done[:, own], valid[:, own], OPERATIONS.over_all(group.sum_))
+        return normalizer.scale(reward[:, own]), normalizer.moments.state_dict()
 
     found = together(2, work)
     torch.testing.assert_close(torch.cat([scaled for scaled, _ in found], 1), expected)
-    assert all(var == pytest.approx(whole.moments.var) for _, var in found)
+    for _, state in found:
+        assert state == pytest.approx(whole.moments.state_dict())

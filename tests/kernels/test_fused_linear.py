@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from surefoot.engine.torch.flat import FlatParameters
 from tests.building import CONTINUOUS, make_policy, make_rollout
 from tests.marks import quick
 
@@ -71,7 +72,7 @@ def test_unused_gradients_of_inputs_are_not_computed(fused):
     "config", [{}, {"shared_trunk": True, "activation": "elu"}, {"memory": "gru", "memory_size": 8}]
 )
 def test_a_policy_of_fused_layers_says_the_same(config, fused):
-    from surefoot.engine.cuda.fused import fuse
+    from surefoot.engine.cuda.fused import fused_networks
 
     policy = make_policy(CONTINUOUS, hidden_sizes=(16, 16), **config)
     rollout = make_rollout(policy, steps=6, num_envs=5)
@@ -80,7 +81,7 @@ def test_a_policy_of_fused_layers_says_the_same(config, fused):
     found = []
     for compiled in (False, True):
         if compiled:
-            assert fuse(policy) is None
+            policy.compute_with(fused_networks(policy, FlatParameters(policy).vector))
         policy.zero_grad()
         outputs = policy.evaluate(rows, action, context)
         (outputs.log_prob.sum() + outputs.value.square().sum()).backward()
@@ -94,10 +95,14 @@ def test_a_policy_of_fused_layers_says_the_same(config, fused):
 def test_what_is_not_fused_says_why(fused, monkeypatch):
     from surefoot.engine.cuda import fused as module
 
-    assert "300 wide" in module.fuse(make_policy(CONTINUOUS, hidden_sizes=(300, 16)))
-    assert "silu" in module.fuse(make_policy(CONTINUOUS, hidden_sizes=(16,), activation="silu"))
-    assert "depends on the state" in module.fuse(make_policy(CONTINUOUS, hidden_sizes=(16,), std="gsde"))
+    def why_not(**config):
+        policy = make_policy(CONTINUOUS, **{"hidden_sizes": (16,), **config})
+        return module.fused_networks(policy, FlatParameters(policy).vector)
+
+    assert "300 wide" in why_not(hidden_sizes=(300, 16))
+    assert "silu" in why_not(activation="silu")
+    assert "depends on the state" in why_not(std="gsde")
     monkeypatch.setattr(module, "disagreement", lambda policy: 0.1)
-    assert "off by 0.1" in module.fuse(make_policy(CONTINUOUS, hidden_sizes=(16,)))
+    assert "off by 0.1" in why_not()
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert "not installed" in module.fuse(make_policy(CONTINUOUS, hidden_sizes=(16,)))
+    assert "not installed" in why_not()

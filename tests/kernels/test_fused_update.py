@@ -10,8 +10,6 @@ from gymnasium import spaces
 
 from surefoot.algorithms import ALGORITHMS
 from surefoot.algorithms.ppo_clip import SURROGATES as OF_PPO
-from surefoot.engine.cuda.engine import use_whole_nets
-from surefoot.engine.cuda.fused import FusedMLPs
 from surefoot.engine.cuda.fused_passes import FusedPasses, terms_of
 from surefoot.engine.cuda.passes import FixedPasses
 from surefoot.engine.cuda.whole_nets import WholeNets, whole_nets
@@ -47,10 +45,9 @@ def make(name="ppo", space=DISCRETE, activation="tanh", **settings):
     algorithm = kind(kind.config_type(num_envs=4, **settings))
     policy = make_policy(space, critic=kind.uses_critic, hidden_sizes=NETS[activation], activation=activation)
     learner = make_learner("cuda", policy, algorithm, seed=1)
-    policy.compiled = FusedMLPs(policy)
-    use_whole_nets(policy, learner)
-    assert isinstance(learner.nets, WholeNets)
-    policy.compiled = None  # autograd stays PyTorch's own
+    nets = whole_nets(policy, learner.flat.vector)
+    assert isinstance(nets, WholeNets)
+    learner.connect(learner.recorder, nets, fixed_length=True)  # autograd stays PyTorch's own
     return algorithm, learner
 
 

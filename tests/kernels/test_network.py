@@ -91,11 +91,9 @@ class Sample:
 
     def outputs(self):
         x = self.x.double()
-        features = self.oracle._features(x, None)
-        distribution = self.oracle.actions.distribution(self.oracle._params(features, x))
-        value = self.oracle.critic(features).squeeze(-1) if self.oracle.has_critic else torch.zeros(len(x)).double()
         action = self.action.double() if self.action.is_floating_point() else self.action
-        return distribution, distribution.log_prob(action), value
+        found = self.oracle.evaluate(x, action)
+        return found.distribution, found.log_prob, found.value
 
     def mean(self, x):
         return x.mean() if self.weight is None else (x * self.weight).sum() / self.weight.sum()
@@ -256,8 +254,8 @@ def test_any_loss_on_the_outputs_sends_its_gradient_to_weights_and_inputs(case):
     columns = sample.policy.actor.head.out_features + 1
     wanted = torch.randn(len(sample.x), columns)
     x = sample.x.double().requires_grad_()
-    features = sample.oracle._features(x, None)
-    outputs = torch.cat([sample.oracle.actor(features), sample.oracle.critic(features)], -1)
+    actor, value = sample.oracle.networks.both(x)
+    outputs = torch.cat([actor, value[:, None]], -1)
     sample.exact.gradient.zero_()
     (outputs * wanted).sum().backward()
     np.testing.assert_allclose(

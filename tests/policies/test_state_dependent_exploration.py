@@ -51,7 +51,7 @@ def test_the_initial_std_is_the_setting_where_the_features_have_a_mean_square_of
 @pytest.mark.parametrize("shared_trunk", [False, True])
 def test_density_entropy_and_kl_are_those_of_the_marginal(shared_trunk):
     policy, x = build(shared_trunk=shared_trunk), inputs(50)
-    features = policy.actor.hidden(policy._features(x, None))
+    features = policy.last_hidden(x)[0]
     std = ((features**2) @ (2 * policy.log_std).exp() + LEAST_STD**2).sqrt()
     mean = torch.nn.functional.linear(features, policy.actor.head.weight, policy.actor.head.bias)
     reference = torch.distributions.Independent(torch.distributions.Normal(mean, std), 1)

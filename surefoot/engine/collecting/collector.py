@@ -62,7 +62,6 @@ class Collector:
         self.operations, self.stepping = operations if group.size == 1 else operations.over_all(group.sum_), stepping
         self.generator, self.timer = options.generator, options.timer
         self.episodes_per_env, self.reset_each_rollout = options.episodes_per_env, options.reset_each_rollout
-        self.reward_normalizer = options.reward_normalizer
         self.tracker = options.tracker(envs.num_envs)
         self.device = self.policy.device
         length, episodes = options.rollout_length, options.episodes_per_env
@@ -71,10 +70,12 @@ class Collector:
         self.most_steps = length * (episodes or 1) * envs.num_envs
         shape = (self.length, envs.num_envs)
         self.storage: Storage
+        kept = (self.device, self.tracker, options.reward_gamma)
         if isinstance(envs, TensorEnvs):
-            self.storage = DeviceStorage(self.policy, envs, shape, self.device, self.tracker)
+            self.storage = DeviceStorage(self.policy, envs, shape, *kept)
         else:
-            self.storage = HostStorage(self.policy, envs, shape, self.device, self.tracker)
+            self.storage = HostStorage(self.policy, envs, shape, *kept)
+        self.reward_normalizer = self.storage.normalizer
         self._memory = self.policy.initial_memory(envs.num_envs)  # the current memory state
         self._last: int | None = None  # index of the last rollout's final observation
 
@@ -137,9 +138,7 @@ class Collector:
         """Compute rewards and values, without gradients."""
         self._last = used
         options = self.options
-        reward = self.storage.scaled_rewards(
-            used, options.reward_scale, options.sign_rewards, self.reward_normalizer, self.operations
-        )
+        reward = self.storage.scaled_rewards(used, options.reward_scale, options.sign_rewards, self.operations)
         rollout = self.storage.rollout(used, reward, self.actor, self._memory, remaining)
         fill_values(rollout, self.actor)
         self.storage.require_sound(used, rollout)
@@ -209,7 +208,7 @@ class Collector:
         for index in lost:
             self.tracker.forget(index)
             if self.reward_normalizer is not None:
-                self.reward_normalizer.running[index] = 0.0
+                self.reward_normalizer.forget(index)
         return lost
 
 

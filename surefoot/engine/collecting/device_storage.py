@@ -16,8 +16,8 @@ from torch import Tensor
 
 from surefoot.engine.collecting.device_episodes import ended_episodes
 from surefoot.engine.episodes import EpisodeColumns
-from surefoot.engine.rollouts import normalize_on_device
 from surefoot.engine.torch.modes import own_modes
+from surefoot.envs.device_rewards import DeviceRewardNormalizer
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actions.model import torch_dtype
 from surefoot.types import Context, Rollout, Step
@@ -25,7 +25,6 @@ from surefoot.types import Context, Rollout, Step
 if TYPE_CHECKING:
     from surefoot.engine.contract import Actor
     from surefoot.engine.episodes import EpisodeTracker
-    from surefoot.envs.rewards import RewardNormalizer
     from surefoot.envs.tensor_envs import TensorEnvs
     from surefoot.kernels.fused_rollout import Played
     from surefoot.math.operations import Operations
@@ -45,6 +44,7 @@ class DeviceStorage:
         shape: tuple[int, int],
         device: torch.device,
         tracker: EpisodeTracker,
+        reward_gamma: float | None = None,
     ) -> None:
         self.policy, self.envs, self.device, self.tracker = policy, envs, device, tracker
         self._send = policy.actions.tensor_sender(envs.device)
@@ -74,6 +74,7 @@ class DeviceStorage:
         self._complete = False
         self._open = zeros(num_envs, dtype=torch.bool)
         self._cut = zeros(0, num_envs, dtype=torch.bool)  # truncations of the last rollout
+        self.normalizer = None if reward_gamma is None else DeviceRewardNormalizer(num_envs, reward_gamma, device)
 
     def clear(self) -> None:
         """Nothing to do: everything is overwritten."""
@@ -173,12 +174,11 @@ class DeviceStorage:
         """Returns and lengths of the episodes that ended, for thousands of envs."""
         carried = np.stack([self.tracker.ret, self.tracker.length.astype(np.float64)])
         found = ended_episodes(reward, terminated, ended, valid, torch.from_numpy(carried).to(self.device))
-        rest = torch.stack([found.ret, found.length]).cpu().numpy()
-        self.tracker.ret, self.tracker.length = rest[0].copy(), rest[1].astype(np.int64)
-        env, ret, length, cut = found.columns.T.cpu().numpy()
-        self.tracker.finish_many(
-            EpisodeColumns(env.astype(np.int64), ret, length.astype(np.int64), cut.astype(np.bool_))
-        )
+        read = torch.cat([found.columns.T.flatten(), found.ret, found.length]).cpu().numpy()  # waits once
+        finished, rest = np.split(read, [found.columns.numel()])
+        env, ret, length, cut = finished.reshape(4, -1)
+        columns = EpisodeColumns(env.astype(np.int64), ret, length.astype(np.int64), cut.astype(np.bool_))
+        self.tracker.finish_many(columns, *rest.reshape(2, -1))
 
     def truncate_open(self, used: int, memory: Tensor | None) -> Array:
         """End every open episode at the last step; returns which were open, `[N]` bool."""
@@ -191,15 +191,14 @@ class DeviceStorage:
         open_: Array = here.cpu().numpy()
         return open_
 
-    def scaled_rewards(
-        self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
-    ) -> Tensor:
+    def scaled_rewards(self, used: int, scale: float, sign: bool, operations: Operations) -> Tensor:
         """The rewards used for learning, `[T, N]` float32, computed on the device."""
         raw = self.reward[:used]
         scaled = (torch.sign(raw) if sign else raw) * scale
-        if normalizer is not None:
+        if self.normalizer is not None:
             done = self.terminated[:used] | self.truncated[:used]
-            scaled = normalize_on_device(scaled, done, self.valid[:used], normalizer, operations)
+            self.normalizer.observe(scaled, done, self.valid[:used], operations)
+            scaled = self.normalizer.scale(scaled)
         return scaled.to(torch.float32)
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
@@ -252,13 +251,15 @@ class DeviceStorage:
             )
 
     def require_sound(self, used: int, rollout: Rollout) -> None:
-        """The checks that NumPy envs get at every step."""
+        """The checks that NumPy envs get at every step. Waits for the device once, unless flags are not bool."""
         self.envs.odd_flags()
         finals, faults = rollout.final_inputs[None], []
         columns = {"observation": rollout.obs, "reward": self.reward[:used], "final observation": finals}
         numbers = {what: values for what, values in columns.items() if values.is_floating_point()}
-        sound = torch.stack([values.isfinite().all() for values in numbers.values()]).tolist()  # waits once
-        for (what, values), fine in zip(numbers.items(), sound, strict=True):
+        legal = self._some_legal(used)
+        checks = [values.isfinite().all() for values in numbers.values()]
+        sound = torch.stack(checks if legal is None else [*checks, legal.all()]).tolist()
+        for (what, values), fine in zip(numbers.items(), sound, strict=False):
             if not fine:
                 t, index = (int(x) for x in (~values.isfinite()).reshape(*values.shape[:2], -1).any(2).nonzero()[0])
                 if values is finals:
@@ -266,14 +267,19 @@ class DeviceStorage:
                 faults.append((t, f"{what} of vector env, index {index} is not finite, at step {t} of the rollout"))
         if faults:  # report the first, which may have caused the others
             raise NonFiniteError(min(faults, key=lambda fault: fault[0])[1])
+        if legal is not None and not sound[-1]:
+            t, index = (int(x) for x in legal.logical_not().nonzero()[0])
+            raise EnvError(
+                f"vector env, index {index}: the action mask leaves no legal action at step {t} of the rollout"
+            )
+
+    def _some_legal(self, used: int) -> Tensor | None:
+        """Where every action mask leaves a legal action, `[T, N]` bool; None without masks."""
         mask = self.envs.layout.mask
-        if mask is not None:
-            for part in torch.split(self.obs[:used, :, mask], list(self.envs.masks.sizes), -1):
-                if not bool((legal := (part > 0.5).any(-1)).all()):
-                    t, index = (int(x) for x in legal.logical_not().nonzero()[0])
-                    raise EnvError(
-                        f"vector env, index {index}: the action mask leaves no legal action at step {t} of the rollout"
-                    )
+        if mask is None:
+            return None
+        parts = torch.split(self.obs[:used, :, mask], list(self.envs.masks.sizes), -1)
+        return torch.stack([(part > 0.5).any(-1) for part in parts]).all(0)
 
     def _count(self, used: int, reward: Array, terminated: Array, ended: Array, valid: Array) -> None:
         """Returns and lengths of the episodes that ended."""

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from surefoot.engine.rollouts import scale_rewards
+from surefoot.envs.rewards import RewardNormalizer
 from surefoot.types import Context, Rollout
 
 if TYPE_CHECKING:
     from surefoot.engine.contract import Actor
     from surefoot.engine.episodes import EpisodeTracker
-    from surefoot.envs.rewards import RewardNormalizer
     from surefoot.math.operations import Operations
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, Envs, Step
@@ -25,7 +25,13 @@ class HostStorage:
     """All data as `[T, N]`, filled in place; the data for learning is copied to `device` as a whole."""
 
     def __init__(
-        self, policy: ActorCritic, envs: Envs, shape: tuple[int, int], device: torch.device, tracker: EpisodeTracker
+        self,
+        policy: ActorCritic,
+        envs: Envs,
+        shape: tuple[int, int],
+        device: torch.device,
+        tracker: EpisodeTracker,
+        reward_gamma: float | None = None,
     ) -> None:
         self.policy, self.device, self.tracker = policy, device, tracker
         self.batched_actions, self.num_envs = envs.batched_actions, shape[1]
@@ -46,6 +52,7 @@ class HostStorage:
         self.final: list[tuple[int, Array]] = []  # (t·N + n, last observation) of truncations
         self.final_memory: list[Tensor] = []  # the memory before those observations
         self._episodes = np.zeros(num_envs, np.int64)
+        self.normalizer = None if reward_gamma is None else RewardNormalizer(num_envs, reward_gamma)
 
     def clear(self) -> None:
         self.final, self.final_memory = [], []
@@ -114,12 +121,10 @@ class HostStorage:
                 self.final_memory.append(memory[index])
         return open_
 
-    def scaled_rewards(
-        self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
-    ) -> Tensor:
+    def scaled_rewards(self, used: int, scale: float, sign: bool, operations: Operations) -> Tensor:
         """The rewards used for learning, `[T, N]` float32 on the device."""
         ends = (self._terminated[:used], self._truncated[:used])
-        scaled = scale_rewards(self.reward[:used], ends, self._valid[:used], scale, sign, normalizer, operations)
+        scaled = scale_rewards(self.reward[:used], ends, self._valid[:used], scale, sign, self.normalizer, operations)
         return torch.from_numpy(scaled.astype(np.float32)).to(self.device)
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.contract import Actor
+    from surefoot.envs.device_rewards import DeviceRewardNormalizer
     from surefoot.envs.rewards import RewardNormalizer
     from surefoot.math.operations import Operations
     from surefoot.types import Array, Rollout
@@ -22,6 +23,11 @@ class Storage(Protocol):
     params: Tensor  # [T, N, A]
     log_prob: Tensor  # [T, N], if the actor computes it
     start: Tensor  # [T+1, N] bool: the first observation of an episode
+
+    @property
+    def normalizer(self) -> RewardNormalizer | DeviceRewardNormalizer | None:
+        """What normalises the rewards, where they are."""
+        ...
 
     def clear(self) -> None:
         """A new rollout begins."""
@@ -63,9 +69,7 @@ class Storage(Protocol):
         """End every open episode at the last step; returns which were open, `[N]` bool."""
         ...
 
-    def scaled_rewards(
-        self, used: int, scale: float, sign: bool, normalizer: RewardNormalizer | None, operations: Operations
-    ) -> Tensor:
+    def scaled_rewards(self, used: int, scale: float, sign: bool, operations: Operations) -> Tensor:
         """The rewards used for learning, `[T, N]` float32 on the policy's device."""
         ...
 

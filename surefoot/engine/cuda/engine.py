@@ -8,12 +8,12 @@ from surefoot.engine.collecting.collector import Collector
 from surefoot.engine.collecting.stepping import step_all
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.cuda.actor import RecordedActor
-from surefoot.engine.cuda.fused import FusedMLPs, fuse, not_fused
+from surefoot.engine.cuda.fused import fused_networks, not_fused
 from surefoot.engine.cuda.learner import CudaLearner
+from surefoot.engine.cuda.networks import RecordedNetworks
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.recorder import Recorder
 from surefoot.engine.cuda.stepping import FusedStepping, RecordedStepping, can_play
-from surefoot.engine.cuda.whole_nets import whole_nets
 from surefoot.engine.torch.engine import make_learner
 from surefoot.envs.device_envs import DeviceEnvs
 
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from surefoot.engine.torch.learner import Learner
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Envs
-
-
-def use_whole_nets(policy: ActorCritic, learner: CudaLearner) -> None:
-    """Let one kernel compute each net, if its layers are fused and it is simple enough."""
-    nets = whole_nets(policy, learner.flat.vector)
-    if isinstance(policy.compiled, FusedMLPs) and not isinstance(nets, str):
-        policy.compiled.whole = learner.nets = nets
 
 
 class CudaEngine(Engine):
@@ -50,16 +43,21 @@ class CudaEngine(Engine):
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
         learner = make_learner(CudaLearner, policy, algorithm, options)
         assert isinstance(learner, CudaLearner)
-        learner.connect(self.recorder, fixed_length=algorithm.episodes_per_env is None)
+        networks = self._networks(policy, learner)
+        policy.compute_with(networks)
+        learner.connect(self.recorder, networks.whole, fixed_length=algorithm.episodes_per_env is None)
         learner.threads = Threads(1)
-        if policy.device.type == "cuda":
-            reason = fuse(policy)
-            if reason is not None and not_fused(policy) is None:
-                self.recorder.notices.append(f"the layers of the policy are not fused, which would be faster: {reason}")
-            use_whole_nets(policy, learner)
-        steps = algorithm.train_actor and algorithm.episodes_per_env is None  # gradient steps that are fused
-        learner.actor = RecordedActor(policy, self.recorder, learner.nets, scores=steps)
         return learner
+
+    def _networks(self, policy: ActorCritic, learner: CudaLearner) -> RecordedNetworks:
+        """The fastest for a policy whose parameters are those of the learner."""
+        if policy.device.type == "cuda":
+            fused = fused_networks(policy, learner.flat.vector)
+            if not isinstance(fused, str):
+                return fused
+            if not_fused(policy) is None:
+                self.recorder.notices.append(f"the layers of the policy are not fused, which would be faster: {fused}")
+        return RecordedNetworks(policy)
 
     def collector(self, envs: Envs, actor: Actor, options: CollectorOptions) -> Collector:
         stepping: Stepping = step_all

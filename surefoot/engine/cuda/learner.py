@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, TypeAlias
 
+from surefoot.engine.cuda.actor import RecordedActor
 from surefoot.engine.cuda.fused_passes import CLOSE, FusedPasses, not_fused, terms_of
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.passes import WHAT, FixedLoss, FixedPasses, critic, joint, shape_of, structure
@@ -33,13 +34,14 @@ class CudaLearner(Learner):
     operations = DeviceOperations()
     recorder: Recorder
     fixed_length = True  # every rollout has the same number of steps
-    nets: WholeNets | None = None  # that fused kernels compute
+    nets: WholeNets | None = None
 
-    def connect(self, recorder: Recorder, *, fixed_length: bool) -> None:
-        self.recorder, self.fixed_length = recorder, fixed_length
+    def connect(self, recorder: Recorder, nets: WholeNets | None, *, fixed_length: bool) -> None:
+        """`nets`: the policy's, if kernels compute them."""
+        self.recorder, self.nets, self.fixed_length = recorder, nets, fixed_length
         self._fixed: dict[Key, tuple[FixedPasses, FixedLoss]] = {}
-        if self.policy.memory is not None:
-            self.policy.memory.static = True
+        fused_steps = self.first_trained == 0 and fixed_length  # gradient steps of the actor that may be fused
+        self.actor = RecordedActor(self.policy, recorder, nets, scores=fused_steps)
 
     def passes(self, loss: LossFunction, batch: Batch, parts: int, number: int, *, normalize: bool) -> Passes:
         fixed = self._passes("joint", loss, batch, parts, number, normalize=normalize)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import torch
+
 from surefoot.math.operations import Operations
 from surefoot.math.returns import td_error
 
@@ -53,3 +55,14 @@ class DeviceOperations(Operations):
         if value_lambda != gae_lambda:
             correction = self.reverse_scan(delta, gamma * value_lambda * going_on)
         return advantage, rollout.value + correction
+
+    def running_returns_on_device(
+        self, reward: Tensor, done: Tensor, valid: Tensor, gamma: float, running: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """G_t = x_t + decay_t · G_{t−1}, by a scan over time reversed. An invalid step keeps G: x = 0, decay = 1."""
+        x = reward.masked_fill(~valid, 0.0)
+        decay = torch.ones_like(x).masked_fill_(valid, gamma)
+        decay[1:].masked_fill_(done[:-1], 0.0)
+        x[0].addcmul_(decay[0], running)
+        seen = self.reverse_scan(x.flip(0), decay.flip(0)).flip(0)
+        return seen, seen[-1].masked_fill(done[-1], 0.0)

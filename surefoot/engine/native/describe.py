@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from surefoot.kernels.description import Cell, Description, HeadPart, Linear
 from surefoot.kernels.network import Network
 from surefoot.kernels.outputs import CompiledMLPs
-from surefoot.kernels.recurrent import recurrence
 
 if TYPE_CHECKING:
     from surefoot.engine.torch.flat import FlatParameters
@@ -44,17 +43,15 @@ def parts_to_compile(policy: ActorCritic) -> list[MLP]:
     return [part for part in (policy.trunk, policy.actor, policy.critic if policy.has_critic else None) if part]
 
 
-def compile_parts(policy: ActorCritic, flat: FlatParameters, threads: int) -> None:
-    """Let the kernels compute the MLPs of a policy, and its memory."""
+def compile_mlps(policy: ActorCritic, flat: FlatParameters, threads: int) -> CompiledMLPs:
+    """The MLPs of a policy in the kernels, with the parameters of `flat`."""
     parts = parts_to_compile(policy)
     parameters = [parameter for part in parts for parameter in part.parameters()]
     offsets = _offsets([*flat.actor_list, *flat.critic_list])
     inputs = parts[0].layers[0].in_features
     assert isinstance(inputs, int)
     net = Network(_mlps(policy, inputs, offsets), threads)
-    policy.compiled = CompiledMLPs(net, flat.vector, parameters, [offsets[id(p)] for p in parameters])
-    if policy.memory is not None:
-        policy.memory.recurrence = recurrence
+    return CompiledMLPs(net, flat.vector, parameters, [offsets[id(p)] for p in parameters])
 
 
 def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Description:

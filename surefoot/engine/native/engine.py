@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from surefoot.engine.collecting.stepping import step_all, step_parts
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.native.collector import NativeCollector
-from surefoot.engine.native.describe import NotServed, compile_parts, describe, parts_to_compile
+from surefoot.engine.native.describe import NotServed, describe, parts_to_compile
 from surefoot.engine.native.learner import NativeLearner, known
+from surefoot.engine.native.networks import CompiledNetworks
 from surefoot.engine.native.operations import CompiledOperations
 from surefoot.engine.native.stepping import NativeStepping
 from surefoot.engine.torch.engine import TorchEngine, make_learner, torch_threads_for
@@ -84,10 +85,10 @@ class HybridEngine(TorchEngine):
 
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
         learner = make_learner(Learner, policy, algorithm, options)
-        compile_parts(policy, learner.flat, 1)
+        policy.compute_with(CompiledNetworks(policy, learner.flat, 1))
         learner.threads = torch_threads_for(policy, options.threads, options.samples)
         if learner.threads.number > 1:
-            compile_parts(policy, learner.flat, learner.threads.number)
+            policy.compute_with(CompiledNetworks(policy, learner.flat, learner.threads.number))
         return learner
 
 

@@ -8,7 +8,6 @@ import torch
 
 from surefoot.engine.contract import CollectorOptions, LearnerOptions
 from surefoot.engine.torch.modes import own_modes
-from surefoot.envs.rewards import RewardNormalizer
 from surefoot.envs.seeds import derive_seed
 from surefoot.errors import UsageError
 from surefoot.policies.actor_critic import ActorCritic
@@ -90,9 +89,9 @@ def collector_options(
     group: Group,
 ) -> CollectorOptions:
     """`length`: steps of a rollout, or of the longest of its whole episodes."""
-    normalizer = None
+    gamma = None
     if config.env.normalize_rewards:
-        normalizer = RewardNormalizer(num_envs, coerce("gamma", config.algorithm.as_dict()["gamma"], float))
+        gamma = coerce("gamma", config.algorithm.as_dict()["gamma"], float)
     return CollectorOptions(
         length,
         _generator(seed, "actions", device),
@@ -100,7 +99,7 @@ def collector_options(
         reset_each_rollout=config.algorithm.reset_each_rollout,
         reward_scale=config.env.reward_scale,
         sign_rewards=config.env.sign_rewards,
-        reward_normalizer=normalizer,
+        reward_gamma=gamma,
         log_info=config.run.log_info,
         group=group,
         timer=timer,

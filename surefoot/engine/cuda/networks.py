@@ -1,0 +1,75 @@
+"""A policy's MLPs and memory on a GPU: what can be recorded, and linear layers as Triton kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from surefoot.policies.networks import PlainNetworks
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.cuda.whole_nets import WholeNets
+    from surefoot.policies.actor_critic import ActorCritic
+    from surefoot.policies.mlp import MLP
+    from surefoot.types import Context
+
+
+class RecordedNetworks(PlainNetworks):
+    """PyTorch's modules, except that the memory waits for nothing, so that it can be part of a recording."""
+
+    whole: WholeNets | None = None  # actor and critic as one kernel each, if they are
+
+    def recall(self, features: Tensor, context: Context) -> Tensor:
+        assert self.memory is not None
+        return self.memory.step_by_step(features, context)
+
+
+class FusedNetworks(RecordedNetworks):
+    """The same with product, bias and activation of a layer as one kernel, or all layers of a net."""
+
+    def __init__(self, policy: ActorCritic, whole: WholeNets | None = None) -> None:
+        """`whole`: one kernel for each net where no gradient is needed; otherwise one for each layer."""
+        super().__init__(policy)
+        self.whole, self.activation, self._reference = whole, policy.config.activation, RecordedNetworks(policy)
+
+    @property
+    def reference(self) -> PlainNetworks:
+        return self._reference
+
+    def shared(self, features: Tensor) -> Tensor:
+        return features if self.trunk is None else self._run(self.trunk, features)
+
+    def value_of(self, shared: Tensor) -> Tensor | None:
+        return None if self.critic is None else self._run(self.critic, shared).squeeze(-1)
+
+    def outputs(self, features: Tensor) -> Tensor:
+        if self.whole is not None and not torch.is_grad_enabled():
+            return self.whole.outputs(features)
+        return self._run(self.actor, self.shared(features))
+
+    def value(self, features: Tensor) -> Tensor:
+        if self.whole is None or torch.is_grad_enabled():
+            return super().value(features)
+        value = self.whole.value(features)
+        assert value is not None
+        return value
+
+    def both(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.whole is not None and not torch.is_grad_enabled():
+            return self.whole.outputs(features), self.whole.value(features)
+        shared = self.shared(features)
+        return self._run(self.actor, shared), self.value_of(shared)
+
+    def _run(self, mlp: MLP, x: Tensor) -> Tensor:
+        from surefoot.kernels.fused_linear import fused_linear
+
+        last = len(mlp.layers) - 1
+        for at, layer in enumerate(mlp.layers):
+            assert isinstance(layer, nn.Linear)
+            activated = at < last or mlp.activate_last
+            x = fused_linear(x, layer.weight, layer.bias, self.activation if activated else "none")
+        return x

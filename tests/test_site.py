@@ -48,8 +48,16 @@ def test_every_algorithm_has_a_page_with_its_own_source():
         text = (ROOT / "docs" / "ladder" / f"{name}.md").read_text(encoding="utf-8")
         module = algorithm.__module__.rpartition(".")[2]
         assert f"```{{literalinclude}} ../../surefoot/algorithms/{module}.py" in text
-        for part in ("$$", "## Pseudocode", "## What changed", "## When to use it"):
+        for part in ("$$", "## Pseudocode", "## What changed", "## When to use it", f"```{{scores}} {name}\n"):
             assert part in text
+
+
+def test_the_scores_of_an_algorithm_have_intervals():
+    table = runpy.run_path(str(EXTENSIONS / "scores.py"))["table"]
+    for name in ALGORITHMS:
+        rows = table(name)[2:]
+        assert any(row.startswith("| CartPole-v1 | ") for row in rows)
+        assert all(re.search(r"\| -?\d+\.\d \| -?\d+\.\d to -?\d+\.\d \| \d+ \| [\d,]+ \|", row) for row in rows)
 
 
 def test_every_page_is_in_the_table_of_contents():

@@ -35,7 +35,7 @@ def table(algo: str) -> list[str]:
         found = interval([scores], mean, bounds=[bounds_of(None, env, {})])
         steps = load_preset(name)["total_steps"]
         random = results["random"][env]["mean_return"]
-        low_to_high = f"{found.low:.1f} to {found.high:.1f}"
+        low_to_high = f"{found.low:.1f} to {found.high:.1f}".replace(" ", "\N{NO-BREAK SPACE}")
         lines.append(f"| {env} | {found.value:.1f} | {low_to_high} | {len(scores)} | {steps:,} | {random:.1f} |")
     return lines
 

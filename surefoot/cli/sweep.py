@@ -188,6 +188,8 @@ def _farewell(asked: Sweep, runs: Sequence[Tracked]) -> str:
     lines += [f"failed: {run.directory.path}: {run.error}" for run in runs if run.stage == "failed"]
     if any(run.stage in ("unfinished", "failed") for run in runs):
         lines.append(f"to continue: {asked.again}")
+    elif not asked.command:  # `surefoot compare` goes on by itself
+        lines.append(f"compare: surefoot compare {shell_path(asked.folder.path)}")
     return "\n".join(lines)
 
 

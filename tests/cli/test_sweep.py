@@ -134,3 +134,14 @@ def test_a_comparison_of_values_of_a_setting(capsys):
     said = capsys.readouterr().out
     assert "gamma=0.9" in said
     assert "gamma=0.8" in said
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_with_the_command_that_compares_its_runs(capsys):
+    assert main(["sweep", "--env", "CartPole-v1", "--algo", "ppo", "a2c", *SHORT, "--seeds=0..1"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("compare: surefoot ")
+    assert main(last.split()[2:]) == 0
+    said = capsys.readouterr().out
+    assert "a2c " in said
+    assert "ppo " in said

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
+NO_MORE = "the system starts no more processes or threads here; raise the limit (ulimit -u, or the container's)"
 SPARE = 2  # threads that a run needs itself: one that watches for signals, and perhaps a tracker's
+
+
+def is_out_of_processes(error: BaseException) -> bool:
+    """Whether a process or a thread could not be started. A fork raises an OSError, Python's threads a RuntimeError."""
+    if isinstance(error, OSError):
+        return error.errno == errno.EAGAIN
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 
 def allowed_cores() -> int:

@@ -14,6 +14,7 @@ from surefoot.cli.streams import standing_streams
 from surefoot.engine.torchrun import dismiss_launcher, is_one_of_several, may_speak, quieten_torch
 from surefoot.envs.forks import Original
 from surefoot.errors import CodeError, PeerError, SurefootError, UsageError, did_you_mean
+from surefoot.limits import NO_MORE, is_out_of_processes
 from surefoot.text import print
 from surefoot.training.life.signals import exit_code
 from surefoot.training.reports.streams import Outlet
@@ -103,9 +104,12 @@ def _run(words: list[str]) -> int:
         print(f"surefoot: interrupted {interrupt}".rstrip(), file=sys.stderr)
         return exit_code(interrupt)
     except (ImportError, MemoryError, OSError, RuntimeError) as error:
-        if not is_out_of_memory(error):
+        if is_out_of_processes(error):
+            said = f"surefoot: {NO_MORE}"
+        elif is_out_of_memory(error):
+            said = f"surefoot: out of memory: {str(error) or 'an allocation failed'}; {advice()}"
+        else:
             raise
-        said = f"surefoot: out of memory: {str(error) or 'an allocation failed'}; {advice()}"
         print("\n".join([said, *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 1
 

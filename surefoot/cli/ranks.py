@@ -12,6 +12,7 @@ from surefoot.cli.flags import Parser
 from surefoot.cli.forwarding import children, warn
 from surefoot.engine.torchrun import quieten_torch
 from surefoot.errors import SurefootError, UsageError
+from surefoot.limits import NO_MORE, startable
 from surefoot.settings import coerce
 from surefoot.training.life.signals import WARNING
 
@@ -44,6 +45,8 @@ def without(words: Sequence[str]) -> list[str]:
 
 def launch(number: int, command: str, words: Sequence[str]) -> int:
     """Run `surefoot COMMAND …` in this many processes; returns the exit code of the first that failed."""
+    if startable(number) == 1:  # torchrun would wait for minutes for a store that has no thread
+        raise SurefootError(NO_MORE)
     quieten_torch()
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

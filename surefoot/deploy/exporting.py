@@ -18,6 +18,7 @@ from surefoot.deploy import program as ops
 from surefoot.deploy.describe import read_program
 from surefoot.deploy.exporter import Exporter, Parity, Wish
 from surefoot.deploy.trials import Trials, narrowed, random_trials
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.playing import play
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.files import write_atomic
@@ -151,7 +152,7 @@ class _Recorder:
 def recorded_trials(agent: Agent, make: MakeEnv, num_envs: int, length: int, seed: int) -> Trials:
     """What the policy sees in its env, `length` steps in each of several envs."""
     recorder = _Recorder(PolicyActor(agent, seed, deterministic=True))
-    with closing(open_envs(agent, make, num_envs, seed)) as envs:
+    with torch_threads(1), closing(open_envs(agent, make, num_envs, seed)) as envs:
         limit = step_limit(None, envs.time_limit)
         for turn in play(envs, recorder, range(num_envs * length), limit=limit):
             if turn.step is not None and min(map(len, recorder.seen.values())) >= length:

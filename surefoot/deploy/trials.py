@@ -13,6 +13,7 @@ from surefoot.deploy import choosing
 from surefoot.deploy import program as ops
 from surefoot.deploy.interpret import execute, split_rows
 from surefoot.engine.torch.modes import own_modes
+from surefoot.engine.torch_threads import torch_threads
 from surefoot.errors import SurefootError
 from surefoot.policies.actor_critic import Noise
 from surefoot.spaces.masks import choices
@@ -148,7 +149,7 @@ def _with_torch(policy: ActorCritic, trials: Trials, noise: tuple[Array, Array |
     """(parameters, actions) of the policy itself, in its own float32."""
     params, actions = [], []
     sequences, length = trials.begins.shape
-    with own_modes(gradients=False), policy.uncompiled():
+    with torch_threads(1), own_modes(gradients=False), policy.uncompiled():
         memory = policy.initial_memory(sequences)
         for t in range(length):
             inputs = policy.normalize(torch.from_numpy(np.ascontiguousarray(trials.rows[:, t])))

@@ -12,10 +12,12 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 from surefoot.errors import UsageError
 
 PAUSE_SOFT = 1  # omp_pause_soft of OpenMP 5.0
+FORKED_NOT_EXECUTED = 0x40  # PF_FORKNOEXEC of Linux
 
 _let_go = False  # whether the threads were released for the fork in progress
 _stranded = False  # this process was forked from one whose threads could not be released
@@ -31,7 +33,7 @@ def require_threads(number: int) -> None:
     if number > 1 and not can_share():
         raise UsageError(
             "PyTorch cannot use more than one thread in this forked process; start processes with "
-            'multiprocessing.get_context("spawn"), or give threads=1'
+            'multiprocessing.get_context("spawn"), import surefoot before PyTorch, or give threads=1'
         )
 
 
@@ -62,7 +64,7 @@ def _release() -> bool:
 
 def _before_fork() -> None:
     global _let_go
-    _let_go = _release()
+    _let_go = can_share() and _release()  # in a stranded process, releasing waits for threads that do not exist
 
 
 def _in_child() -> None:
@@ -71,12 +73,21 @@ def _in_child() -> None:
 
 
 def _came_too_late() -> bool:
-    """Whether multiprocessing forked this process from one that had PyTorch but not yet this module."""
-    processes = sys.modules.get("multiprocessing.process")
-    if _runtime() is None or processes is None or processes.parent_process() is None:
+    """Whether this process may have been forked from one that had PyTorch but not yet this module."""
+    if _runtime() is None or not _forked():
         return False
-    fresh = ("--multiprocessing-fork", "from multiprocessing.forkserver")  # how "spawn" and "forkserver" begin theirs
-    return not any(word.startswith(fresh) for word in sys.orig_argv)
+    # The server of multiprocessing's "forkserver" forks before it has PyTorch.
+    return not any(word.startswith("from multiprocessing.forkserver") for word in sys.orig_argv)
+
+
+def _forked() -> bool:
+    """Whether this process was forked and has executed no other program since. Only Linux tells."""
+    try:
+        stat = Path("/proc/self/stat").read_bytes()
+    except OSError:
+        return False
+    flags = stat.rpartition(b")")[2].split()[6]  # the name, in parentheses, may contain anything
+    return bool(int(flags) & FORKED_NOT_EXECUTED)
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,14 +1,17 @@
 """A process that may not have all the memory that it wants (`ulimit -v`): one line and exit code 1, never a crash."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from surefoot.cli import limits
+from surefoot.cli.main import main
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is not limited elsewhere")
@@ -142,3 +145,31 @@ def test_numpy_gets_the_threads_that_can_be_had(monkeypatch):
     monkeypatch.setattr(limits, "startable", lambda wanted: wanted - 1)
     limits.make_do_with_few_threads()
     assert os.environ["OPENBLAS_NUM_THREADS"] == str(len(os.sched_getaffinity(0)) - 1)
+
+
+def refused(*_, **__):
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "CartPole-v1", "--workers", "2", "--num-envs", "2", "--total-steps", "4k", "--run-dir", "run"),
+        ("sweep", "--env", "CartPole-v1", "--seeds", "0..1", "--total-steps", "4k", "--out", "runs"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_process_that_cannot_be_started_is_one_line(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    assert main([*words]) == 1
+    said = capsys.readouterr().err
+    assert "the system starts no more processes or threads here; raise the limit (ulimit -u" in said
+    assert "Traceback" not in said
+
+
+def test_a_launcher_without_threads_does_not_wait_for_them(monkeypatch, capsys):
+    """torchrun's store would have none, and its agent would wait for the store for minutes."""
+    monkeypatch.setattr(Thread, "start", lambda *_: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+    assert main(["train", "CartPole-v1", "--ranks", "2"]) == 1
+    assert "starts no more processes or threads here" in capsys.readouterr().err

@@ -36,9 +36,16 @@ def times(monkeypatch):
         ({}, 1, 1, ""),
     ],
 )
-def test_as_many_as_pay(times, seconds, most, number, why):
+def test_as_many_as_pay(times, monkeypatch, seconds, most, number, why):
     times.update(seconds)
+    monkeypatch.setattr(module, "SMALL", 0)
     assert fastest_torch(make_policy(spaces.Discrete(2)), 8, most) == (number, why)
+
+
+def test_a_small_network_gets_one_thread_whatever_the_clock_says(times):
+    """The bytes of a run depend on the number, so noise must not decide where threads cannot help."""
+    times.update({1: 1.0, 2: 0.1})
+    assert fastest_torch(make_policy(spaces.Discrete(2)), 64, 2) == (1, "")
 
 
 class Careless(nn.Module):

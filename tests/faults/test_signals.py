@@ -119,10 +119,11 @@ def test_a_signal_in_any_phase_leaves_a_run_that_goes_on_exactly(nursery, whole,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGXCPU], ids=lambda number: number.name)
 @pytest.mark.parametrize("phase", ["rollout", "update", "save", "final evaluation"])
-def test_a_terminal_that_is_closed_leaves_a_run_that_goes_on_exactly(nursery, whole, tmp_path, phase):
+def test_a_closed_terminal_or_spent_cpu_time_leaves_a_run_that_goes_on_exactly(nursery, whole, tmp_path, phase, number):
     path = tmp_path / "run"
-    child = nursery.run(signalled_in, phase=phase, number=signal.SIGHUP, words=command(path)).ended(129)
+    child = nursery.run(signalled_in, phase=phase, number=number, words=command(path)).ended(128 + number)
     assert opened(path).directory.read_status()["state"] == "interrupted"
     assert child.err.splitlines()[-1] == f"surefoot resume {path}"
     nursery.run(cli, words=["resume", str(path)]).ended(0)

@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 import torch
@@ -175,10 +176,22 @@ def test_threads_of_torch_that_cannot_be_let_go_are_refused_in_a_child(monkeypat
 
 
 OWN_WORK = """
-import multiprocessing, torch
+import multiprocessing, os, torch
 def work(number):
     torch.set_num_threads(number)
     return float(torch.ones(2_000_000).exp().sum())
+def load():
+    import surefoot
+    agent = surefoot.load("RUN")
+    agent.predict(agent.policy.layout.space.sample())
+    if os.fork() == 0:  # releasing threads that do not exist would hang, too
+        os._exit(0)
+    os.wait()
+def plain_fork():
+    if os.fork() == 0:
+        child()
+        os._exit(0)
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
 def child():
     from surefoot.engine.torch_threads import torch_threads
     for number in (1, 2):
@@ -186,7 +199,7 @@ def child():
             work(number)
 {before}
 work(2)
-process = multiprocessing.get_context("fork").Process(target=child)
+process = multiprocessing.get_context("fork").Process(target=TARGET)
 process.start()
 process.join(PATIENCE)
 print(process.exitcode)
@@ -195,12 +208,16 @@ process.kill()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other runtimes know about forks")
+@pytest.mark.parametrize("target", ["child", "plain_fork", "load"])
 @pytest.mark.parametrize("before", ["import surefoot", ""])
-def test_threads_that_a_users_own_work_started_do_not_hang_a_child(before):
+def test_threads_that_a_users_own_work_started_do_not_hang_a_child(before, target):
     """Nothing of ours has run before the fork; at most, surefoot was imported."""
+    run = next((Path(__file__).parents[1] / "fixtures").glob("runs-*/*/manifest.json")).parent
     script = OWN_WORK.format(before=before).replace("PATIENCE", str(PATIENCE))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=2 * PATIENCE)
-    if before:
+    script = script.replace("TARGET", target).replace("RUN", str(run))
+    own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=2 * PATIENCE, env=own)
+    if before or target == "load":
         assert done.stdout == "0\n", done.stderr
     else:  # too late to release the threads
         assert done.stdout == "1\n", done.stderr

@@ -13,7 +13,7 @@ import pytest
 from surefoot.training.life import signals as module
 from surefoot.training.life.signals import signals_handled
 
-ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Trainer:
@@ -47,7 +47,7 @@ def test_on_leaving_the_watcher_has_ended_and_nothing_holds_the_trainer():
     assert signals.received == 0
 
 
-@pytest.mark.parametrize("number", ALL[:3], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", ALL[:4], ids=lambda number: number.name)
 def test_a_signal_that_asks_to_stop_is_told_once_and_the_handlers_are_as_before(number):
     before, trainer = [signal.getsignal(each) for each in ALL], Trainer()
     with signals_handled(trainer.suspend, trainer.save) as signals:
@@ -58,16 +58,18 @@ def test_a_signal_that_asks_to_stop_is_told_once_and_the_handlers_are_as_before(
     assert watchers() == []
 
 
-def test_a_terminal_that_closes_sends_more_than_one_signal_which_is_no_second_thought():
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGXCPU], ids=lambda number: number.name)
+def test_what_the_system_sends_more_than_once_is_no_second_thought(number):
+    """A terminal that closes sends several; a limit on CPU time, one each second."""
     trainer = Trainer()
     with signals_handled(trainer.suspend) as signals:
         for _ in range(3):
-            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), number)
     assert len(trainer.reasons) == 1
-    assert signals.received == signal.SIGHUP
+    assert signals.received == number
 
 
-@pytest.mark.parametrize("number", ALL[3:], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", ALL[4:], ids=lambda number: number.name)
 def test_the_warning_of_a_scheduler_asks_for_a_checkpoint_and_nothing_else(number, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     trainer = Trainer()

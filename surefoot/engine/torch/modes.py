@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import torch
 
+from surefoot.engine.openmp import can_share
 from surefoot.engine.torch_threads import held_threads, torch_threads
 
 KINDS = ("cpu", "cuda")  # device types for autocast
@@ -17,6 +18,8 @@ KINDS = ("cpu", "cuda")  # device types for autocast
 
 class own_modes:
     """Gradients on or off, no inference mode, no autocast, and the threads of the innermost `torch_threads`.
+
+    Outside of any, the user's number of threads; in a forked process in which several would hang, one.
 
     A class, because six of these surround every update: a generator and an `ExitStack` would take half as long again.
     """
@@ -38,8 +41,13 @@ class own_modes:
             self._leaving.close()
 
 
+def _wanted_threads() -> int | None:
+    """None: as many as the user's program has set."""
+    return held_threads() if can_share() else 1
+
+
 def _other_threads() -> bool:
-    return held_threads() not in (None, torch.get_num_threads())
+    return _wanted_threads() not in (None, torch.get_num_threads())
 
 
 def _settle(leaving: ExitStack) -> None:
@@ -48,6 +56,6 @@ def _settle(leaving: ExitStack) -> None:
     for kind in filter(torch.is_autocast_enabled, KINDS):
         torch.set_autocast_enabled(kind, False)
         leaving.callback(torch.set_autocast_enabled, kind, True)
-    threads = held_threads()
+    threads = _wanted_threads()
     if threads is not None:
         leaving.enter_context(torch_threads(threads))

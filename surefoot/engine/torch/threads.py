@@ -23,12 +23,13 @@ GAIN = 1.25  # required speed-up for more threads; high enough that noise rarely
 ROUNDS, SECONDS = 3, 0.03  # per measurement, at least
 STRETCH = 128  # typical rollout length for a policy with memory
 MOST_SAMPLES = 1024  # the result for these also holds for more
+SMALL = 2_000_000  # parameters × samples of a step of about a millisecond, which threads hardly make faster
 
 
 def fastest_torch(policy: ActorCritic, samples: int, most: int | None = None) -> tuple[int, str]:
     """(threads, why): the fastest number for gradient steps of this policy on this many samples. Changes nothing."""
     limit, threads, gain = most or most_threads(), 1, 1.0
-    if limit == 1:
+    if limit == 1 or _is_small(policy, samples):
         return 1, ""
     with _untouched(policy):
         step = _gradient_step(policy, min(samples, MOST_SAMPLES))
@@ -38,6 +39,15 @@ def fastest_torch(policy: ActorCritic, samples: int, most: int | None = None) ->
                 break
             threads, gain = 2 * threads, gain * before / after
     return threads, f"{gain:.1f} times as fast as one" if threads > 1 else "more are not faster"
+
+
+def _is_small(policy: ActorCritic, samples: int) -> bool:
+    """Whether one thread is as good as several. Then noise should not decide, since the bytes of a run depend on it.
+
+    An encoder may use a parameter many times, as a convolution does.
+    """
+    size = sum(parameter.numel() for parameter in policy.parameters())
+    return policy.encoder is None and size * min(samples, MOST_SAMPLES) < SMALL
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.workers.memory import IDLE
 from surefoot.envs.workers.messages import decode
-from surefoot.errors import EnvError
+from surefoot.errors import SurefootError
+from surefoot.limits import NO_MORE, is_out_of_processes
 
 if TYPE_CHECKING:
     from surefoot.envs.workers.messages import Problem
@@ -71,7 +72,8 @@ class Worker:
             ours.close()
             os.close(self.crash)
             if isinstance(error, OSError):
-                raise EnvError(f"env worker {self.number} could not be started: {error}") from error
+                why = NO_MORE if is_out_of_processes(error) else error
+                raise SurefootError(f"env worker {self.number} could not be started: {why}") from error
             raise
         finally:
             theirs.close()

@@ -1,4 +1,5 @@
-"""Signals during a run: Ctrl-C, SIGTERM and SIGHUP finish the update, save and exit; SIGUSR1 and SIGUSR2 only save."""
+"""Signals during a run: Ctrl-C, SIGTERM, SIGHUP and SIGXCPU finish the update, save and exit; SIGUSR1 and SIGUSR2 only
+save."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ def known_signals(*names: str) -> tuple[signal.Signals, ...]:
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
-STOPPING = known_signals("SIGINT", "SIGTERM", "SIGHUP")
+STOPPING = known_signals("SIGINT", "SIGTERM", "SIGHUP", "SIGXCPU")
+REPEATED = known_signals("SIGHUP", "SIGXCPU")  # a closing terminal sends several; a limit on CPU time, one each second
 WARNING = known_signals("SIGUSR1", "SIGUSR2")  # schedulers send these some time before they kill
 # Handled only if they would otherwise kill us: `nohup` ignores SIGHUP, and a job launcher may have its own handlers.
-ONLY_INSTEAD_OF_DEATH = known_signals("SIGHUP", "SIGUSR1", "SIGUSR2")
+ONLY_INSTEAD_OF_DEATH = known_signals("SIGHUP", "SIGXCPU", "SIGUSR1", "SIGUSR2")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -67,7 +69,7 @@ class Signals:
     def stop(self, number: int, frame: object) -> None:
         if self.received:
             again = monotonic() - self._when < self._calm
-            if number != getattr(signal, "SIGHUP", None) and not again:  # a closing terminal sends several
+            if number not in REPEATED and not again:
                 raise KeyboardInterrupt
             return
         self.received, self._when = number, monotonic()

@@ -73,9 +73,10 @@ def _json(value: object) -> bytes:
 
 def load_policy(folder: Path, code: EncoderCode = NO_CODE) -> ActorCritic:
     """The policy of a checkpoint, on the CPU."""
-    described = Described.read(folder, read_verified(folder)[1])
-    policy = described.build(code)
-    described.fill(policy)
+    with torch_threads(1):  # PyTorch's own number may be more than this process can start
+        described = Described.read(folder, read_verified(folder)[1])
+        policy = described.build(code)
+        described.fill(policy)
     return policy.eval()
 
 

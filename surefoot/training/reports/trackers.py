@@ -247,7 +247,7 @@ def follow(name: str, run: RunDirectory) -> None:
     """Mirror the run until its process reports how it ended, or is gone."""
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
-    for number in known_signals("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
+    for number in known_signals("SIGTERM", "SIGHUP", "SIGXCPU", "SIGUSR1", "SIGUSR2"):
         signal.signal(number, lambda *_: None)  # signals go to every process of a job; wait for the run's report
     threading.Thread(target=_leave_with_the_run, daemon=True).start()
     run.watch()

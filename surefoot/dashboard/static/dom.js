@@ -56,3 +56,6 @@ export function empty(title, ...lines) {
 }
 
 export const code = (text) => el("code", {}, text);
+
+// A sentence in which flags (--learning-rate) are not broken at their hyphens.
+export const flagged = (text) => text.split(/(--[a-z][a-z-]*[a-z])/).map((part, i) => (i % 2 ? el("span", { class: "flag" }, part) : part));

@@ -1,7 +1,7 @@
 // The run in focus, beside the curves: its state, how it plays, and its files.
 
 import { ask, query } from "./api.js";
-import { $, ago, el, fill, number, steps } from "./dom.js";
+import { $, ago, el, fill, flagged, number, steps } from "./dom.js";
 import { filmed, pause } from "./films.js";
 import { dot } from "./list.js";
 import { state } from "./state.js";
@@ -46,7 +46,7 @@ function facts(run) {
     el("h2", {}, run.name ?? `${run.env ?? "?"} · ${run.algo ?? "?"}`),
     el("p", { class: "quiet path" }, run.id),
     el("p", {}, dot(run.state), STATES[run.state], quiet ? `, last write ${ago(run.heartbeat)}` : ""),
-    run.total_steps ? el("progress", { value: Math.min(1, run.step / run.total_steps), max: 1, "aria-label": "progress" }) : null,
+    run.total_steps ? el("progress", { value: run.state === "finished" ? 1 : Math.min(1, run.step / run.total_steps), max: 1, "aria-label": "progress" }) : null,
     el("dl", {},
       row("progress", done), row("return", number(run.episode_return)), row("evaluation", number(run.eval_return)),
       row("seed", run.seed ?? "–"), row("started", ago(run.created)), run.tags.length ? row("tags", run.tags.join(", ")) : null),
@@ -59,8 +59,8 @@ function player(run) {
   parts.video = el("video", { controls: true, loop: true, playsinline: true, muted: true, hidden: true });
   parts.caption = el("p", { class: "quiet" });
   parts.choice = el("select", { "aria-label": "Videos of the run", hidden: true, onchange: (event) => pick(run, event.target.value) });
-  parts.watch = el("button", { id: "watch", onclick: () => watch(run.id) }, "▶ Watch the newest policy");
-  const open = el("a", { class: "button", href: playerOf(run.id) }, "Open the player");
+  parts.watch = el("button", { id: "watch", title: "Film the newest policy (w)", onclick: () => watch(run.id) }, "▶ Watch");
+  const open = el("a", { class: "button", title: "One episode after the other (p)", href: playerOf(run.id) }, "Open the player");
   fill(parts.player, parts.video, parts.caption, el("div", { class: "row" }, parts.watch, open, parts.choice));
 }
 
@@ -119,7 +119,7 @@ function details(run, answer) {
   const block = (name, title, ...content) => el("details", { "data-name": name, open: open.has(name) }, el("summary", {}, title), content);
   const { steps: kept, latest, best } = answer.checkpoints;
   fill(parts.details,
-    answer.diagnosis.length ? el("div", { class: "advice" }, el("h3", {}, "Diagnosis"), answer.diagnosis.map((said) => el("p", {}, el("b", {}, `since ${said.since}: `), said.text))) : null,
+    answer.diagnosis.length ? el("div", { class: "advice" }, el("h3", {}, "Diagnosis"), answer.diagnosis.map((said) => el("p", {}, el("b", {}, `since ${said.since}: `), flagged(said.text)))) : null,
     block("files", "Files and downloads",
       el("ul", { class: "files" },
         download("metrics.csv", run), download("config.toml", run), download("manifest.json", run)),

@@ -84,7 +84,7 @@ class Library:
             except (SurefootError, OSError) as error:
                 self.logs[key] = None
                 self.unread.append(member.run)
-                self.notes.append(f"{one_line(str(member.run.path))} is left out: {one_line(str(error))}")
+                self.notes.append(f"{one_line(str(member.run.path))} is left out of the curves: {one_line(str(error))}")
         return self.logs[key]
 
     def curve(self, member: Member, metric: str, axis: Axis = "steps") -> Curve:
@@ -145,7 +145,7 @@ def _curves(group: Group, env: str, library: Library, metric: str, style: Style)
             found.append(smooth(curve, style.smoothing))
         elif member.run not in library.unread:
             why = f"it has no {metric}" if len(library.curve(member, "step").x) else _nothing(member.run)
-            notes.append(f"{one_line(str(member.run.path))} is left out: {why}")
+            notes.append(f"{one_line(str(member.run.path))} is left out of the curves: {why}")
     ends = [curve.x[-1] for curve in found]
     if style.axis != "time" and ends and min(ends) < SHORT * max(ends):
         shorter = sum(end < SHORT * max(ends) for end in ends)

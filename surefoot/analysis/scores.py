@@ -40,6 +40,8 @@ class Scoring:
         curve = library.curve(member, self.metric)
         if not len(curve.x):
             raise UsageError(f"it has no {self.metric}")
+        if self.at_step is not None and self.at_step < curve.x[0]:
+            raise UsageError(f"its first {self.metric} is at step {curve.x[0]:,.0f}, after step {self.at_step:,}")
         step = float(curve.x[-1] if self.at_step is None else self.at_step)
         if step > curve.x[-1]:
             steps = library.curve(member, "step").x  # the last row may lack the metric

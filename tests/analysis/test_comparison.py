@@ -112,6 +112,8 @@ def test_a_metric_at_a_step(tmp_path):
     assert compare(family, metric="kl").tables[0].summaries[0].mean.value == pytest.approx(0.01)
     with pytest.raises(UsageError, match="it ends at step 1,000, before step 2,000"):
         compare(family, at_step=2000)
+    with pytest.raises(UsageError, match="its first episode_return is at step 100, after step 99"):
+        compare(family, at_step=99)
     with pytest.raises(UsageError, match=r"no metric|no run has a metric 'klx'; did you mean 'kl'"):
         compare(family, metric="klx")
 

@@ -96,6 +96,8 @@ class Library:
         """UsageError if none of the runs has it."""
         logs = [log for log in map(self.of, members) if log is not None]
         if not any(np.isfinite(log.column(metric)).any() for log in logs):
+            if not logs and self.notes:
+                raise UsageError("\n".join(["none of these runs can be read", *self.notes]))
             check_metric(metric, list(dict.fromkeys(name for log in logs for name in log.names())))
 
 

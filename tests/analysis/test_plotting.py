@@ -59,7 +59,11 @@ def test_runs_that_vanish_while_they_are_read(tmp_path):
     (folders[2] / "metrics.jsonl").write_text("nonsense\n")
     found = plot_groups(groups, Library(), "episode_return", Style())
     assert found.panels[0].lines[0].band.runs == 1
-    assert [note.rpartition("left out of the curves: ")[2][:10] for note in found.notes] == [str(folders[2])[:10], "it is gone"]
+    why = [note.rpartition("left out of the curves: ")[2][:10] for note in found.notes]
+    assert why == [str(folders[2])[:10], "it is gone"]
+    groups, _ = group_runs([Run(folders[2])])
+    with pytest.raises(UsageError, match=r"none of these runs can be read\n.*is damaged in line 1"):
+        plot_groups(groups, Library(), "episode_return", Style())
 
 
 def test_runs_that_share_no_steps_are_not_drawn(tmp_path):

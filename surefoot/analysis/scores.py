@@ -99,11 +99,18 @@ def _trailing(values: Array) -> Array:
 
 
 def usual_threshold(groups: Sequence[Sequence[Curve]]) -> float:
-    """Nine tenths of the way from where runs begin to where the best group ends, to three digits."""
+    """Nine tenths of the way from where runs begin to where the best group ends, to three digits.
+
+    A steep curve of few rows ends above the average of any five of them, which would then be out of reach for the best.
+    """
     curves = [curve for group in groups for curve in group]
     start = float(np.median([curve.y[0] for curve in curves]))
-    best = max(float(np.median([tail_mean(curve, float(curve.x[-1])) for curve in group])) for group in groups if group)
+    best = max(float(np.median([_end(curve) for curve in group])) for group in groups if group)
     return float(f"{start + 0.9 * (best - start):.3g}")
+
+
+def _end(curve: Curve) -> float:
+    return min(tail_mean(curve, float(curve.x[-1])), float(_trailing(curve.y).max()))
 
 
 def normalise(tasks: Mapping[str, Array], references: Mapping[str, tuple[float, float]]) -> Tasks:

@@ -31,23 +31,24 @@ def labels(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
     """What each group is called: by its env, its algorithm, the settings that set it apart from the others, and its
     seeds."""
     apart = _apart_by_key(groups)
-    return {
-        key: _joined(_name(group), group[0].env or "?", group[0].algo or "?", apart[key], _seeds(group))
-        for key, group in groups.items()
-    }
+    return {key: _joined(_name(group), *_trained(group[0]), apart[key], _seeds(group)) for key, group in groups.items()}
 
 
 def short_labels(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
     """The same without the seeds, and without the env if all have the same one."""
     apart, several = _apart_by_key(groups), len({group[0].env for group in groups.values()}) > 1
-    return {
-        key: _joined(_name(group), group[0].env or "?" if several else "", group[0].algo or "?", apart[key])
-        for key, group in groups.items()
-    }
+    return {key: _joined(_name(group), *_trained(group[0], env=several), apart[key]) for key, group in groups.items()}
 
 
 def _joined(*words: str) -> str:
     return " · ".join(word for word in words if word)
+
+
+def _trained(entry: Entry, *, env: bool = True) -> list[str]:
+    """The env and the algorithm; the id of a run whose files do not say them."""
+    if entry.env is None and entry.algo is None:
+        return [entry.id]
+    return [entry.env or "?"] * env + [entry.algo or "?"]
 
 
 def _name(group: Sequence[Entry]) -> str:

@@ -34,6 +34,9 @@ export function number(value, digits = 4) {
   return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 4 });
 }
 
+// What a run trained, or null if its files do not say.
+export const trained = (run) => (run.env || run.algo ? `${run.env ?? "?"} · ${run.algo ?? "?"}` : null);
+
 export function steps(value) {
   if (value >= 1e9) return `${trim(value / 1e9)}B`;
   if (value >= 1e6) return `${trim(value / 1e6)}M`;

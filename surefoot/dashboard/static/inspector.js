@@ -1,7 +1,7 @@
 // The run in focus, beside the curves: its state, how it plays, and its files.
 
 import { ask, query } from "./api.js";
-import { $, ago, el, fill, flagged, number, steps } from "./dom.js";
+import { $, ago, el, fill, flagged, number, steps, trained } from "./dom.js";
 import { filmed, pause } from "./films.js";
 import { dot } from "./list.js";
 import { state } from "./state.js";
@@ -25,7 +25,7 @@ export async function drawInspector() {
       const answer = await ask("/api/run", { run: run.id });
       if (shown === run.id) details(run, answer);
     } catch (error) {
-      if (shown === run.id) fill(parts.details, el("p", { class: "warn" }, error.message));
+      if (shown === run.id) fill(parts.details, run.why ? null : el("p", { class: "warn" }, error.message)); // once is enough
     }
   }
 }
@@ -43,7 +43,7 @@ function facts(run) {
   const done = run.total_steps ? `${steps(run.step)} of ${steps(run.total_steps)} steps` : `${steps(run.step)} steps`;
   const quiet = run.state === "running" && run.heartbeat && Date.now() / 1000 - run.heartbeat > 120;
   fill(parts.facts,
-    el("h2", {}, run.name ?? `${run.env ?? "?"} · ${run.algo ?? "?"}`),
+    el("h2", {}, run.name ?? trained(run) ?? "A run"),
     el("p", { class: "quiet path" }, run.id),
     el("p", {}, dot(run.state), STATES[run.state], quiet ? `, last write ${ago(run.heartbeat)}` : ""),
     run.total_steps ? el("progress", { value: run.state === "finished" ? 1 : Math.min(1, run.step / run.total_steps), max: 1, "aria-label": "progress" }) : null,

@@ -1,7 +1,7 @@
 // The list of runs: experiments with their seeds, the newest first, `latest` on top.
 
 import { ask } from "./api.js";
-import { $, ago, code, el, empty, fill, number, steps } from "./dom.js";
+import { $, ago, code, el, empty, fill, number, steps, trained } from "./dom.js";
 import { change, state, style, keyOf } from "./state.js";
 
 const MOST = 300; // experiments that are drawn at once; the search narrows them down
@@ -115,7 +115,7 @@ const right = (value, run) => el("span", { class: "value" }, number(value, 3), e
 
 // The name, if there is one, or what was trained; below it the rest, and how it differs from others like it.
 function lines(run, differs, name, kind, rest) {
-  const what = run.env || run.algo ? `${run.env ?? "?"} · ${run.algo ?? "?"}` : null;
+  const what = trained(run);
   return [
     el("span", { class: "title" }, name ?? what ?? run.id),
     el("span", { class: "quiet" }, dot(kind), name && what ? `${what} · ` : "", rest),

@@ -64,7 +64,9 @@ function curves(view) {
   const metrics = state.metrics.length ? state.metrics : usual.length ? usual : names.slice(0, 2);
   const key = `curves ${metrics.join(" ")} / ${names.join(" ")}`;
   if (!names.length) {
-    show(view, "waiting", () => [empty("Waiting for the first row", "The chosen runs have not logged anything yet.")]);
+    const why = chosen().map((id) => state.runs.get(id).why);
+    if (why.every(Boolean)) show(view, `unread ${why}`, () => [empty("The chosen runs cannot be read", ...why)]);
+    else show(view, "waiting", () => [empty("Waiting for the first row", "The chosen runs have not logged anything yet.")]);
     return;
   }
   const built = show(view, key, () => {

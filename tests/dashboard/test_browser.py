@@ -136,6 +136,10 @@ def test_the_page_lives(browser, address, started):
     )
     assert browser.execute_script(playing), text_of(browser, ".player p")
 
+    click(browser, "#inside summary")
+    click(browser, "#inside button")
+    wait_for(lambda: "as logged, exactly" in text_of(browser, "#replayed"), 300)  # the first update, computed again
+
     browser.find_element("tag name", "body").send_keys("d")
     assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
     assert browser.execute_script("return window.sameDocument")  # no reload in all of this

@@ -35,7 +35,7 @@ function build(panel, run) {
   watching = null;
   asked = 0;
   parts = { facts: el("div"), player: el("div", { class: "player" }), details: el("div"), videos: "" };
-  fill(panel, parts.facts, parts.player, parts.details);
+  fill(panel, parts.facts, parts.player, parts.details, inside(run));
   player(run);
 }
 
@@ -126,6 +126,33 @@ function details(run, answer) {
       el("p", { class: "quiet" }, "Checkpoints: ", kept.length ? kept.map((step) => `${steps(step)}${step === latest ? " (latest)" : ""}${step === best ? " (best)" : ""}`).join(", ") : "none yet"),
       el("p", { class: "quiet path" }, answer.path)),
     block("manifest", "Manifest", el("pre", {}, JSON.stringify(answer.manifest, null, 2))));
+}
+
+// One update, computed again by the server: `surefoot replay`.
+function inside(run) {
+  const number = el("input", { id: "update", type: "number", min: 1, value: 1, required: true, "aria-label": "Number of the update" });
+  const said = el("div", { id: "replayed", role: "status" });
+  const button = el("button", { type: "submit" }, "Replay");
+  const form = el("form", { class: "row", onsubmit: async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    said.textContent = "computing it again, from the nearest checkpoint before it …";
+    try {
+      fill(said, el("dl", {}, named((await ask("/api/replay", { run: run.id, update: number.value }, { method: "POST" })).text)));
+    } catch (error) {
+      said.textContent = error.message;
+    }
+    button.disabled = false;
+  } }, el("label", { for: "update" }, "Update"), number, button);
+  return el("details", { id: "inside" }, el("summary", {}, "Look inside an update"), form, said);
+}
+
+// Lines of a name and, after two spaces or more, what it is.
+function named(text) {
+  return text.trimEnd().split("\n").map((line) => {
+    const [, name, value] = line.match(/^\s*(\S.*?)\s{2,}(.*)$/) ?? [null, "", line];
+    return row(name, value);
+  });
 }
 
 const download = (name, run) => el("li", {}, el("a", { href: query(`/download/${name}`, { run: run.id }), download: true }, name));

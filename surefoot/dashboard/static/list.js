@@ -119,7 +119,7 @@ function lines(run, differs, name, kind, rest) {
   return [
     el("span", { class: "title" }, name ?? what ?? run.id),
     el("span", { class: "quiet" }, dot(kind), name && what ? `${what} · ` : "", rest),
-    differs ? el("span", { class: "quiet", title: differs }, differs) : null,
+    differs ? el("span", { class: "quiet differs", title: differs }, differs) : null,
   ];
 }
 

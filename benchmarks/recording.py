@@ -28,7 +28,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 COMMAND = "surefoot train CartPole-v1 --seed 0 --run-dir cartpole"
 FONTS = {False: "DejaVuSansMono.ttf", True: "DejaVuSansMono-Bold.ttf"}  # by whether it is bold
-COLUMNS, ROWS, SIZE, MARGIN = 112, 19, 15, 14
+COLUMNS, ROWS, SIZE, MARGIN = 100, 20, 15, 14
 EVERY, LAST = 0.12, 5.0  # seconds: between two pictures, and for the last one
 BACKGROUND, TEXT = "#14181c", "#d7dde2"
 COLORS = {"green": "#5fc28f", "red": "#f0716b", "brightred": "#f27ab0", "brightblack": "#4a5560", "yellow": "#e5c07b"}

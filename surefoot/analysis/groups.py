@@ -17,10 +17,10 @@ from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import Run
 from surefoot.runs.catalog import RUNNING
 from surefoot.runs.index import started
+from surefoot.runs.manifest import other_schema
 from surefoot.text import one_line
 
 T = TypeVar("T")
-SCHEMA = 1  # the version of manifest.json that we read
 APART = RUNNING | {"env", "algo"}  # settings that set no group apart, or have a place of their own in its name
 
 
@@ -65,9 +65,8 @@ def read_members(runs: Iterable[Run]) -> tuple[list[Member], list[str]]:
 
 def _member(run: Run) -> Member:
     manifest, config = run.manifest, run.config
-    schema = manifest.get("schema", SCHEMA)
-    if schema != SCHEMA:
-        raise UsageError(f"its manifest has schema {schema}; this version of surefoot reads {SCHEMA}")
+    if (who := other_schema(manifest)) is not None:
+        raise UsageError(f"it was {who}")
     env, algo, seed = (manifest.get(name, config.get(name)) for name in ("env", "algo", "seed"))
     if not isinstance(env, str) or not isinstance(algo, str):
         raise UsageError("its manifest does not name an env and an algorithm")

@@ -84,7 +84,7 @@ class Library:
             except (SurefootError, OSError) as error:
                 self.logs[key] = None
                 self.unread.append(member.run)
-                self.notes.append(f"{one_line(str(member.run.path))} is left out: {one_line(str(error))}")
+                self.notes.append(f"{one_line(str(member.run.path))} is left out of the curves: {one_line(str(error))}")
         return self.logs[key]
 
     def curve(self, member: Member, metric: str, axis: Axis = "steps") -> Curve:
@@ -96,6 +96,8 @@ class Library:
         """UsageError if none of the runs has it."""
         logs = [log for log in map(self.of, members) if log is not None]
         if not any(np.isfinite(log.column(metric)).any() for log in logs):
+            if not logs and self.notes:
+                raise UsageError("\n".join(["none of these runs can be read", *self.notes]))
             check_metric(metric, list(dict.fromkeys(name for log in logs for name in log.names())))
 
 
@@ -145,7 +147,7 @@ def _curves(group: Group, env: str, library: Library, metric: str, style: Style)
             found.append(smooth(curve, style.smoothing))
         elif member.run not in library.unread:
             why = f"it has no {metric}" if len(library.curve(member, "step").x) else _nothing(member.run)
-            notes.append(f"{one_line(str(member.run.path))} is left out: {why}")
+            notes.append(f"{one_line(str(member.run.path))} is left out of the curves: {why}")
     ends = [curve.x[-1] for curve in found]
     if style.axis != "time" and ends and min(ends) < SHORT * max(ends):
         shorter = sum(end < SHORT * max(ends) for end in ends)

@@ -40,6 +40,8 @@ class Scoring:
         curve = library.curve(member, self.metric)
         if not len(curve.x):
             raise UsageError(f"it has no {self.metric}")
+        if self.at_step is not None and self.at_step < curve.x[0]:
+            raise UsageError(f"its first {self.metric} is at step {curve.x[0]:,.0f}, after step {self.at_step:,}")
         step = float(curve.x[-1] if self.at_step is None else self.at_step)
         if step > curve.x[-1]:
             steps = library.curve(member, "step").x  # the last row may lack the metric
@@ -97,11 +99,18 @@ def _trailing(values: Array) -> Array:
 
 
 def usual_threshold(groups: Sequence[Sequence[Curve]]) -> float:
-    """Nine tenths of the way from where runs begin to where the best group ends, to three digits."""
+    """Nine tenths of the way from where runs begin to where the best group ends, to three digits.
+
+    A steep curve of few rows ends above the average of any five of them, which would then be out of reach for the best.
+    """
     curves = [curve for group in groups for curve in group]
     start = float(np.median([curve.y[0] for curve in curves]))
-    best = max(float(np.median([tail_mean(curve, float(curve.x[-1])) for curve in group])) for group in groups if group)
+    best = max(float(np.median([_end(curve) for curve in group])) for group in groups if group)
     return float(f"{start + 0.9 * (best - start):.3g}")
+
+
+def _end(curve: Curve) -> float:
+    return min(tail_mean(curve, float(curve.x[-1])), float(_trailing(curve.y).max()))
 
 
 def normalise(tasks: Mapping[str, Array], references: Mapping[str, tuple[float, float]]) -> Tasks:

@@ -65,6 +65,7 @@ def run(words: Sequence[str]) -> int:
 def _examine(found: Run) -> tuple[int, list[Advice]]:
     from surefoot.analysis.diagnosis import diagnose
 
+    found.refuse_other_schema()
     return len(found.metrics), diagnose(found)
 
 

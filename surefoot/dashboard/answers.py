@@ -16,10 +16,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from surefoot.analysis.curves import Curve, decimate
 from surefoot.analysis.diagnosis import diagnose
+from surefoot.analysis.groups import as_typed
 from surefoot.analysis.statistics import Array
 from surefoot.dashboard.compare import compared
 from surefoot.dashboard.curves import AXES, Columns, read_curve
-from surefoot.dashboard.groups import MIDDLES, grouped, labels, merged, smoothed
+from surefoot.dashboard.groups import MIDDLES, apart, grouped, labels, merged, short_labels, smoothed
 from surefoot.dashboard.instruments import described
 from surefoot.dashboard.replies import Reply
 from surefoot.errors import SurefootError, did_you_mean
@@ -39,6 +40,7 @@ class Answers:
     def paths(self) -> dict[str, Callable[[list[Entry], Request], Response]]:
         return {
             "/api/metrics": self.metrics,
+            "/api/apart": self.apart,
             "/api/curves": self.curves,
             "/api/compare": self.compare,
             "/api/run": self.run,
@@ -53,6 +55,10 @@ class Answers:
         called = labels(_groups(entries, request))
         legend = [{"key": key, "label": label} for key, label in called.items()]
         return Reply({"metrics": described(self._names(entries)), "groups": legend})
+
+    def apart(self, entries: list[Entry], request: Request) -> Response:
+        """By run: the settings that set it apart from the others of its env and algorithm, as text."""
+        return Reply({"apart": apart(entries)})
 
     def _names(self, entries: Sequence[Entry]) -> list[str]:
         found = (name for entry in entries for name in self._columns.names(entry.directory))
@@ -120,12 +126,12 @@ class Answers:
             for entry in group:
                 for name, value in Run(_checked(entry)).config.items():
                     said = columns[-1].setdefault(name, [])
-                    said += [shown] if (shown := str(value)) not in said else []
+                    said += [shown] if (shown := as_typed(value)) not in said else []
         names = list(dict.fromkeys(name for column in columns for name in column))
         table = {name: [", ".join(column.get(name, ["–"])) for column in columns] for name in names}
         many = [name for name in names if any(len(column.get(name, [])) > 1 for column in columns)]
         different = [name for name, values in table.items() if len(set(values)) > 1 or name in many]
-        heads = [{"key": key, "label": label} for key, label in labels(groups).items()]
+        heads = [{"key": key, "label": label} for key, label in short_labels(groups).items()]
         return Reply({"groups": heads, "settings": table, "different": different})
 
     def metrics_csv(self, entries: list[Entry], request: Request) -> Response:

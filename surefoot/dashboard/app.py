@@ -27,6 +27,7 @@ from surefoot.dashboard.films import Film, Films
 from surefoot.dashboard.guard import PLAYER, Guard
 from surefoot.dashboard.live import Live, as_json
 from surefoot.dashboard.player import Player
+from surefoot.dashboard.replays import Replays
 from surefoot.dashboard.replies import Reply, problem
 from surefoot.errors import SurefootError, did_you_mean
 from surefoot.runs import Catalog
@@ -44,7 +45,7 @@ class Page:
 
     def __init__(self, root: Path) -> None:
         self.live, self.films, self.player = Live(Catalog(root)), Films(), Player()
-        self.answers = Answers()
+        self.answers, self.replays = Answers(), Replays()
 
     @property
     def catalog(self) -> Catalog:
@@ -103,6 +104,13 @@ async def watch(page: Page, request: Request) -> Response:
     if film.state == "failed":
         page.films.forget(film)
     return Reply(answer)
+
+
+async def replay(page: Page, request: Request) -> Response:
+    """One update of a run, computed again, in words."""
+    entry = page.entry(request.query_params.get("run", ""))
+    entry.directory.refuse_links()
+    return Reply({"text": await page.replays.look(entry, request.query_params.get("update", ""))})
 
 
 def _film(page: Page, request: Request) -> Film:
@@ -186,6 +194,7 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str | None = None) -
         yield
         first.cancel()
         page.films.close()
+        page.replays.close()
 
     def asked(method: Callable[[list[Entry], Request], Response]) -> Handler:
         """Files are read in a thread, so that the server keeps answering."""
@@ -206,6 +215,7 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str | None = None) -
         route("/api/runs", runs),
         route("/api/events", events),
         route("/api/watch", watch, "GET", "POST"),
+        route("/api/replay", replay, "POST"),
         route(PLAYER, play),
         route("/api/player", player),
         route("/api/act", act, "POST"),

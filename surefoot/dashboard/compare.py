@@ -14,7 +14,7 @@ from surefoot.analysis.groups import as_typed, newest_of_each
 from surefoot.analysis.intervals import Estimate, improvement_interval, interval, is_settled, seeds_needed
 from surefoot.analysis.scores import tail_mean
 from surefoot.analysis.statistics import Array, Statistic, iqm, mean
-from surefoot.dashboard.groups import labels
+from surefoot.dashboard.groups import short_labels
 from surefoot.errors import SurefootError
 from surefoot.runs import Run
 from surefoot.runs.catalog import Entry
@@ -29,7 +29,7 @@ def compared(
     counted = [_once(group, found) for group, found in zip(groups.values(), curves, strict=True)]
     scores = [np.array([tail_mean(curve, curve.x[-1]) for curve in found if len(curve.x)]) for found in counted]
     bounds = [_bounds(group, metric) for group in groups.values()]
-    called = labels(groups, seeds=False)
+    called = short_labels(groups)
     rows = [
         {
             "label": called[key],

@@ -1,27 +1,23 @@
 """Short films of a run's newest policy, made by `surefoot video` in a separate process.
 
-That process cannot ask the user and gets no `--trust`, so code that a run names is executed only if this user made the
-run (`surefoot.training.life.trust`). Films go to a temporary folder: the page writes nothing to a run.
+Films go to a temporary folder: the page writes nothing to a run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from surefoot.dashboard.processes import surefoot
 from surefoot.runs import Run
 from surefoot.runs.catalog import Entry
 
 LONGEST = 600  # steps per film
-PATIENCE = 600.0  # seconds that making one may take
 KEPT = 20
 
 
@@ -78,42 +74,21 @@ class Films:
             self._films.pop(key).file.unlink(missing_ok=True)
 
     async def _make(self, entry: Entry, film: Film) -> None:
-        words = [sys.executable, "-m", "surefoot", "video", str(entry.directory.path.absolute())]
+        words = ["video", str(entry.directory.path.absolute()), "--out", str(film.file)]
         # Without a step, it films the newest checkpoint then; a quick run may have removed the one that was asked for.
-        words += ["--out", str(film.file), "--max-steps", str(LONGEST), "--json"]
+        words += ["--max-steps", str(LONGEST), "--json"]
         async with self._turn:
-            process = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            with suppress(OSError, AttributeError):  # a system without priorities
-                os.setpriority(os.PRIO_PROCESS, process.pid, 10)
-            try:
-                told, said = await asyncio.wait_for(process.communicate(), PATIENCE)
-            except TimeoutError:
-                told, said = b"", f"surefoot: the film was not finished after {PATIENCE:g} seconds".encode()
-            finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        ready = process.returncode == 0 and film.file.is_file()
-        film.shown = _step(told) if ready else None
+            done = await surefoot(*words)
+        ready = done.code == 0 and film.file.is_file()
+        film.shown = _step(done.out) if ready else None
         film.state = "ready" if ready else "failed"
-        film.why = None if ready else _reason(said.decode(errors="replace"))
+        film.why = None if ready else done.why
 
 
-def _step(told: bytes) -> int | None:
+def _step(told: str) -> int | None:
     """The step of the filmed policy, from the last line of output, which is JSON."""
     try:
-        step = json.loads(told.decode().strip().splitlines()[-1])["step"]
+        step = json.loads(told.strip().splitlines()[-1])["step"]
     except (ValueError, IndexError, KeyError):
         return None
     return step if isinstance(step, int) else None
-
-
-def _reason(said: str) -> str:
-    """The command's error message."""
-    _, found, rest = said.rpartition("surefoot: ")
-    return (rest if found else said).strip()[:2000] or "the film could not be made"

@@ -27,21 +27,48 @@ def grouped(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     return found
 
 
-def labels(groups: Mapping[str, Sequence[Entry]], *, seeds: bool = True) -> dict[str, str]:
-    """What each group is called: by its env, its algorithm and the settings that set it apart from the others."""
-    firsts = {key: group[0] for key, group in groups.items()}
-    apart = _apart(list(firsts.values())) if len(firsts) > 1 else {}
-    return {key: _label(group, apart.get(firsts[key].id, ""), seeds) for key, group in groups.items()}
+def labels(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+    """What each group is called: by its env, its algorithm, the settings that set it apart from the others, and its
+    seeds."""
+    apart = _apart_by_key(groups)
+    return {key: _joined(_name(group), *_trained(group[0]), apart[key], _seeds(group)) for key, group in groups.items()}
 
 
-def _label(group: Sequence[Entry], apart: str, seeds: bool) -> str:
-    first, names = group[0], {entry.name for entry in group if entry.name}
-    count = f"{len(group)} seeds" if len(group) > 1 else "" if first.seed is None else f"seed {first.seed}"
-    words = [names.pop() if len(names) == 1 else "", first.env or "?", first.algo or "?", apart, count if seeds else ""]
+def short_labels(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+    """The same without the seeds, and without the env if all have the same one."""
+    apart, several = _apart_by_key(groups), len({group[0].env for group in groups.values()}) > 1
+    return {key: _joined(_name(group), *_trained(group[0], env=several), apart[key]) for key, group in groups.items()}
+
+
+def _joined(*words: str) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _apart(entries: Sequence[Entry]) -> dict[str, str]:
+def _trained(entry: Entry, *, env: bool = True) -> list[str]:
+    """The env and the algorithm; the id of a run whose files do not say them."""
+    if entry.env is None and entry.algo is None:
+        return [entry.id]
+    return [entry.env or "?"] * env + [entry.algo or "?"]
+
+
+def _name(group: Sequence[Entry]) -> str:
+    names = {entry.name for entry in group if entry.name}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _seeds(group: Sequence[Entry]) -> str:
+    if len(group) > 1:
+        return f"{len(group)} seeds"
+    return "" if group[0].seed is None else f"seed {group[0].seed}"
+
+
+def _apart_by_key(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+    firsts = {key: group[0] for key, group in groups.items()}
+    found = apart(list(firsts.values())) if len(firsts) > 1 else {}
+    return {key: found.get(first.id, "") for key, first in firsts.items()}
+
+
+def apart(entries: Sequence[Entry]) -> dict[str, str]:
     """By run: its values of the settings that differ between runs of the same env and algorithm."""
     files = ((entry.directory.path, entry.directory.config, entry.directory.manifest) for entry in entries)
     read = tuple((path, _stamp(config)) for path, config, manifest in files if _stamp(config) and _stamp(manifest))

@@ -21,11 +21,11 @@ from surefoot.runs.directory import RunDirectory
 from surefoot.runs.files import read_json, read_regular
 from surefoot.runs.index import MANIFEST, STATUS, started
 from surefoot.runs.life import Life, State, read_life
+from surefoot.runs.manifest import other_schema
 from surefoot.runs.walking import SETTLED, Listing, run_folders
 from surefoot.schema import Misfit
 
 TAIL = 2**14  # bytes that are read at the end of a log seen for the first time
-SCHEMA = 1
 READ = ("manifest.json", "config.toml", "status.json", "metrics.jsonl", "timings.jsonl", "videos", "checkpoints")
 # Settings that do not change what is learned.
 RUNNING = {
@@ -125,10 +125,6 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
         group, total_steps = _settings(run)
     except (SurefootError, Misfit, OSError) as error:
         return replace(blank, why=str(error), created=_written(run.manifest))
-    schema = manifest.get("schema", SCHEMA)
-    newer = isinstance(schema, int) and schema > SCHEMA
-    other = "a newer surefoot" if newer else "another version of surefoot"
-    why = f"written by {other} (schema {schema}){'; update yours' if newer else ''}" if schema != SCHEMA else None
     entry = replace(
         blank,
         name=manifest.get("name"),
@@ -142,7 +138,7 @@ def _read(path: Path, root: Path, before: Entry | None) -> Entry:
         episode_return=before.episode_return if before else None,
         eval_return=before.eval_return if before else None,
         step=before.step if before else 0,
-        why=why,
+        why=other_schema(manifest),
     )
     return _grown(entry)
 

@@ -16,11 +16,12 @@ from surefoot.runs.files import read_json
 
 PACKAGES = ("surefoot", "torch", "numpy", "gymnasium")
 GPU = "GPU"  # in messages
+SCHEMA = 1  # the version of manifest.json
 
 
 def build_manifest(**facts: object) -> dict[str, object]:
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="microseconds"),
         "command": sys.argv,
         "versions": _versions(),
@@ -28,6 +29,16 @@ def build_manifest(**facts: object) -> dict[str, object]:
         "git_commit": _git_commit(),
         **facts,
     }
+
+
+def other_schema(manifest: Mapping[str, object]) -> str | None:
+    """Who wrote a run whose files may mean something else than ours; None if they are ours."""
+    schema = manifest.get("schema", SCHEMA)
+    if schema == SCHEMA:
+        return None
+    if isinstance(schema, int) and schema > SCHEMA:
+        return f"written by a newer surefoot (schema {schema}); update yours"
+    return f"written by another version of surefoot (schema {schema!r:.40})"
 
 
 def different_versions(run: RunDirectory) -> list[str]:

@@ -29,6 +29,7 @@ from surefoot.runs.files import (
 )
 from surefoot.runs.index import find_run, started
 from surefoot.runs.life import Life, read_life
+from surefoot.runs.manifest import other_schema
 from surefoot.text import one_line
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ class Run:
     def manifest(self) -> dict[str, Any]:
         """Versions, machine, command, engine."""
         return read_json(self.directory.manifest)
+
+    def refuse_other_schema(self) -> None:
+        """CheckpointError if the files were written in a format that this version does not know."""
+        if (who := other_schema(self.manifest)) is not None:
+            raise CheckpointError(f"{self.path} was {who}")
 
     @property
     def name(self) -> str | None:

@@ -128,7 +128,7 @@ class Live(Silent):
         total = sum(run.run.total_steps for run in self.runs) or 1
         over = sum(run.run.total_steps if run.stage in ("done", "failed") else run.step for run in self.runs)
         rows = Table.grid()
-        rows.add_row(ProgressBar(total=total, completed=over, width=min(60, room)))
+        rows.add_row(ProgressBar(total=total, completed=over, width=min(60, room), complete_style="cyan"))
         said = wrap(counts(self.runs) + _left(self.runs, self.slots), room)
         said += wrap(self._note, room) if self._note else []
         running = [run for run in self.runs if run.stage == "running"]

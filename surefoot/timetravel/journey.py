@@ -70,6 +70,7 @@ class History:
 
     @classmethod
     def read(cls, run: Run) -> History:
+        run.refuse_other_schema()
         rows = rows_by_update(run)
         last = {"update": 0, "step": 0}
         ends = [(number, int(row["step"] or 0)) for number, row in rows.items()]

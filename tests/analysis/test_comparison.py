@@ -112,6 +112,8 @@ def test_a_metric_at_a_step(tmp_path):
     assert compare(family, metric="kl").tables[0].summaries[0].mean.value == pytest.approx(0.01)
     with pytest.raises(UsageError, match="it ends at step 1,000, before step 2,000"):
         compare(family, at_step=2000)
+    with pytest.raises(UsageError, match="its first episode_return is at step 100, after step 99"):
+        compare(family, at_step=99)
     with pytest.raises(UsageError, match=r"no metric|no run has a metric 'klx'; did you mean 'kl'"):
         compare(family, metric="klx")
 
@@ -151,7 +153,10 @@ def test_when_a_threshold_is_reached():
     found = reach([slow, curve([1, 2], [0, 0]), curve([1, 9], [0, 0])], 8.0)
     assert (found.steps, found.reached, found.runs) == (5.0, 1, 3)  # of the two that were still there, one: a half
     assert reach([curve([1, 9], [0, 0])] * 2, 8.0).steps is None
-    assert usual_threshold([[curve([1, 2], [-1000, -100])], [curve([1, 2], [-1000, -500])]]) == -190.0
+    best, other = (curve(range(8), [-1000, *[end] * 7]) for end in (-100, -500))
+    assert usual_threshold([[best], [other]]) == -190.0
+    steep = [curve(range(8), [0, 0, 0, 1, 2, 4, 8, top]) for top in (16, 17)]
+    assert reach(steep, usual_threshold([steep])).reached == 2  # by the best group itself
     assert tail_mean(curve([1, 50, 95, 100], [0, 0, 4, 6]), 100.0) == 5.0
 
 

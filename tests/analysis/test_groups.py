@@ -77,7 +77,7 @@ def test_runs_that_cannot_be_read_are_named_and_left_out(tmp_path):
     gone.rmdir()
     groups, notes = group_runs(runs)
     assert [len(group.members) for group in groups] == [1]
-    assert "b is left out: its manifest has schema 2; this version of surefoot reads 1" in notes[0]
+    assert "b is left out: it was written by a newer surefoot (schema 2); update yours" in notes[0]
     assert "not valid TOML" in notes[1]
     assert notes[2].endswith("d is left out: it is gone")
 

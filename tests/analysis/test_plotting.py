@@ -48,8 +48,8 @@ def test_runs_that_end_early_and_runs_without_the_metric_are_said(tmp_path):
     assert found.panels[0].lines[0].band.x[-1] == 300.0
     said = "\n".join(found.notes)
     assert "ppo on CartPole-v1: 1 of 3 runs end before the others; the curve goes to 300 steps of 1,000" in said
-    assert "without is left out: it has no episode_return" in said
-    assert "empty is left out: it has no rows yet" in said
+    assert "without is left out of the curves: it has no episode_return" in said
+    assert "empty is left out of the curves: it has no rows yet" in said
 
 
 def test_runs_that_vanish_while_they_are_read(tmp_path):
@@ -59,7 +59,11 @@ def test_runs_that_vanish_while_they_are_read(tmp_path):
     (folders[2] / "metrics.jsonl").write_text("nonsense\n")
     found = plot_groups(groups, Library(), "episode_return", Style())
     assert found.panels[0].lines[0].band.runs == 1
-    assert [note.rpartition("left out: ")[2][:10] for note in found.notes] == [str(folders[2])[:10], "it is gone"]
+    why = [note.rpartition("left out of the curves: ")[2][:10] for note in found.notes]
+    assert why == [str(folders[2])[:10], "it is gone"]
+    groups, _ = group_runs([Run(folders[2])])
+    with pytest.raises(UsageError, match=r"none of these runs can be read\n.*is damaged in line 1"):
+        plot_groups(groups, Library(), "episode_return", Style())
 
 
 def test_runs_that_share_no_steps_are_not_drawn(tmp_path):

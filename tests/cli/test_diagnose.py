@@ -82,6 +82,13 @@ def test_a_damaged_run_does_not_hide_the_others(ill, well, capsys):
     assert second["error"] is None
 
 
+def test_a_run_of_a_newer_version_is_not_judged_by_our_rules(well, capsys):
+    manifest = well / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema": 7}))
+    assert main(["diagnose", str(well)]) == 4
+    assert f"{well} was written by a newer surefoot (schema 7); update yours" in capsys.readouterr().err
+
+
 def test_an_unknown_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs" / "CartPole-v1" / "ppo" / "s0")

@@ -54,6 +54,15 @@ def test_the_live_table_cuts_no_number(monkeypatch, columns):
     assert "…" not in text
 
 
+def test_the_last_table_shows_the_last_update(monkeypatch):
+    """The table is drawn eight times a second; a short run has many updates between two drawings."""
+    words = ["train", "CartPole-v1", *SHORT, "--seed", "1", "--log-every", "256", "--run-dir", "here"]
+    _, screen = show(monkeypatch, 80, *words)
+    row, text = surefoot.Run("here").metrics[-1], " ".join(screen.text.split())
+    assert f"update {row['update']} KL {row['kl']:.4f}" in text
+    assert f"entropy {row['entropy']:.2f} expl. var. {row['explained_variance']:.2f}" in text
+
+
 def test_no_color_takes_the_colours_and_leaves_the_table(monkeypatch):
     coloured, _ = show(monkeypatch, 80, "train", "CartPole-v1", *SHORT)
     plain, screen = show(monkeypatch, 80, "train", "CartPole-v1", *SHORT, NO_COLOR="1")

@@ -1,5 +1,6 @@
 """The page in a real browser: a run starts, its curve grows, a second one joins it, a policy plays."""
 
+import json
 import os
 import re
 import shutil
@@ -135,6 +136,10 @@ def test_the_page_lives(browser, address, started):
     )
     assert browser.execute_script(playing), text_of(browser, ".player p")
 
+    click(browser, "#inside summary")
+    click(browser, "#inside button")
+    wait_for(lambda: "as logged, exactly" in text_of(browser, "#replayed"), 300)  # the first update, computed again
+
     browser.find_element("tag name", "body").send_keys("d")
     assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
     assert browser.execute_script("return window.sameDocument")  # no reload in all of this
@@ -166,6 +171,32 @@ def test_a_zoom_asks_for_finer_rows_and_a_run_that_vanishes_is_no_error(browser,
     wait_for(lambda: "1 run" in text_of(browser, "#count"))
     wait_for(lambda: points(browser)[0] == 1)
     assert [entry for entry in browser.get_log("browser") if "Content Security" in entry["message"]] == []
+
+
+def test_experiments_that_look_alike_are_told_apart_and_a_scale_is_kept(browser, address):
+    from benchmarks.many_runs import write_run
+
+    for number, rate in enumerate(("0.0003", "0.01")):
+        write_run(Path(f"runs/{number}"), number=0, rows=100)
+        config = Path(f"runs/{number}/config.toml")
+        config.write_text(config.read_text(encoding="utf-8").replace("0.0003", rate), encoding="utf-8")
+        rows = [{"step": 512 * i, "update": i, "kl": 10.0**-i, "grad_norm": i * 1e7} for i in range(1, 8)]
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        Path(f"runs/{number}/metrics.jsonl").write_text(text, encoding="utf-8")
+    browser.get(f"{address}#run=0&run=1&focus=1&tab=instruments")
+    wait_for(lambda: "learning_rate=0.0003" in text_of(browser, "#list [data-run='0']"))
+    assert "learning_rate=0.01" in text_of(browser, "#list [data-run='1']")
+    wait_for(lambda: points(browser, "kl")[0] == 2)
+    scale = "return document.querySelector('[data-metric=kl] .plot').layout.yaxis.type"
+    assert browser.execute_script(scale) == "linear"
+    click(browser, "[data-metric=kl] [aria-pressed]")
+    wait_for(lambda: browser.execute_script(scale) == "log")
+    assert "log=kl" in browser.current_url
+    browser.refresh()
+    wait_for(lambda: points(browser, "kl")[0] == 2)
+    assert browser.execute_script(scale) == "log"
+    wait_for(lambda: "20M" in text_of(browser, "[data-metric=grad_norm]"))
+    assert complaints(browser) == []  # exponents, too, obey the policy
 
 
 CHOOSE = """const node = document.querySelector(arguments[0]);

@@ -132,6 +132,8 @@ def test_a_manifest_that_links_to_itself(client, root):
     (root / "odd" / "manifest.json").symlink_to("manifest.json")
     assert "link" in listed(client)["odd"]["why"]
     check(client)
+    labels = [group["label"] for group in client.get("/api/metrics?run=odd&run=sound").json()["groups"]]
+    assert labels[0] == "odd"
 
 
 def test_a_folder_whose_name_is_not_utf8(client, root):
@@ -181,7 +183,8 @@ def test_labels_do_not_show_what_a_linked_file_holds(client, root):
         (root / run / "config.toml").unlink()
         (root / run / "config.toml").symlink_to(root.parent / run)
     listed(client)
-    assert "SECRET" not in client.get("/api/metrics?run=odd&run=other&run=sound").text
+    for path in ("/api/metrics", "/api/apart", "/api/compare"):
+        assert "SECRET" not in client.get(f"{path}?run=odd&run=other&run=sound").text
 
 
 def test_a_page_that_reads_nothing_is_let_go(tmp_path, monkeypatch):

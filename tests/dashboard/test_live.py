@@ -6,10 +6,13 @@ import shutil
 from contextlib import aclosing
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.testclient import TestClient
 
 import surefoot
 from benchmarks.many_runs import write_run
-from surefoot.dashboard import films, live
+from surefoot.dashboard import live, processes, replays
+from surefoot.dashboard.app import make_app
 from surefoot.dashboard.films import Films
 from surefoot.dashboard.live import Live
 from surefoot.runs import Catalog
@@ -130,6 +133,62 @@ def test_a_run_without_a_checkpoint_has_no_film(tmp_path):
     asyncio.run(film())
 
 
+@pytest.mark.slow
+def test_an_update_is_computed_again_and_nothing_is_written_to_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(ENV)
+    run = train(tmp_path / "runs", "mine.py:make")
+    before = sorted(path.name for path in run.path.rglob("*"))
+    with TestClient(make_app(tmp_path / "runs"), base_url="http://127.0.0.1") as client:
+
+        def ask(update):
+            address, page = f"/api/replay?run=one&update={update}", {"origin": "http://127.0.0.1"}
+            answer = client.post(address, headers=page)
+            return answer.status_code, answer.json().get("text") or answer.json()["error"]
+
+        client.get("/api/runs")
+        status, text = ask(2)
+        assert status == 200
+        assert text.startswith("update")
+        assert "as logged, exactly" in text
+        assert sorted(path.name for path in run.path.rglob("*")) == before
+        assert ask(99) == (422, f"there is no update 99; {run.path} has updates 1 to 2")
+        assert ask("2; rm")[0] == ask("٣")[0] == ask("")[0] == 400
+        assert client.post("/api/replay?run=one&update=2").status_code == 403  # a form elsewhere
+        manifest = json.loads((run.path / "manifest.json").read_text())
+        (run.path / "manifest.json").write_text(json.dumps({**manifest, "signature": "a stranger's"}))
+        (tmp_path / "executed").unlink()
+        status, why = ask(2)
+        assert (status, "names code" in why) == (422, True)
+        assert not (tmp_path / "executed").exists()
+
+
+def test_one_update_at_a_time_and_none_after_the_page(tmp_path, monkeypatch):
+    write_run(tmp_path / "one", rows=3)
+    ended = []
+
+    async def endless(*words):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(words[0])
+
+    async def ask_twice():
+        catalog, made = Catalog(tmp_path), replays.Replays()
+        catalog.look()
+        first = asyncio.create_task(made.look(catalog.entries["one"], "1"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(HTTPException, match="another update is being replayed"):
+            await made.look(catalog.entries["one"], "2")
+        made.close()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    monkeypatch.setattr(replays, "surefoot", endless)
+    asyncio.run(ask_twice())
+    assert ended == ["replay"]
+
+
 def test_what_went_wrong_is_told_from_the_commands_own_line_on():
-    assert films._reason("a warning\nsurefoot: there is no ffmpeg\nmore") == "there is no ffmpeg\nmore"
-    assert films._reason("") == "the film could not be made"
+    assert processes.reason("a warning\nsurefoot: there is no ffmpeg\nmore") == "there is no ffmpeg\nmore"
+    assert processes.reason("") == "it could not be done"

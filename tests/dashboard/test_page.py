@@ -108,6 +108,10 @@ class TestAnswers:
             "CartPole-v1 · a2c · learning_rate=0.01 · seed 1",
         ]
         assert len(ask(client, "/api/metrics", run=["r0", "r10"], group="none")["groups"]) == 2
+        told = {"r0": "learning_rate=0.0003", "r1": "learning_rate=0.01", "r10": ""}
+        assert ask(client, "/api/apart", run=["r0", "r1", "r10"])["apart"] == told  # npg is the only one
+        groups = ask(client, "/api/compare", run=["r0", "r1"])["groups"]
+        assert [group["label"] for group in groups] == ["a2c · learning_rate=0.0003", "a2c · learning_rate=0.01"]
 
     def test_other_axes_and_a_zoom(self, client, root):
         (curve,) = ask(client, "/api/curves", run="r0", metric="kl", x="update")["curves"]
@@ -153,10 +157,7 @@ class TestAnswers:
 
     def test_settings_and_their_differences(self, client):
         found = ask(client, "/api/config", run=["r0", "r1", "r10"])
-        assert [group["label"] for group in found["groups"]] == [
-            "CartPole-v1 · a2c · 2 seeds",
-            "CartPole-v1 · npg · seed 0",
-        ]
+        assert [group["label"] for group in found["groups"]] == ["a2c", "npg"]  # the seeds have a row of their own
         assert found["different"] == ["algo", "seed"]
         assert found["settings"]["seed"] == ["0, 1", "0"]
 

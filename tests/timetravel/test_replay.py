@@ -253,6 +253,16 @@ def test_what_cannot_be_replayed_is_said_clearly(tmp_path, monkeypatch):
         surefoot.replay(run, step=0)
 
 
+@pytest.mark.parametrize("schema", [7, "\x1b[31m"])
+def test_a_run_of_another_version(schema, tmp_path):
+    """Its rows may mean something else; a difference would be no news."""
+    (tmp_path / "manifest.json").write_text(json.dumps({"schema": schema}))
+    for question in (lambda: surefoot.replay(tmp_path, 1), lambda: surefoot.diff(tmp_path, tmp_path)):
+        with pytest.raises(CheckpointError, match=r"was written by (a newer|another version of) surefoot") as refused:
+            question()
+        assert str(refused.value).isprintable()
+
+
 def test_the_command_saves_every_array(capsys):
     run = train("trpo")
     for file in ("arrays.npz", "arrays.safetensors"):

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { el } from "./dom.js";
-import { AXES, chosen, isDark, state, style } from "./state.js";
+import { AXES, change, chosen, isDark, state, style } from "./state.js";
 
 const TIMES = [["hours", 3600, 7200], ["minutes", 60, 600], ["seconds", 1, 0]];
 
@@ -29,6 +29,7 @@ export class Chart {
         el("span", { class: "metric", title: meaning }, metric),
         this.tools = el("span", { class: "tools" },
           this.reset = el("button", { class: "plain", hidden: true, onclick: () => this.unzoom() }, "Reset zoom"),
+          this.scale = el("button", { class: "plain", hidden: true, title: "Logarithmic scale", "aria-label": `${metric}: logarithmic scale`, onclick: () => this.rescale() }, "log"),
           onClose ? el("button", { class: "plain", title: "Remove this chart", "aria-label": `Remove ${metric}`, onclick: onClose }, "✕") : null)),
       small && meaning ? el("p", { class: "meaning quiet", title: meaning }, meaning) : null,
       this.plot, small && range ? el("p", { class: "healthy quiet" }, `healthy: ${range}`) : null, this.note);
@@ -47,6 +48,12 @@ export class Chart {
   unzoom() {
     this.zoom = null;
     this.refresh();
+  }
+
+  get isLog() { return state.log.includes(this.metric); }
+
+  rescale() {
+    change({ log: this.isLog ? state.log.filter((metric) => metric !== this.metric) : [...state.log, this.metric] });
   }
 
   // Called whenever a chosen run has new rows; a request in progress is followed by one more.
@@ -81,6 +88,9 @@ export class Chart {
       ? (this.zoom ? "Nothing in this range." : "No values yet.")
       : sampled ? "A sample of a long log; zoom in for every row." : "";
     this.reset.hidden = !this.zoom;
+    const [low, high] = extent(known);
+    this.scale.hidden = !this.isLog && !(low >= 0 && high > 0);
+    this.scale.setAttribute("aria-pressed", this.isLog);
     window.Plotly.react(this.plot, traces, this.layout(known), { responsive: true, displayModeBar: false, doubleClick: false });
     if (!this.drawn) {
       this.drawn = true;
@@ -125,19 +135,22 @@ export class Chart {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: css.getPropertyValue("--font").trim(), color: ink, size: 12 },
       height: this.small ? 200 : 300, margin: { l: 8, r: 12, t: 6, b: 8 },
-      xaxis: x, yaxis: { ...axis, nticks: this.small ? 4 : 6, exponentformat: "power" },
+      xaxis: x, yaxis: { ...axis, type: this.isLog ? "log" : "linear", nticks: this.small ? 4 : 6, exponentformat: this.exponents(curves) },
       hovermode: curves.length <= 8 ? "x unified" : "closest", dragmode: "zoom",
       hoverlabel: { bgcolor: css.getPropertyValue("--card").trim(), bordercolor: rule, font: { color: css.getPropertyValue("--ink").trim(), size: 12 }, namelength: 40 },
-      shapes: this.shade(curves), uirevision: `${state.x} ${this.zoom ?? ""}`,
+      shapes: this.shade(curves), uirevision: `${state.x} ${this.isLog} ${this.zoom ?? ""}`,
     };
+  }
+
+  // Not Plotly's superscripts: they set a style inline, which the page's policy forbids.
+  exponents(curves) {
+    return extent(curves)[1] >= 1000 && !this.isLog ? "SI" : "e";
   }
 
   // The healthy range, as far as the curves reach: a shape must not stretch the axis.
   shade(curves) {
     if (!this.healthy || !curves.length) return [];
-    const values = curves.flatMap((curve) => [...curve.y, ...(curve.low ?? []), ...(curve.high ?? [])]);
-    let [low, high] = [Infinity, -Infinity];
-    for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
+    const [low, high] = extent(curves, this.isLog ? 0 : -Infinity);
     const from = Math.max(low, this.healthy[0] ?? -Infinity), to = Math.min(high, this.healthy[1] ?? Infinity);
     if (!(from < to)) return [];
     return [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: from, y1: to, layer: "below", line: { width: 0 }, fillcolor: isDark() ? "rgba(47,199,154,.10)" : "rgba(0,158,115,.09)" }];
@@ -149,6 +162,17 @@ export class Chart {
     this.zoom = [Number(from) * this.unit[1], Number(to) * this.unit[1]];
     this.refresh();
   }
+}
+
+// The lowest and the highest value of any curve, of those above `above`.
+function extent(curves, above = -Infinity) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { y, low: lower = [], high: upper = [] } of curves) {
+    for (const values of [y, lower, upper]) {
+      for (const value of values) if (value > above) { low = Math.min(low, value); high = Math.max(high, value); }
+    }
+  }
+  return [low, high];
 }
 
 function faint(color, opacity) {

@@ -34,6 +34,9 @@ export function number(value, digits = 4) {
   return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 4 });
 }
 
+// What a run trained, or null if its files do not say.
+export const trained = (run) => (run.env || run.algo ? `${run.env ?? "?"} · ${run.algo ?? "?"}` : null);
+
 export function steps(value) {
   if (value >= 1e9) return `${trim(value / 1e9)}B`;
   if (value >= 1e6) return `${trim(value / 1e6)}M`;
@@ -56,3 +59,6 @@ export function empty(title, ...lines) {
 }
 
 export const code = (text) => el("code", {}, text);
+
+// A sentence in which flags (--learning-rate) are not broken at their hyphens.
+export const flagged = (text) => text.split(/(--[a-z][a-z-]*[a-z])/).map((part, i) => (i % 2 ? el("span", { class: "flag" }, part) : part));

@@ -1,9 +1,13 @@
 // The list of runs: experiments with their seeds, the newest first, `latest` on top.
 
-import { $, ago, code, el, empty, fill, number, steps } from "./dom.js";
+import { ask } from "./api.js";
+import { $, ago, code, el, empty, fill, number, steps, trained } from "./dom.js";
 import { change, state, style, keyOf } from "./state.js";
 
 const MOST = 300; // experiments that are drawn at once; the search narrows them down
+const MOST_ASKED = 200; // runs in one question to the server
+let apart = {}; // by run: the settings in which experiments that look alike differ
+let asked = "";
 
 export function visible() {
   const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
@@ -49,6 +53,20 @@ export function drawList() {
     groups.length > MOST ? el("p", { class: "quiet more" }, `${groups.length - MOST} more experiments; search to find them.`) : null,
   );
   list.scrollTop = top;
+  tellApart(groups.slice(0, MOST).map(([, members]) => members[0]));
+}
+
+// Several experiments with one env and algorithm: ask once in which settings they differ, and show that.
+async function tellApart(firsts) {
+  const alike = new Map();
+  for (const run of firsts) alike.set(`${run.env} ${run.algo}`, [...(alike.get(`${run.env} ${run.algo}`) ?? []), run.id]);
+  const runs = [...alike.values()].filter((ids) => ids.length > 1).flat().slice(0, MOST_ASKED);
+  if (runs.join("\n") === asked) return;
+  asked = runs.join("\n");
+  try {
+    apart = runs.length ? (await ask("/api/apart", { run: runs })).apart : {};
+    drawList();
+  } catch { /* a run may be gone; the list is complete without this */ }
 }
 
 function group(key, members) {
@@ -70,7 +88,7 @@ function group(key, members) {
     el("div", { class: "item", "data-on": count > 0 },
       box, swatch(state.group === "seeds" && count ? key : null),
       el("button", { class: "what", "aria-expanded": open, onclick: () => toggle(key) },
-        ...lines(first, names.size === 1 ? first.name : null, running ? "running" : first.state, [`${members.length} seeds `, el("span", { class: "turn" }, open ? "▾" : "▸")])),
+        ...lines(first, apart[first.id], names.size === 1 ? first.name : null, running ? "running" : first.state, [`${members.length} seeds `, el("span", { class: "turn" }, open ? "▾" : "▸")])),
       right(values.length ? values.reduce((a, b) => a + b, 0) / values.length : null, first)),
     open ? el("div", { class: "seeds" }, members.map((run) => item(run, true))) : null,
   );
@@ -85,7 +103,7 @@ function item(run, seed = false) {
     swatch(on ? keyOf(run) : null),
     el("button", { class: "what", title: run.id, onclick: () => focus(run) },
       seed ? [el("span", { class: "title" }, `seed ${run.seed ?? "?"}`), el("span", { class: "quiet" }, dot(run.state), said(run))]
-        : lines(run, run.name, run.state, said(run))),
+        : lines(run, apart[run.id], run.name, run.state, said(run))),
     right(score(run), run),
     run.state === "running" && progress !== null ? el("progress", { value: progress, max: 1, "aria-label": "progress" }) : null,
   );
@@ -95,12 +113,13 @@ const score = (run) => run.eval_return ?? run.episode_return;
 const said = (run) => (run.why && !run.size ? "cannot be read" : `${steps(run.step)} steps`);
 const right = (value, run) => el("span", { class: "value" }, number(value, 3), el("span", { class: "quiet" }, ago(run.created).replace(" ago", "")));
 
-// The name, if there is one, or what was trained; below it the rest.
-function lines(run, name, kind, rest) {
-  const what = run.env || run.algo ? `${run.env ?? "?"} · ${run.algo ?? "?"}` : null;
+// The name, if there is one, or what was trained; below it the rest, and how it differs from others like it.
+function lines(run, differs, name, kind, rest) {
+  const what = trained(run);
   return [
     el("span", { class: "title" }, name ?? what ?? run.id),
     el("span", { class: "quiet" }, dot(kind), name && what ? `${what} · ` : "", rest),
+    differs ? el("span", { class: "quiet differs", title: differs }, differs) : null,
   ];
 }
 

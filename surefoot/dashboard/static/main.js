@@ -148,7 +148,7 @@ Object.keys(TABS).forEach((tab, index) => { KEYS[index + 1] = () => change({ tab
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") { $("search").blur(); document.body.classList.remove("drawer"); return; }
-  const typing = event.target.matches("input[type=search], select, textarea");
+  const typing = event.target.matches("input[type=search], input[type=number], select, textarea");
   const pressing = event.target.matches("button, input, summary, a") && (event.key === " " || event.key === "Enter");
   if (typing || pressing || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
   event.preventDefault();

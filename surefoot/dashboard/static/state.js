@@ -2,7 +2,7 @@
 
 export const AXES = { step: "steps", update: "updates", seconds: "wall time" };
 export const TABS = { curves: "Curves", instruments: "Instruments", compare: "Compare", settings: "Settings" };
-export const DEFAULTS = { tab: "curves", x: "step", smooth: 0, group: "seeds", middle: "iqm", metrics: [] };
+export const DEFAULTS = { tab: "curves", x: "step", smooth: 0, group: "seeds", middle: "iqm", metrics: [], log: [] };
 
 export const state = {
   runs: new Map(), // id -> what the server says about it, newest first
@@ -35,6 +35,7 @@ function remember() {
   if (state.focus) parts.set("focus", state.focus);
   for (const [name, value] of Object.entries(DEFAULTS)) {
     if (name === "metrics") for (const metric of state.metrics) parts.append("metric", metric);
+    else if (name === "log") for (const metric of state.log) parts.append("log", metric);
     else if (state[name] !== value) parts.set(name, state[name]);
   }
   const hash = `#${parts}`;
@@ -46,6 +47,7 @@ export function recall() {
   state.selected = new Set(parts.getAll("run"));
   state.focus = parts.get("focus");
   state.metrics = parts.getAll("metric");
+  state.log = parts.getAll("log");
   if (parts.get("x") in AXES) state.x = parts.get("x");
   if (parts.get("tab") in TABS) state.tab = parts.get("tab");
   if (parts.get("group") === "none") state.group = "none";

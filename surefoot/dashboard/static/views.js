@@ -6,7 +6,7 @@ import { $, code, el, empty, fill, number } from "./dom.js";
 import { swatch } from "./list.js";
 import { change, chosen, keyOf, state, style } from "./state.js";
 
-const USUAL = ["episode_return", "eval_return", "episode_length", "entropy"];
+const USUAL = ["episode_return", "eval_return", "episode_length", "entropy", "kl"]; // the first four that there are
 let charts = [];
 let known = []; // the metrics of the chosen runs
 let named = []; // the groups of the chosen runs, with their labels
@@ -60,11 +60,13 @@ function show(view, key, build) {
 
 function curves(view) {
   const names = known.map((metric) => metric.name);
-  const usual = USUAL.filter((name) => names.includes(name));
+  const usual = USUAL.filter((name) => names.includes(name)).slice(0, 4);
   const metrics = state.metrics.length ? state.metrics : usual.length ? usual : names.slice(0, 2);
   const key = `curves ${metrics.join(" ")} / ${names.join(" ")}`;
   if (!names.length) {
-    show(view, "waiting", () => [empty("Waiting for the first row", "The chosen runs have not logged anything yet.")]);
+    const why = chosen().map((id) => state.runs.get(id).why);
+    if (why.every(Boolean)) show(view, `unread ${why}`, () => [empty("The chosen runs cannot be read", ...why)]);
+    else show(view, "waiting", () => [empty("Waiting for the first row", "The chosen runs have not logged anything yet.")]);
     return;
   }
   const built = show(view, key, () => {
@@ -126,17 +128,20 @@ async function compare(view, runs, mine) {
 
 function groupTable({ groups }) {
   const all = groups.flatMap((group) => [...group.iqm, ...group.scores]).filter((value) => value !== null);
-  const low = Math.min(...all), high = Math.max(...all);
+  const low = Math.min(...all), high = Math.max(...all), envs = new Set(groups.map((group) => group.env));
   return el("table", {},
-    el("thead", {}, el("tr", {}, ["", "group", "seeds", "IQM", "95 % interval", "mean", ""].map((name) => el("th", {}, name)))),
+    envs.size === 1 ? el("caption", {}, ...envs) : null,
+    el("thead", {}, el("tr", {}, ["group", "seeds", "IQM", "95 % interval", "mean", ""].map((name) => el("th", {}, name)))),
     el("tbody", {}, groups.map((group) => el("tr", {},
-      el("td", {}, swatch(group.key)), el("td", {}, group.label), el("td", { class: "num" }, group.runs),
+      el("td", {}, called(group)), el("td", { class: "num" }, group.runs),
       el("td", { class: "num strong" }, number(group.iqm[0])), el("td", { class: "num" }, range(group.iqm)), el("td", { class: "num" }, number(group.mean[0])),
       el("td", { class: "wide" }, strip(group, low, high))))));
 }
 
-function range([, low, high]) {
-  return low === null ? "one seed" : `${number(low)} … ${number(high)}`;
+const called = (group) => el("span", { class: "called" }, swatch(group.key), el("span", {}, group.label));
+
+function range([, low, high], digits = 4) {
+  return low === null ? "one seed" : `${number(low, digits)} to ${number(high, digits)}`;
 }
 
 // Seeds as dots and the interval as a bar, on the scale of all groups.
@@ -160,12 +165,12 @@ function strip(group, low, high) {
 }
 
 function pairTable({ groups, pairs }) {
-  return el("table", {},
+  return el("table", { class: "pairs" },
     el("caption", {}, "Which is better?"),
-    el("thead", {}, el("tr", {}, ["first", "second", "P(first beats second)", "95 % interval", "verdict"].map((name) => el("th", {}, name)))),
+    el("thead", {}, el("tr", {}, ["first and second", "P(first beats second)", "verdict"].map((name) => el("th", {}, name)))),
     el("tbody", {}, pairs.map((pair) => el("tr", {},
-      el("td", {}, groups[pair.first].label), el("td", {}, groups[pair.second].label),
-      el("td", { class: "num strong" }, number(pair.improvement[0], 2)), el("td", { class: "num" }, range(pair.improvement)),
+      el("td", {}, el("div", {}, called(groups[pair.first])), el("div", {}, called(groups[pair.second]))),
+      el("td", { class: "num" }, el("b", {}, number(pair.improvement[0], 2)), el("div", { class: "quiet" }, range(pair.improvement, 2))),
       el("td", {}, verdict(pair))))));
 }
 

@@ -113,9 +113,9 @@ class LiveProgress(Progress):
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
         now = perf_counter()
+        self._row.update(metrics)  # the last update is drawn at the end, whenever it was
         if now >= self._next:  # drawing takes a millisecond or two; eight times a second is enough
             self._next = now + 0.125
-            self._row = {**self._row, **metrics}
             self._live.update(self._table(trainer), refresh=True)
 
     def on_try(self, trainer: Trainer, evaluation: Evaluation) -> None:
@@ -154,7 +154,7 @@ class LiveProgress(Progress):
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(justify="right", style="dim", width=label)
         table.add_column()
-        bar = ProgressBar(total=total, completed=trainer.step, width=min(44, room))
+        bar = ProgressBar(total=total, completed=trainer.step, width=min(44, room), complete_style="cyan")
         table.add_row(f"{trainer.step / total:.0%}", bar)
         for heading, cells in rows.items():
             table.add_row(heading, _lines(cells, room))

@@ -69,5 +69,5 @@ class DeviceMoments:
     def load_state_dict(self, state: MomentsState) -> None:
         read = RunningMoments(tuple(self.mean.shape))
         read.load_state_dict(state)
-        self.count = torch.as_tensor(read.count).to(self.count)
+        self.count = torch.full_like(self.count, read.count)
         self.mean, self.var = (torch.from_numpy(np.asarray(x)).to(self.mean) for x in (read.mean, read.var))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -70,10 +71,11 @@ NOT_FINITE = (
 def user_errors() -> tuple[type[BaseException], ...]:
     """What the user's code may raise: `sys.exit()` and a cancelled task in an env are errors of that env, too.
 
-    Everything but a Ctrl-C. A function, because libraries that are imported later add kinds of their own.
+    Everything but a Ctrl-C. A function, because libraries that are imported later add kinds of their own. `except`
+    calls it when something was raised, which may be a plain BaseException.
     """
-    kinds = BaseException.__subclasses__()
-    return tuple(kind for kind in kinds if kind not in (KeyboardInterrupt, GeneratorExit))
+    kinds = [kind for kind in BaseException.__subclasses__() if kind not in (KeyboardInterrupt, GeneratorExit)]
+    return tuple(kinds) if type(sys.exception()) is not BaseException else (*kinds, BaseException)
 
 
 def did_you_mean(wrong: str, valid: Iterable[str]) -> str:

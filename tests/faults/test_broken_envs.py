@@ -230,15 +230,17 @@ def test_an_env_that_calls_sys_exit_is_an_env_that_raises(capsys, where, at, wor
         assert_failed_in_order(128)
 
 
-def test_a_cancelled_task_in_an_env_is_an_error_of_the_env(capsys):
-    """Not an Exception either, as little as any that a library derives from BaseException."""
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["asyncio.CancelledError", "BaseException"])
+def test_what_is_no_exception_is_an_error_of_the_env_all_the_same(capsys, kind, workers):
+    """A cancelled task, and whatever a library derives from BaseException."""
     Path("mine.py").write_text(
         "import asyncio\nfrom gymnasium.envs.classic_control import CartPoleEnv\n\n"
-        "class Cancels(CartPoleEnv):\n    def step(self, action):\n        raise asyncio.CancelledError('no time')\n",
+        f"class Cancels(CartPoleEnv):\n    def step(self, action):\n        raise {kind}('no time')\n",
         encoding="utf-8",
     )
-    assert main(command(RUN, env="mine.py:Cancels", eval_every=None)) == 1
-    assert re.search(r"step of .*Cancels.* raised CancelledError: no time", capsys.readouterr().err)
+    assert main([*command(RUN, env="mine.py:Cancels", eval_every=None), f"--workers={workers}"]) == 1
+    assert re.search(rf"step of .*Cancels.* raised {kind.split('.')[-1]}: no time", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

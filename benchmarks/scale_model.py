@@ -125,11 +125,17 @@ def not_negative(columns: Any, values: Any) -> Any:
     return whole
 
 
-def fit_reductions(found: dict[str, Any]) -> Fit:
-    """Measured seconds = call + 2 (R − 1) · (latency + bytes / R / bandwidth): the ring that gloo uses."""
+def fit_reductions(found: dict[str, Any], cores: int) -> Fit:
+    """Measured seconds = call + 2 (R − 1) · (latency + bytes / R / bandwidth): the ring that gloo uses.
+
+    Ranks that exceed the cores wait for their turns, which they would not on a cluster, so they are left out. From one
+    number of ranks alone, call and latency cannot be told apart: then everything counts as `call`.
+    """
+    found = {r: one for r, one in found.items() if int(r) <= max(2, cores)}
     points = [(int(r), float(size), own["median"]) for r, one in found.items() for size, own in one["sums"].items()]
     ranks, sizes, seconds = (np.array(column) for column in zip(*points, strict=True))
-    columns = np.stack([np.ones_like(sizes), 2 * (ranks - 1), 2 * (ranks - 1) / ranks * sizes], axis=1)
+    messages = 2 * (ranks - 1) * (len(found) > 1)
+    columns = np.stack([np.ones_like(sizes), messages, 2 * (ranks - 1) / ranks * sizes], axis=1)
     call, latency, per_byte = not_negative(columns, seconds)
     off = np.abs(columns @ (call, latency, per_byte) / seconds - 1)
     error = {str(r): float(np.median(off[ranks == r])) for r in sorted(set(ranks.tolist()))}
@@ -222,7 +228,7 @@ def table(result: dict[str, Any]) -> list[str]:
             found = own["predicted"][MAIN]["weak"]
             cells += [", ".join(f"{found[plan][str(r)]:.2f}" for r in SHOWN), worth_it(found, plan)]
         lines.append(machine.row(plan, *cells))
-    lines += ["", "Here, the model and the measurement it was fitted to (more ranks than cores take turns):", ""]
+    lines += ["", "Here, the model and the measurement (ranks that exceed the cores wait for their turns, which the model leaves out):", ""]
     lines += machine.head("ranks of this machine", "predicted, ms per update", "measured")
     for env, own in result["envs"].items():
         for ranks, seconds in own.get("on_this_machine", {}).items():
@@ -239,7 +245,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "scale_model.json", metavar="FILE.json")
     arguments = parser.parse_args()
     measured = json.loads(arguments.ranks_file.read_text(encoding="utf-8"))
-    fit = fit_reductions(measured["reductions"]["found"])
+    fit = fit_reductions(measured["reductions"]["found"], measured["updates"]["machine"]["cores"])
     networks = {name: asdict(link) | {"source": source} for name, (link, source) in NETWORKS.items()}
     result: dict[str, Any] = {"machine": measured["updates"]["machine"], "fit": asdict(fit), "networks": networks}
     result |= {"per_node": PER_NODE, "plans": {name: asdict(plan) for name, plan in PLANS.items()}, "envs": {}}

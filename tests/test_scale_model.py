@@ -141,14 +141,28 @@ class TestFit:
     def test_it_finds_what_made_the_numbers(self, module, simulation):
         link = simulation.Link(2e-5, 1e9)
         found = measured(lambda r, size: 1e-4 + simulation.ring(size, r, link), lambda r: 1e-3 + (r - 1) * 7e-5)
-        fit = module("scale_model").fit_reductions(found)
+        fit = module("scale_model").fit_reductions(found, cores=8)
         assert (fit.call, fit.near.latency) == (pytest.approx(1e-4), pytest.approx(2e-5))
         assert fit.near.bandwidth == pytest.approx(1e9)
         assert fit.unpack == pytest.approx(7e-5 - 2 * 2e-5)
         assert max(fit.error.values()) < 1e-9
 
+    def test_ranks_that_take_turns_are_left_out_and_the_prediction_is_what_two_ranks_measured(self, module, simulation):
+        """On two cores, three and four ranks wait for a core. What two of them cost is software on any network."""
+        model, link = module("scale_model"), simulation.Link(3e-4, 1e9)
+        turns = measured(lambda r, size: r * (r > 2) * 1e-3 + simulation.ring(size, r, link), lambda r: 1e-3)
+        fit = model.fit_reductions(turns, cores=2)
+        assert (fit.near.latency, fit.call) == (0.0, pytest.approx(6e-4))
+        assert list(fit.error) == ["2"]
+        work = simulation.Work(rollout=0.1, gradient=1e-3, steps=100, size=64.0, call=fit.call)
+        for found in model.predictions(work, None, fit.near, updates=2).values():
+            alone = 0.1 + 100 * 1e-3
+            assert found["weak"][model.NOW]["2"] == pytest.approx(
+                alone / (alone + 100 * turns["2"]["sums"]["64"]["median"])
+            )
+
     def test_nothing_is_negative(self, module):
-        fit = module("scale_model").fit_reductions(measured(lambda r, size: size * 1e-9, lambda r: 1e-3 / r))
+        fit = module("scale_model").fit_reductions(measured(lambda r, size: size * 1e-9, lambda r: 1e-3 / r), cores=8)
         assert (fit.near.latency, fit.unpack) == (0.0, 0.0)
         assert 0.0 <= fit.call < 1e-8
 

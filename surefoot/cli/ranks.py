@@ -52,7 +52,9 @@ def launch(number: int, command: str, words: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # everything worth saying is said below
+    for name in list(logging.root.manager.loggerDict):  # each of its modules has a level of its own
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # everything worth saying is said below
     sys.stdout.flush()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun would set it with a warning
     for warning in WARNING:
@@ -68,7 +70,7 @@ def launch(number: int, command: str, words: Sequence[str]) -> int:
         if code < 0:
             raise SurefootError(
                 f"process {rank} of {number} (pid {first.pid}) was ended by {first.signal_name()}, and the others with "
-                "it; `surefoot resume` continues from the last checkpoint"
+                f"it; `surefoot resume latest --ranks {number}` continues from the last checkpoint, if there is one"
             ) from None
         return code
     return 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from surefoot.cli.flags import Parser, add_json, add_run, trusting
 from surefoot.cli.ranks import add_ranks, launch, number_of
 from surefoot.engine.group import check_share
 from surefoot.engine.torchrun import is_first
-from surefoot.runs import find_run
+from surefoot.runs import RunDirectory, find_run
 from surefoot.runs.files import read_toml
 from surefoot.text import print
 
@@ -29,7 +30,9 @@ def run(words: Sequence[str]) -> int:
     add_ranks(parser)
     add_json(parser)
     arguments = parser.parse_args(words)
-    ranks, found = number_of(arguments.ranks), find_run(arguments.run)
+    ranks = number_of(arguments.ranks)
+    # Only the first of several processes must see the run, which may be on another machine.
+    found = find_run(arguments.run) if is_first() else RunDirectory(Path(arguments.run))
     if ranks > 1:
         num_envs = read_toml(found.config).get("num_envs")
         if isinstance(num_envs, int) and num_envs > 0:  # otherwise the file is damaged, which is said later

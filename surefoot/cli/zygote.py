@@ -13,7 +13,6 @@ like a fresh process, but starts sooner.
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import json
 import os
@@ -32,7 +31,7 @@ from surefoot.cli.in_process import exit_code_of, print_to
 from surefoot.cli.limits import require_room_for_torch
 from surefoot.errors import SurefootError
 from surefoot.text import print
-from surefoot.training.life.signals import WARNING
+from surefoot.training.life.signals import WARNING, end_with_parent
 
 PRELOADED = (  # what every run imports
     "surefoot.cli.train",
@@ -46,7 +45,6 @@ PRELOADED = (  # what every run imports
     "torch.fx.experimental.symbolic_shapes",  # PyTorch imports it, and sympy with it, for the first network
     "tomli_w",
 )
-PARENT_DIED = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Zygote:
             signal.signal(number, self._note)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
-        _die_with_parent(signal.SIGTERM)
+        end_with_parent()
         self._answer({})
         while self._open or self._children:
             ready, _, _ = select.select([self._woken, *([self._requests] if self._open else [])], [], [])
@@ -148,7 +146,7 @@ class Zygote:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         parent = os.getppid()
-        _die_with_parent(signal.SIGTERM)
+        end_with_parent()
         if os.getppid() != parent:
             os._exit(128 + signal.SIGTERM)
         for pipe in (self._requests, self._answers, self._woken, self._wakes):
@@ -178,12 +176,6 @@ class Zygote:
     def _answer(self, message: dict[str, object]) -> None:
         with suppress(OSError):  # the sweep is gone
             os.write(self._answers, (json.dumps(message) + "\n").encode())
-
-
-def _die_with_parent(number: int) -> None:
-    """Linux sends this signal when the process that forked us ends, however it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PARENT_DIED, number)
 
 
 def run() -> int:

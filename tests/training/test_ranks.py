@@ -96,10 +96,30 @@ class TestLife:
         process.send_signal(signal.SIGTERM)
         said = finished(process, 143)
         assert "everything is saved. To continue:\nsurefoot resume cut --ranks 2" in said
+        assert "death signal" not in said  # torchrun's own words
         finished(start("surefoot", "resume", "cut", "--ranks", "2"))
         assert end_of("cut") == end_of("whole")
         said = finished(start("surefoot", "resume", "cut", f"--total-steps={LONG + 2000}"))
         assert "the run began with 2 processes and continues with 1: not exact to the last bit" in said
+
+    def test_a_killed_launcher_takes_its_processes_with_it_and_they_save(self):
+        process = train("alone", steps=100 * LONG)
+        until_trained(process)
+        process.kill()
+        process.communicate(timeout=100)  # returns once nobody can write any more
+        assert json.loads(Path("alone/status.json").read_text(encoding="utf-8"))["state"] == "interrupted"
+
+    def test_only_the_first_process_must_see_the_run_that_is_resumed(self):
+        finished(train("one"))
+        Path("elsewhere").mkdir()
+        Path("from_elsewhere.py").write_text(
+            "import os, sys\nfrom surefoot.cli.main import main\n\n"
+            "if os.environ['RANK'] == '1':\n    os.chdir('elsewhere')\nsys.exit(main(sys.argv[1:]))\n",
+            encoding="utf-8",
+        )
+        words = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "from_elsewhere.py", "resume", "one"]
+        finished(start(*words, "--total-steps=8000"))
+        assert json.loads(Path("one/result.json").read_text(encoding="utf-8"))["total_steps"] > 7_000
 
     def test_a_schedulers_warning_to_the_launcher_saves_and_training_goes_on(self):
         process = train("warned", steps=10 * LONG)

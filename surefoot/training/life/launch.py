@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import gymnasium as gym
 
-from surefoot.engine.group import ALONE, joined
+from surefoot.engine.group import ALONE
 from surefoot.envs.backends import backend_of
 from surefoot.errors import CheckpointError, UsageError
 from surefoot.runs import RunDirectory
@@ -27,7 +27,16 @@ from surefoot.training.config.resolve import TrainConfig
 from surefoot.training.config.toml_files import to_toml
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.life.horizon import set_horizon
-from surefoot.training.life.processes import begun_before, facts_of, follow, label_of, require_alike, tell, told
+from surefoot.training.life.processes import (
+    begun_before,
+    facts_of,
+    follow,
+    label_of,
+    require_alike,
+    tell,
+    together,
+    told,
+)
 from surefoot.training.life.rebuild import (
     computed_with,
     load_callback,
@@ -76,7 +85,7 @@ def train_config(
     `progress`: show the header, progress and the result.
     """
     require_trust(config, trust, "a file (--config, --like or --init-from)")
-    with joined() as group:
+    with together() as group:
         require_alike(group, config.flat())
         label = label_of(config)
         if (begun := begun_before(group, label, run_dir)) is not None:
@@ -220,7 +229,7 @@ def resume_directory(
     """Continue from the latest checkpoint that verifies (`strict`: only from the very latest)."""
     given = {"max_time": max_time, "total_steps": coerce("total_steps", total_steps, int | None)}
     given = {name: value for name, value in given.items() if value is not None}
-    with joined() as group:
+    with together() as group:
         require_alike(group, given)
         show = {"progress": progress, "to_stderr": to_stderr, "own_process": own_process}
         return _resume(group, directory, given, strict=strict, trust=trust, callbacks=callbacks, **show)

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surefoot import __version__
-from surefoot.engine.torchrun import launched_as, may_be_requeued, restarted
+from surefoot.engine.group import joined
+from surefoot.engine.torchrun import is_one_of_several, launched_as, may_be_requeued, restarted
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import RunDirectory, list_runs
 from surefoot.runs.files import read_json
-from surefoot.training.life.signals import CALM, Interrupted, signals_handled
+from surefoot.training.life.signals import CALM, Interrupted, end_with_parent, signals_handled
 
 if TYPE_CHECKING:
     from surefoot.engine.group import Group
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
     from surefoot.training.config.resolve import TrainConfig
     from surefoot.training.evaluation.evaluate import MakeEnv
     from surefoot.training.trainer import Trainer
+
+
+@contextmanager
+def together() -> Iterator[Group]:
+    """The processes of this run. Without their launcher nobody could stop them all, so they save and end with it."""
+    if is_one_of_several():
+        end_with_parent()
+    with joined() as group:
+        yield group
 
 
 def require_alike(group: Group, settings: Mapping[str, object]) -> None:

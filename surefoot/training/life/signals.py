@@ -4,6 +4,7 @@ save."""
 from __future__ import annotations
 
 import _thread
+import ctypes
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from time import monotonic
 
 from surefoot.text import printable
 
+PARENT_DIED = 1  # PR_SET_PDEATHSIG of prctl(2)
 PATIENCE = 10.0  # seconds from the first signal to the end of the update in progress
 CALM = 5.0  # seconds in which a launcher of several processes may pass on a signal that the terminal sent already
 STUCK = 5.0  # further seconds for Python code to react; after that we assume it hangs in C code
@@ -193,3 +195,9 @@ def complain(text: str) -> None:
     if sys.__stderr__ is not None:  # otherwise it is closed, and its descriptor may belong to any file
         with suppress(OSError, ValueError):
             os.write(sys.__stderr__.fileno(), printable(f"surefoot: {text}\n").encode())
+
+
+def end_with_parent() -> None:
+    """Get SIGTERM when the process that started this one ends, however it ends. Only Linux can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGTERM)

@@ -228,7 +228,8 @@ def table(result: dict[str, Any]) -> list[str]:
             found = own["predicted"][MAIN]["weak"]
             cells += [", ".join(f"{found[plan][str(r)]:.2f}" for r in SHOWN), worth_it(found, plan)]
         lines.append(machine.row(plan, *cells))
-    lines += ["", "Here, the model and the measurement (ranks that exceed the cores wait for their turns, which the model leaves out):", ""]
+    left_out = "ranks that exceed the cores wait for their turns, which the model leaves out"
+    lines += ["", f"Here, the model and the measurement ({left_out}):", ""]
     lines += machine.head("ranks of this machine", "predicted, ms per update", "measured")
     for env, own in result["envs"].items():
         for ranks, seconds in own.get("on_this_machine", {}).items():

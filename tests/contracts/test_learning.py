@@ -131,8 +131,8 @@ def test_and_not_without_it():
 
 @pytest.mark.slow
 def test_a_hybrid_action_is_learned_whole():
-    """0.95 to 0.99 by seed; without the place it is 0.5, without the tool a third of that."""
-    assert greedy_return(Hybrid, total_steps=20_000, rollout_length=64, learning_rate=3e-3) >= 0.85
+    """0.97 to 0.99 on six seeds and three kernel variants; without the place it is 0.5, without the tool a third."""
+    assert greedy_return(Hybrid, total_steps=40_000, rollout_length=64, learning_rate=1e-3) >= 0.85
 
 
 @pytest.mark.slow

@@ -42,23 +42,27 @@ def cell(found: Runs, task: str) -> str:
     return f"{np.mean(scores):.{digits}f} / {min(scores):.{digits}f}" if scores else "–"
 
 
-def heading(side: str, found: Runs) -> str:
+def seeds_of(found: Runs, tasks: list[str]) -> int:
+    """How many seeds each of the tasks has, at least."""
+    return min((len(found.get(task, {})) for task in tasks), default=0)
+
+
+def heading(side: str, seeds: int) -> str:
     """The name of a side, and how many seeds it has, if fewer than the page says."""
-    seeds = min(map(len, found.values()))
     return SIDES[side] if seeds >= SEEDS else f"{SIDES[side]} ({seeds} seeds)"
 
 
 def comparison(sides: dict[str, Runs]) -> list[str]:
     """A row per task, a column per side, and the summary below."""
-    shown = [side for side in SIDES if side in sides]
-    tasks = [task for task in TASKS if any(task in sides[side] for side in shown)]
-    lines = ["| Task | Steps | " + " | ".join(heading(side, sides[side]) for side in shown) + " |"]
+    tasks = [task for task in TASKS if task in sides["now"]]
+    seeds = {side: seeds_of(sides[side], tasks) for side in SIDES if side in sides}
+    shown = [side for side, number in seeds.items() if number > 1]  # what is only begun says nothing
+    lines = ["| Task | Steps | " + " | ".join(heading(side, seeds[side]) for side in shown) + " |"]
     lines.append("| --- | ---: |" + " ---: |" * len(shown))
     for task in tasks:
         cells = " | ".join(cell(sides[side], task) for side in shown)
         lines.append(f"| {task} | {TASKS[task].steps // 1000}k | {cells} |")
-    common = [task for task in tasks if all(task in sides[side] for side in shown)]
-    found = [summary(sides[side], common) for side in shown]
+    found = [summary(sides[side], tasks) for side in shown]
     cells = " | ".join(f"**{middle:.2f}** ({low:.2f} to {high:.2f})" for middle, low, high in found)
     lines.append(f"| *normalised, interquartile mean* | | {cells} |")
     return lines
@@ -98,9 +102,9 @@ needs whole envs. A run records the number in its `config.toml`; presets set the
 
 Acrobot pays for it: with PPO, about one seed in five no longer reaches the goal within 100k steps, while with four
 minibatches all do. Every reward there is −1 until the goal is reached for the first time. Until then, standardised
-advantages are noise, and more gradient steps follow the noise further. An entropy bonus or longer rollouts did not help
-(see the candidates), and over all tasks the change gains more than it loses. The preset for Acrobot has its own
-numbers.
+advantages are noise, and more gradient steps follow the noise further. An entropy bonus or longer rollouts alone did
+not help (see the candidates), and over all tasks the change gains more than it loses. The preset for Acrobot has its
+own numbers.
 """
 
 

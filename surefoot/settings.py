@@ -94,19 +94,19 @@ class Settings:
 
         `x_schedule = "linear"` is short for `x` falling to zero.
         """
-        if not self._changing:
+        if not self.changing:
             return self
         values = vars(self)
         now = {
             name: values[name].at(remaining) if isinstance(values[name], Schedule) else values[name] * remaining
-            for name in self._changing
+            for name in self.changing
         }
         made = object.__new__(type(self))
         vars(made).update(values | now)  # already checked; `replace` would check again in every update
         return made
 
     @cached_property
-    def _changing(self) -> tuple[str, ...]:
+    def changing(self) -> tuple[str, ...]:
         """The settings that have a schedule; cached, because every update asks several times."""
         values = vars(self)
         return tuple(

@@ -30,3 +30,4 @@ class A2C(vpg.VPG):
     """VPG's loss, −E[log π(a|s) · Â] + c_v·L_V − c_e·H, every few steps."""
 
     config_type = Config
+    decides_nothing = True

@@ -31,6 +31,7 @@ class Base(Generic[ConfigT]):
 
     uses_critic: ClassVar[bool] = True
     train_actor: ClassVar[bool] = True  # by gradient descent; False: the algorithm updates the actor itself
+    decides_nothing: ClassVar[bool] = False  # in the class itself: `update` reads no number on its way
     preset_of: ClassVar[str | None] = None  # an algorithm whose presets suit this one, as far as they apply
 
     def __init__(self, config: ConfigT) -> None:

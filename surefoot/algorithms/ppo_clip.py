@@ -94,6 +94,7 @@ class PPOClip(Base[Config]):
     """−E[min(r·Â, clip(r)·Â)] + c_v·L_V − c_e·H; with SPO, −E[r·Â − |Â|·(r − 1)²/(2ε)] + …"""
 
     config_type = Config
+    decides_nothing = True
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
         return estimate(rollout, self.config.at(rollout.remaining), operations)

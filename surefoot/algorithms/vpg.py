@@ -38,6 +38,7 @@ class VPG(Base[Config]):
     """−E[log π(a|s) · Â] + c_v·L_V − c_e·H."""
 
     config_type = Config
+    decides_nothing = True
 
     def estimate(self, rollout: Rollout, operations: Operations = OPERATIONS) -> Batch:
         return estimate(rollout, self.config.at(rollout.remaining), operations)

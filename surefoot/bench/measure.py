@@ -28,6 +28,8 @@ WARM_UP = 0.5  # seconds per engine that are not counted, because first calls ar
 class Stopwatch(Callback):
     """Ends a run after `seconds` (None: does not) and records where the time went."""
 
+    reads_tensors = False
+
     def __init__(self, seconds: float | None) -> None:
         self.seconds, self.start = seconds, 0.0
         self.spent: dict[str, float] = {}  # fraction of the time per phase

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
-from surefoot.engine.episodes import EpisodeTracker
+from surefoot.engine.episodes import Episode, EpisodeTracker
 from surefoot.engine.group import ALONE, Group
 from surefoot.engine.timing import PhaseTimer
 from surefoot.math.operations import OPERATIONS, Operations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from surefoot.engine.losses import Loss, LossFunction
     from surefoot.engine.torch.learner import Learner
     from surefoot.policies.actor_critic import ActorCritic, Noise
-    from surefoot.types import Context, Envs
+    from surefoot.types import Context, Envs, Rollout
 
 
 class Learns(Protocol):
@@ -39,6 +39,8 @@ class Learns(Protocol):
     def episodes_per_env(self) -> int | None: ...
 
     def terms(self, remaining: float) -> Loss | None: ...
+
+    def update(self, learner: Learner, rollout: Rollout) -> dict[str, float]: ...
 
 
 class Actor(Protocol):
@@ -119,6 +121,36 @@ class CollectorOptions:
         return EpisodeTracker(num_envs, self.log_info)
 
 
+class Done(NamedTuple):
+    """What a whole iteration gave."""
+
+    steps: int
+    episodes: Sequence[Episode]
+    metrics: dict[str, float]
+
+
+class Iterations(Protocol):
+    """Iterations that an engine does whole: it collects and learns, and is asked afterwards what came of it."""
+
+    busy: bool  # one was begun and has not been read
+
+    def begin(self, update: int, remaining: float) -> bool:
+        """Start the iteration of this number. False: this one must be done in the ordinary way."""
+        ...
+
+    def end(self) -> Done | None:
+        """Wait for it. None: it must not stand and was taken back; done in the ordinary way, it says why."""
+        ...
+
+    def take_back(self) -> None:
+        """Undo what was begun and not read."""
+        ...
+
+    def leave(self) -> None:
+        """The next iteration is done in the ordinary way."""
+        ...
+
+
 class Engine(ABC):
     """One way to act and to learn. A subclass is registered by name (`registry.py`)."""
 
@@ -144,6 +176,10 @@ class Engine(ABC):
     def learns(self, loss: LossFunction) -> bool:
         """Whether its learner computes this loss itself; otherwise PyTorch does."""
         return True
+
+    def iterations(self, collector: Collector, learner: Learner, algorithm: Learns) -> Iterations | None:
+        """What does whole iterations of this run; None if every part of one is called separately."""
+        return None
 
     def take_notices(self) -> list[str]:
         """What the user should know that has come up since the last call."""

@@ -29,15 +29,21 @@ class DeviceRewardNormalizer:
 
     def observe(self, reward: Tensor, done: Tensor, valid: Tensor, operations: Operations = OPERATIONS) -> None:
         """Update the statistics from a rollout, all `[T, N]`, in time order."""
-        seen, self.running = operations.running_returns_on_device(reward, done, valid, self.gamma, self.running)
+        seen, running = operations.running_returns_on_device(reward, done, valid, self.gamma, self.running)
+        self.running.copy_(running)
         self.moments.merge(seen.flatten(), valid.flatten(), operations.sum_)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that `observe` changes, in place."""
+        return [self.running, *self.moments.tensors]
 
     def scale(self, reward: Tensor) -> Tensor:
         return (reward / (self.moments.var + 1e-8).sqrt()).clamp(-CLIP, CLIP)
 
     def restart(self) -> None:
         """All episodes were cut short (every env was reset)."""
-        self.running = torch.zeros_like(self.running)
+        self.running.zero_()
 
     def forget(self, index: int) -> None:
         """Drop the open episode of one env."""
@@ -52,4 +58,4 @@ class DeviceRewardNormalizer:
 
     def load_state_dict(self, state: RewardState) -> None:
         self.moments.load_state_dict(state)
-        self.running = torch.from_numpy(np.asarray(state["running"], np.float64)).to(self.running, copy=True)
+        self.running.copy_(torch.from_numpy(np.asarray(state["running"], np.float64)))

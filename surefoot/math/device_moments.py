@@ -54,7 +54,13 @@ class DeviceMoments:
 
     def merge(self, rows: Tensor, valid: Tensor, sum_: Callable[[Tensor], Tensor] | None = None) -> None:
         """Add the `valid` `[B]` ones of rows `[B, *shape]`; `sum_`: those of all processes."""
-        self.count, self.mean, self.var = merged((self.count, self.mean, self.var), rows, valid, sum_)
+        for own, new in zip(self.tensors, merged((self.count, self.mean, self.var), rows, valid, sum_), strict=True):
+            own.copy_(new)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that `merge` changes, in place."""
+        return [self.count, self.mean, self.var]
 
     def state_dict(self) -> MomentsState:
         return self._read().state_dict()
@@ -69,5 +75,6 @@ class DeviceMoments:
     def load_state_dict(self, state: MomentsState) -> None:
         read = RunningMoments(tuple(self.mean.shape))
         read.load_state_dict(state)
-        self.count = torch.full_like(self.count, read.count)
-        self.mean, self.var = (torch.from_numpy(np.asarray(x)).to(self.mean) for x in (read.mean, read.var))
+        self.count.fill_(read.count)
+        for own, x in ((self.mean, read.mean), (self.var, read.var)):
+            own.copy_(torch.from_numpy(np.asarray(x)))

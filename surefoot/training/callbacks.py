@@ -17,6 +17,10 @@ class Callback:
     written; not every iteration). A callback that raises ends the run as failed, with its own traceback.
     """
 
+    # Whether it may look at the policy, the rollout or whatever else training changes on a device. A GPU works on the
+    # next update while callbacks run that do not.
+    reads_tensors = True
+
     def on_start(self, trainer: Trainer) -> None:
         """Everything is built; no env has been stepped yet."""
 

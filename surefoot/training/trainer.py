@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.analysis.watch import Watch
+from surefoot.engine.contract import Done
 from surefoot.engine.episodes import rows_of
 from surefoot.engine.group import ALONE, local_device
 from surefoot.engine.precision import full_precision
@@ -32,6 +33,7 @@ from surefoot.training.build.parts import choose_device, collector_options, init
 from surefoot.training.config.together import with_minibatches
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.loop.agreement import agree, of_all, part
+from surefoot.training.loop.ahead import Ahead
 from surefoot.training.loop.due import evaluate_log_save
 from surefoot.training.loop.global_generators import capture_globals, globals_shape
 from surefoot.training.loop.journal import Journal
@@ -39,7 +41,6 @@ from surefoot.training.loop.out_of_space import SpaceWatch
 from surefoot.training.loop.saving import Saving
 from surefoot.training.loop.selection import Selection
 from surefoot.training.loop.target import Target
-from surefoot.types import weighted_mean
 
 if TYPE_CHECKING:
     from surefoot.engine.episodes import Episode
@@ -133,6 +134,8 @@ class Trainer:
             self.config = config = replace(config, run=replace(config.run, threads=self.threads.number))
         options = collector_options(config, seed, self.device, algorithm, envs.num_envs, length, self.timer, group)
         self.collector = engine.collector(envs, self.learner.actor, options)
+        whole = engine.iterations(self.collector, self.learner, algorithm)
+        self.ahead = None if whole is None else Ahead(whole)
 
     def attach(
         self,
@@ -205,6 +208,7 @@ class Trainer:
             for callback in self.callbacks:
                 callback.on_start(self)
             leaving.push(self.original)  # before any on_end
+            leaving.callback(self.settle)
             self._loop()
 
     def _loop(self) -> None:
@@ -214,25 +218,9 @@ class Trainer:
             evaluate_log_save(self)
             if self.over:
                 break
-            remaining = self.remaining
-            rollout = self.collector.collect(remaining)
-            steps, episodes = of_all(self, rollout)
-            if not steps:  # only resets (a vector env, one step): nothing to learn from
+            steps, episodes, metrics = self._whole() or self._iterate()
+            if not steps:
                 continue
-            for name, message in self.watch.look(rollout, self.step):
-                self.advise(name, message)
-            for callback in self.callbacks:
-                callback.on_rollout(self, rollout)
-            self.rollout = rollout
-            expected = self.engines.learns_in_pytorch
-            self.errands.append(partial(self._tell_advice, episodes, self.step + steps))
-            with self.timer.phase("learn"), own_modes(gradients=True):
-                metrics = self._learn(rollout, remaining)
-            for message in self.engines.engine.take_notices():
-                self.warn(message)
-            if self.engines.learns_in_pytorch != expected:
-                self.warn(f"the update does not do what the algorithm's spec says: {self.engines}")
-            self.rollout = None
             self.step += steps
             self.journal.add(metrics, episodes)
             self.saving.behind = True
@@ -248,6 +236,44 @@ class Trainer:
             self.save()
         part(self)
         self.seconds = perf_counter() - start
+
+    def _whole(self) -> Done | None:
+        """The next iteration as the engine's own, if it can be."""
+        if self.ahead is None:
+            return None
+        with self.timer.phase("iterate"):
+            done = self.ahead.take(self)
+        if done is not None:
+            self._tell_advice(done.episodes, self.step + done.steps)
+        return done
+
+    def _iterate(self) -> Done:
+        """Collect a rollout and learn from it."""
+        remaining = self.remaining
+        rollout = self.collector.collect(remaining)
+        steps, episodes = of_all(self, rollout)
+        if not steps:  # only resets (a vector env, one step): nothing to learn from
+            return Done(0, episodes, {})
+        for name, message in self.watch.look(rollout, self.step):
+            self.advise(name, message)
+        for callback in self.callbacks:
+            callback.on_rollout(self, rollout)
+        self.rollout = rollout
+        expected = self.engines.learns_in_pytorch
+        self.errands.append(partial(self._tell_advice, episodes, self.step + steps))
+        with self.timer.phase("learn"), own_modes(gradients=True):
+            metrics = self._learn(rollout, remaining)
+        for message in self.engines.engine.take_notices():
+            self.warn(message)
+        if self.engines.learns_in_pytorch != expected:
+            self.warn(f"the update does not do what the algorithm's spec says: {self.engines}")
+        self.rollout = None
+        return Done(steps, episodes, metrics)
+
+    def settle(self) -> None:
+        """Take back what was begun ahead: the policy and all else are as after the last update."""
+        if self.ahead is not None:
+            self.ahead.settle()
 
     def abandon(self) -> bool:
         """Whether to abort an evaluation or a video."""
@@ -265,12 +291,18 @@ class Trainer:
     @property
     def remaining(self) -> float:
         """The fraction of the budget that is still ahead, for schedules."""
-        return max(0.0, 1.0 - self.step / self.budget)
+        return self.remaining_at(self.step)
+
+    def remaining_at(self, step: int) -> float:
+        return max(0.0, 1.0 - step / self.budget)
 
     @property
     def spent(self) -> bool:
         """Whether the next rollout would exceed the step budget."""
-        return self.step + self.collector.most_steps * self.group.size > self.budget
+        return self.spent_at(self.step)
+
+    def spent_at(self, step: int) -> bool:
+        return step + self.collector.most_steps * self.group.size > self.budget
 
     @property
     def over(self) -> bool:
@@ -298,13 +330,8 @@ class Trainer:
         self.run_errands()
         metrics["learning_rate"] = self.learner.learning_rate
         self.learner.adapt_rate(metrics["kl"])
-        clipped = self.policy.actions.clip_fraction(rollout.action)
-        if clipped is not None:
-            own = float(weighted_mean(clipped, rollout.valid.float()))
-            metrics |= self.learner.shares.metrics({"action_clip_fraction": own})
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.merge(rollout.obs[:-1], rollout.valid, self.learner.operations)
-        return metrics
+        own = {name: float(x) for name, x in self.learner.absorb(rollout).items()}
+        return metrics | self.learner.shares.metrics(own)
 
     @property
     def steps_per_second(self) -> float:
@@ -316,6 +343,7 @@ class Trainer:
         `best`: it is the best so far by evaluation. `mid_rollout`: open episodes cannot be restored. Without `wait`, it
         is written while training continues.
         """
+        self.settle()
         return self.saving.save(self, best=best, mid_rollout=mid_rollout, wait=wait)
 
     def follow(self) -> bool:
@@ -346,6 +374,7 @@ class Trainer:
 
     def state_dict(self, *, mid_rollout: bool = False) -> TrainerState:
         """Everything that the rest of the run depends on, apart from the policy's own tensors."""
+        self.settle()
         return {
             "step": self.step,
             "seconds": self.seconds,
@@ -392,4 +421,5 @@ class Trainer:
     @property
     def agent(self) -> Agent:
         """The current policy, ready to act."""
+        self.settle()
         return Agent(self.policy, derive_seed(self.seed, "agent"))

@@ -84,7 +84,7 @@ class Collector:
         self._begin()
         with own_modes(gradients=False):
             memory = None if self._memory is None else self._memory.clone()
-            noise = self._noise()
+            noise = self.noise()
         used = self.stepping(self, noise, memory)
         with self.timer.phase("act"), own_modes(gradients=False):
             used = self.storage.read(used, whole_episodes=self.episodes_per_env is not None)
@@ -94,7 +94,7 @@ class Collector:
         self._memory = memory
         return rollout
 
-    def _noise(self) -> NoiseRows:
+    def noise(self) -> NoiseRows:
         """Every process draws the numbers for all envs of the run, and uses those of its own."""
         own, group = self.envs.num_envs, self.group
         noise = self.policy.noise(self.length, own * group.size, self.generator)
@@ -135,14 +135,17 @@ class Collector:
         self.tracker.keep_first()
 
     def _finish(self, used: int, remaining: float) -> Rollout:
-        """Compute rewards and values, without gradients."""
         self._last = used
+        rollout = self.learnable(used, remaining)
+        self.storage.require_sound(used, rollout)
+        return rollout
+
+    def learnable(self, used: int, remaining: float) -> Rollout:
+        """The rollout with its rewards and values, without gradients."""
         options = self.options
         reward = self.storage.scaled_rewards(used, options.reward_scale, options.sign_rewards, self.operations)
         rollout = self.storage.rollout(used, reward, self.actor, self._memory, remaining)
-        fill_values(rollout, self.actor)
-        self.storage.require_sound(used, rollout)
-        return rollout
+        return fill_values(rollout, self.actor)
 
     def state_dict(self, *, mid_rollout: bool = False) -> CollectorState:
         """Everything that the next rollout depends on, except the policy. `mid_rollout`: the envs have moved on.

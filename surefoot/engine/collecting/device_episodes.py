@@ -23,17 +23,35 @@ def ended_episodes(reward: Tensor, terminated: Tensor, ended: Tensor, valid: Ten
     """Returns and lengths, by sums that restart after every end. All `[T, N]`; `carried` `[2, N]` float64: return and
     length of the episodes that were open before.
     """
-    if reward.is_cuda and find_spec("triton") is not None:
-        from surefoot.kernels.fused_scan import running_sums as fused_sums
-
-        sums = fused_sums(reward.double(), ended, valid, carried)
-    else:
-        sums = running_sums(reward, ended, valid, carried)
+    sums = _sums(reward, ended, valid, carried)
     time, env = (ended & valid).nonzero(as_tuple=True)
     cut = ~terminated[time, env]
     columns = torch.stack([env.double(), sums[0, time, env], sums[1, time, env], cut.double()], 1)
     rest = sums[:, -1] * ~ended[-1]
     return Ended(columns, rest[0], rest[1])
+
+
+def packed_episodes(
+    reward: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor, carried: Tensor, into: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same without waiting for their number: (the number `[]`, the new `carried`). The first rows of `into`,
+    `[T·N + 1, 4]` float64, receive the columns; what the others receive is of no use.
+    """
+    (steps, num_envs), sums = reward.shape, _sums(reward, ended, valid, carried)
+    over = (ended & valid).flatten()
+    number = over.cumsum(0)
+    env = torch.arange(num_envs, dtype=torch.float64, device=over.device).expand(steps, num_envs)
+    rows = torch.stack([env, sums[0], sums[1], (~terminated).double()], -1).view(-1, 4)
+    into.index_copy_(0, torch.where(over, number - 1, len(over)), rows)
+    return number[-1], sums[:, -1] * ~ended[-1]
+
+
+def _sums(reward: Tensor, ended: Tensor, valid: Tensor, carried: Tensor) -> Tensor:
+    if reward.is_cuda and find_spec("triton") is not None:
+        from surefoot.kernels.fused_scan import running_sums as fused_sums
+
+        return fused_sums(reward.double(), ended, valid, carried)
+    return running_sums(reward, ended, valid, carried)
 
 
 def running_sums(reward: Tensor, ended: Tensor, valid: Tensor, carried: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, TensorStep
 
+FINAL = "final observation"
 LOOK_EVERY = 32  # whole-episode collection checks every so many steps whether all envs are done
 
 
@@ -75,6 +76,7 @@ class DeviceStorage:
         self._open = zeros(num_envs, dtype=torch.bool)
         self._cut = zeros(0, num_envs, dtype=torch.bool)  # truncations of the last rollout
         self.normalizer = None if reward_gamma is None else DeviceRewardNormalizer(num_envs, reward_gamma, device)
+        self.one_cut = False  # no env is truncated twice in a rollout
 
     def clear(self) -> None:
         """Nothing to do: everything is overwritten."""
@@ -149,14 +151,19 @@ class DeviceStorage:
             return self._read_every_step(used, whole_episodes)
         if whole_episodes:
             used = int(self.valid[:used].any(1).nonzero()[-1]) + 1
-        flags = (self.terminated[:used], self._ended[:used], self.valid[:used])
-        self.count_on_device(self.reward[:used], *flags)
-        self._cut = self.truncated[:used] & ~self.terminated[:used]
-        last = used - 1
-        self._open = self.valid[last] & ~self.terminated[last] & ~self.truncated[last]
+        self.count_on_device(*self.flags(used))
+        self.mark_ends(used)
         if not self._given[:used].all():
             self._require_given(self._cut.cpu().numpy())
         return used
+
+    def flags(self, used: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Raw rewards, and which steps terminated, ended and are valid, `[T, N]` each."""
+        return self.reward[:used], self.terminated[:used], self._ended[:used], self.valid[:used]
+
+    def mark_ends(self, used: int) -> None:
+        self._cut, last = self.truncated[:used] & ~self.terminated[:used], used - 1
+        self._open = self.valid[last] & ~self.terminated[last] & ~self.truncated[last]
 
     def _read_every_step(self, used: int, whole_episodes: bool) -> int:
         columns = (self.reward, self._ended, self.terminated, self.truncated, self.valid)
@@ -204,9 +211,7 @@ class DeviceStorage:
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
         """The rollout, without values yet. `memory`: the memory before the first step."""
         policy, obs, params, action = self.policy, self.obs[: used + 1], self.params[:used], self.action[:used]
-        cut = self._cut.flatten() if self._final is not None else self._cut.flatten()[:0]
-        final_index = cut.nonzero().flatten()
-        final = obs[:0, 0] if self._final is None else self._final.flatten(0, 1)[final_index]
+        final_index, final = self._finals(used)
         context = final_memory = None
         if memory is not None:
             context = Context(self.start[: used + 1].clone(), memory)
@@ -233,6 +238,24 @@ class DeviceStorage:
             complete=self._complete,
         )
 
+    def _finals(self, used: int) -> tuple[Tensor, Tensor]:
+        """(the steps t·N + n that were truncated, the observations that their episodes ended with)."""
+        if self._final is None:
+            return self._cut.flatten()[:0].nonzero().flatten(), self.obs[:0, 0]
+        if self.one_cut:
+            return self._one_of_each(self._final, used)
+        index = self._cut.flatten().nonzero().flatten()
+        return index, self._final.flatten(0, 1)[index]
+
+    def _one_of_each(self, final: Tensor, used: int) -> tuple[Tensor, Tensor]:
+        """The same with one step of every env, so that nothing waits for their number. An env that was not truncated
+        gives its last step, which ended with what it shows now.
+        """
+        some, everyone = self._cut.any(0), torch.arange(self._cut.shape[1], dtype=torch.int64, device=self.device)
+        time = torch.where(some, self._cut.to(torch.uint8).argmax(0), used - 1)
+        wide = some.reshape(-1, *(1,) * (final.dim() - 2))
+        return time * len(everyone) + everyone, torch.where(wide, final[time, everyone], self.obs[used])
+
     def restore(self, obs: Tensor, start: Tensor, fresh: Mapping[int, Array]) -> None:
         """Continue from a checkpoint. `fresh`: envs that could not be restored, with their new first observations."""
         self.obs[0], self.start[0] = obs.to(self.device), start.to(self.device)
@@ -253,12 +276,11 @@ class DeviceStorage:
     def require_sound(self, used: int, rollout: Rollout) -> None:
         """The checks that NumPy envs get at every step. Waits for the device once, unless flags are not bool."""
         self.envs.odd_flags()
-        finals, faults = rollout.final_inputs[None], []
-        columns = {"observation": rollout.obs, "reward": self.reward[:used], "final observation": finals}
-        numbers = {what: values for what, values in columns.items() if values.is_floating_point()}
-        legal = self._some_legal(used)
-        checks = [values.isfinite().all() for values in numbers.values()]
-        sound = torch.stack(checks if legal is None else [*checks, legal.all()]).tolist()
+        sound = self.sound(used, rollout).tolist()
+        if all(sound):
+            return
+        numbers, faults = self._numbers(used, rollout), []
+        finals, legal = numbers.get(FINAL), self._some_legal(used)
         for (what, values), fine in zip(numbers.items(), sound, strict=False):
             if not fine:
                 t, index = (int(x) for x in (~values.isfinite()).reshape(*values.shape[:2], -1).any(2).nonzero()[0])
@@ -272,6 +294,15 @@ class DeviceStorage:
             raise EnvError(
                 f"vector env, index {index}: the action mask leaves no legal action at step {t} of the rollout"
             )
+
+    def sound(self, used: int, rollout: Rollout) -> Tensor:
+        """`[checks]` bool, unread: whether all numbers of each kind are finite, and all masks leave a legal action."""
+        checks, legal = [x.isfinite().all() for x in self._numbers(used, rollout).values()], self._some_legal(used)
+        return torch.stack(checks if legal is None else [*checks, legal.all()])
+
+    def _numbers(self, used: int, rollout: Rollout) -> dict[str, Tensor]:
+        columns = {"observation": rollout.obs, "reward": self.reward[:used], FINAL: rollout.final_inputs[None]}
+        return {what: values for what, values in columns.items() if values.is_floating_point()}
 
     def _some_legal(self, used: int) -> Tensor | None:
         """Where every action mask leaves a legal action, `[T, N]` bool; None without masks."""

@@ -9,6 +9,7 @@ from surefoot.engine.collecting.stepping import step_all
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.cuda.actor import RecordedActor
 from surefoot.engine.cuda.fused import fused_networks, not_fused
+from surefoot.engine.cuda.iteration import WholeIterations, not_whole
 from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.networks import RecordedNetworks
 from surefoot.engine.cuda.operations import DeviceOperations
@@ -68,6 +69,11 @@ class CudaEngine(Engine):
             else:
                 stepping = RecordedStepping(self.recorder)
         return Collector(envs, actor, options, self.operations, stepping)
+
+    def iterations(self, collector: Collector, learner: Learner, algorithm: Learns) -> WholeIterations | None:
+        if not isinstance(learner, CudaLearner) or not_whole(collector, learner, algorithm) is not None:
+            return None
+        return WholeIterations(collector, learner, algorithm, self.recorder)
 
     def take_notices(self) -> list[str]:
         return self.recorder.take_notices()

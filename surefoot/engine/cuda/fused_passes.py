@@ -133,8 +133,8 @@ class FusedPasses(FixedPasses):
     def _recorded(self, opening: bool) -> Work:
         learner, device = self.learner, self._order.device
         changed = [learner.flat.vector, *self.optimizer.changed, self._sums, self._error, self._total, self._squares]
-        generator = learner.generator if self._draws else None
-        return self.recorder.record(WHAT, lambda: self._pass(opening), device, changed, generator)
+        generators = [learner.generator] if self._draws else []
+        return self.recorder.record(WHAT, lambda: self._pass(opening), device, changed, generators)
 
     @property
     def _draws(self) -> bool:
@@ -147,7 +147,11 @@ class FusedPasses(FixedPasses):
             super()._shuffle()
 
     def _all_steps(self, measured: bool) -> None:
-        self._works[self._count == 0 or measured]()
+        opening = self._count == 0 or measured
+        if self.recorder.busy:  # the pass is recorded as a part of an iteration
+            self._pass(opening)
+        else:
+            self._works[opening]()
         self._count += self.parts
 
     def _pass(self, opening: bool) -> None:

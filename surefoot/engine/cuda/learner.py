@@ -40,6 +40,7 @@ class CudaLearner(Learner):
         """`nets`: the policy's, if kernels compute them."""
         self.recorder, self.nets, self.fixed_length = recorder, nets, fixed_length
         self._fixed: dict[Key, tuple[FixedPasses, FixedLoss]] = {}
+        self.latest: tuple[FixedPasses, FixedLoss] | None = None  # what the last passes used
         fused_steps = self.first_trained == 0 and fixed_length  # gradient steps of the actor that may be fused
         self.actor = RecordedActor(self.policy, recorder, nets, scores=fused_steps)
 
@@ -81,7 +82,9 @@ class CudaLearner(Learner):
             key = (kind, structure(loss), shape_of(batch), parts, number, normalize, self.max_grad_norm is None)
             if key in self._fixed or len(self._fixed) < MOST_SHAPES:
                 passes, fixed = self._fixed.get(key) or self._new(key, kind, loss, batch)
-                fixed.load(loss)
+                self.latest = passes, fixed
+                if not self.recorder.busy:
+                    fixed.load(loss)
                 passes.begin(batch)
                 return passes
             reason = "its batches or its loss change their form too often"

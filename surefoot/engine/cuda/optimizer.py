@@ -29,7 +29,7 @@ class PlannedOptimizer:
         self.index = torch.zeros(1, dtype=torch.int64, device=device)  # the next step's place in the plan
 
     def plan(self) -> None:
-        """Fill the table for the coming steps, from the optimizer's own count and rates."""
+        """Fill the table for the coming steps, from the optimizer's own count and rates. `index` is to be 0 then."""
         optimizer, rows = self.optimizer, []
         for step in range(optimizer.steps + 1, optimizer.steps + 1 + len(self.table)):
             rates = [part.base_rate * optimizer.rate_factor for part in optimizer.slices]
@@ -38,7 +38,6 @@ class PlannedOptimizer:
             else:
                 rows.append([1.0, *(-rate for rate in rates)])
         self.table.copy_(torch.tensor(rows, dtype=torch.float32, device="cpu"))
-        self.index.zero_()
 
     @property
     def changed(self) -> list[Tensor]:

@@ -98,15 +98,21 @@ class FixedPasses:
     def begin(self, batch: Batch) -> None:
         """A new update, on a batch of the same shape."""
         self.load(batch)
-        self.optimizer.plan()
-        if self.limit is not None:
-            assert self.learner.max_grad_norm is not None
-            self.limit.fill_(self.learner.max_grad_norm)
+        if not self.recorder.busy:  # a recorded iteration is told the rates before each of its starts
+            self.plan()
+        self.optimizer.index.zero_()
         self._count, self.history, self.first = 0, [], {}
         if not self._works:
             self._works = {opening: self._recorded(opening) for opening in (True, False)}
         for tensor in (self._sums, self._part, self._error, self._total, self._squares):
             tensor.zero_()
+
+    def plan(self) -> None:
+        """Tell the device the rates of the coming steps and the largest norm of a gradient."""
+        self.optimizer.plan()
+        if self.limit is not None:
+            assert self.learner.max_grad_norm is not None
+            self.limit.fill_(self.learner.max_grad_norm)
 
     def load(self, batch: Batch) -> None:
         for mine, new in zip(_tensors(self.batch), _tensors(batch), strict=True):

@@ -33,16 +33,16 @@ class Recorder:
         work: Work,
         device: torch.device,
         changed: Sequence[Tensor],
-        generator: torch.Generator | None = None,
+        generators: Sequence[torch.Generator] = (),
     ) -> Work:
         """The recorded work, or the work itself. `changed`: all that it changes, which is restored afterwards.
 
-        It must not return tensors or keep any: the next graph uses the same memory. `generator`: the one that it draws
+        It must not return tensors or keep any: the next graph uses the same memory. `generators`: those that it draws
         from, besides the device's own.
         """
         if device.type != "cuda" or not self.enabled or what in self._failed:
             return work
-        with torch.cuda.device(device), self._at_work(), _restored(changed, device, generator):
+        with torch.cuda.device(device), self._at_work(), _restored(changed, device, generators):
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             try:
                 with _beside(side):
@@ -50,7 +50,7 @@ class Recorder:
                 with _beside(side), _no_waiting():
                     work()
                 graph = torch.cuda.CUDAGraph()
-                if generator is not None:  # each replay continues its sequence
+                for generator in generators:  # each replay continues its sequence
                     graph.register_generator_state(generator)
                 with _beside(side), torch.cuda.graph(graph, pool=self._pool, stream=side):
                     work()
@@ -70,6 +70,9 @@ class Recorder:
             yield
         finally:
             self.busy = False
+
+    def failed(self, what: str) -> bool:
+        return what in self._failed
 
     def refuse(self, what: str, reason: str, device: torch.device) -> None:
         """Say once that this work is not recorded, if it would be."""
@@ -105,16 +108,16 @@ def _no_waiting() -> Iterator[None]:
 
 
 @contextmanager
-def _restored(changed: Sequence[Tensor], device: torch.device, generator: torch.Generator | None) -> Iterator[None]:
+def _restored(changed: Sequence[Tensor], device: torch.device, generators: Sequence[torch.Generator]) -> Iterator[None]:
     """Tensors and generators are as before, as if the work had not been tried."""
     before = [tensor.clone() for tensor in changed]
-    draws, own = torch.cuda.get_rng_state(device), None if generator is None else generator.get_state()
+    draws, own = torch.cuda.get_rng_state(device), [generator.get_state() for generator in generators]
     try:
         yield
     finally:
         torch.cuda.set_rng_state(draws, device)
-        if generator is not None and own is not None:
-            generator.set_state(own)
+        for generator, state in zip(generators, own, strict=True):
+            generator.set_state(state)
         for tensor, old in zip(changed, before, strict=True):
             tensor.copy_(old)
 

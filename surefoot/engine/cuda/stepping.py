@@ -80,19 +80,29 @@ class FusedStepping:
             if reason is not None:
                 self._instead = RecordedStepping(self.recorder)
                 self.recorder.notices.append(f"the rollout is not one kernel, which would be faster: {reason}")
+            else:
+                limit = collector.envs.time_limit
+                shorter = limit is None or collector.length <= limit
+                collector.storage.one_cut = shorter and not collector.reset_each_rollout
         if self._instead is not None:
             return self._instead(collector, noise, memory)
         with collector.timer.phase("act"):
-            self._play(collector, noise, self._places)
+            self.play(collector, noise)
         return collector.length
 
-    def _play(self, collector: Collector, noise: NoiseRows, into: Played) -> None:
+    @property
+    def plays(self) -> bool:
+        """Whether the kernel was tried and is used."""
+        return self._places is not None and self._instead is None
+
+    def play(self, collector: Collector, noise: NoiseRows) -> None:
         from surefoot.kernels.fused_rollout import play
 
+        assert self._places is not None
         envs, normalizer = collector.envs, collector.policy.normalizer
         assert isinstance(envs, DeviceEnvs)
         scaled = None if normalizer is None else normalizer.shift_and_scale
-        play(self.nets.theta, self.nets.actor, scaled, envs.world(), noise.rows, into)
+        play(self.nets.theta, self.nets.actor, scaled, envs.world(), noise.rows, self._places)
         envs.played(collector.length)
 
     def _disagrees(self, collector: Collector, noise: NoiseRows) -> str | None:
@@ -104,7 +114,7 @@ class FusedStepping:
         try:
             for fused in (True, False):
                 if fused:
-                    self._play(collector, noise, places)
+                    self.play(collector, noise)
                 else:
                     step_all(collector, noise, None)
                 found.append(torch.cat([places.params[0], places.obs[1], places.reward[0, :, None].float()], 1))

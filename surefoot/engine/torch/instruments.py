@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from surefoot.engine.losses import RATIO, Loss
 from surefoot.engine.torch.natural import fisher_samples, spread
+from surefoot.math.fixed import fixed
 from surefoot.math.instruments import Value, gradient_noise, half_noise, layer_activity
 from surefoot.math.statistics import explained_variance, standardize
 from surefoot.types import Outputs
@@ -114,9 +116,19 @@ def half_of(batch: Batch) -> Batch:
 
 def sampled_rows(batch: Batch) -> NDArray[np.int64]:
     """At most `SAMPLE` of the batch's samples, from all envs and times alike, in order."""
+    return spread(*_sampled(batch))
+
+
+def _sampled(batch: Batch) -> tuple[int, int, int]:
     envs = batch.num_envs if batch.context is None else batch.context.num_envs
-    size = len(batch)
-    return spread(size // envs, envs, min(size, SAMPLE))
+    return len(batch) // envs, envs, min(len(batch), SAMPLE)
+
+
+@lru_cache(maxsize=8)
+def _rows_on(device: torch.device, *sizes: int) -> Tensor:
+    """`sampled_rows` on a device, copied there once."""
+    with torch.inference_mode(False):
+        return torch.from_numpy(spread(*sizes)).to(device)
 
 
 def kl_of(policy: ActorCritic, batch: Batch) -> Tensor:
@@ -227,7 +239,7 @@ def batch_metrics(found: Inspection, batch: Batch, *, has_critic: bool) -> Metri
     """The instruments of an inspection, unread."""
     ratio = found.ratio if batch.weight is None else found.ratio[batch.weight > 0]
     ratio = ratio[:: 1 + len(ratio) // MOST_QUANTILES]
-    at = torch.tensor(list(QUANTILES.values()), dtype=ratio.dtype, device=ratio.device)
+    at = fixed(tuple(QUANTILES.values()), ratio.dtype, ratio.device)
     metrics = dict(zip(QUANTILES, torch.quantile(ratio, at).unbind(), strict=True))
     metrics |= {"ratio_max": ratio.max(), **from_sums(found.sums)}
     if has_critic:
@@ -255,7 +267,7 @@ def by_dimension(entropy: Sequence[Value], std: Sequence[Value]) -> dict[str, Va
 def look_at(policy: ActorCritic, look: Look, batch: Batch) -> tuple[Tensor, Metrics]:
     """(KL(old‖new) of every sample, the instruments, unread), but for those of the gradients."""
     found = inspect(policy, look.loss, batch, normalize=look.normalize)
-    rows = torch.from_numpy(sampled_rows(batch)).to(batch.obs.device)
+    rows = _rows_on(batch.obs.device, *_sampled(batch))
     with torch.no_grad():
         if batch.context is None:
             hidden, params = policy.last_hidden(batch.obs.index_select(0, rows))

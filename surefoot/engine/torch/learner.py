@@ -41,7 +41,7 @@ from surefoot.math.statistics import explained_variance
 from surefoot.math.trust_region import flat_gradient
 from surefoot.schedules import Schedule
 from surefoot.schema import Flag, Number, Optional, Record, Shape
-from surefoot.types import Batch, Outputs
+from surefoot.types import Batch, Outputs, weighted_mean
 
 if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig, ValueFit
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from surefoot.types import Metrics, Rollout
 
     Estimate: TypeAlias = Callable[[Rollout, Operations], Batch]
+    Names: TypeAlias = tuple[list[str], list[str]]  # metrics of an update, and its instruments
 
 
 class LearnerState(TypedDict):
@@ -101,9 +102,11 @@ class Learner:
         self.update = 0  # the number of the current one, which decides whether it is measured in full
         self.look: Look | None = None  # what is kept of such an update
         self._begun = False  # `begin_look` was asked in this update
+        self.measured: tuple[int, int, int] | None = None  # passes, samples and minibatches that it was asked for last
         self.actor: Actor = TorchActor(policy)
         self.observer: Observer | None = None  # is shown every gradient; it changes no result
         self.meanwhile: Callable[[], None] | None = None  # is called when a GPU has work and the host only waits
+        self.keep: Callable[[Names, Tensor], None] | None = None  # takes the metrics of an update that is not read yet
 
     def set_rates(self, remaining: float) -> None:
         """Before each update: its learning rates, schedule × adaptive scale, and the clock of Adam-Rel."""
@@ -252,7 +255,8 @@ class Learner:
 
         `normalize`: the loss sees advantages that are standardised in each minibatch.
         """
-        whole, halves = due(self.update, passes, len(batch) * self.group.size)
+        self.measured = passes, len(batch) * self.group.size, minibatches
+        whole, halves = due(self.update, *self.measured[:2])
         self._begun, self.look = True, None
         if not self.instruments or not whole:
             return
@@ -340,12 +344,29 @@ class Learner:
             once["explained_variance"] = self.explained_variance(batch)
         last.update(once)
         unread = torch.stack([x.float() for x in (*means.values(), *last.values(), *looked.values())])
+        names = [*means, *last], list(looked)
+        if self.keep is not None:
+            self.keep(names, unread)
+            return {}
         if self.meanwhile is not None:
             self.meanwhile()
-        numbers = unread.tolist()
-        found = dict(zip([*means, *last, *(f"look {name}" for name in looked)], numbers, strict=True))
-        seen = self.shares.metrics({name: found.pop(f"look {name}") for name in looked})
-        return with_instruments(checked(self.shares.metrics(found), self.learning_rate), seen)
+        return self.understood(names, unread.tolist())
+
+    def understood(self, names: Names, numbers: list[float]) -> dict[str, float]:
+        """The metrics of an update from what was read of them; an error if it must be refused."""
+        own, looked = names
+        found = self.shares.metrics(dict(zip(own, numbers, strict=False)))
+        seen = self.shares.metrics(dict(zip(looked, numbers[len(own) :], strict=True)))
+        return with_instruments(checked(found, self.learning_rate), seen)
+
+    def absorb(self, rollout: Rollout) -> Metrics:
+        """After an update: add the rollout to the observations' statistics. Returns what its actions show, unread."""
+        clipped = self.policy.actions.clip_fraction(rollout.action)
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.merge(rollout.obs[:-1], rollout.valid, self.operations)
+        if clipped is None:
+            return {}
+        return {"action_clip_fraction": weighted_mean(clipped, rollout.valid.float())}
 
     def look_over(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """(KL(old‖new) of every sample, the instruments where they are due), in one pass over the batch."""

@@ -15,6 +15,7 @@ from surefoot.errors import UsageError
 from surefoot.kernels.heads import BETA, GAUSSIAN, TANH_GAUSSIAN, KernelPart
 from surefoot.math.constants import LOG_STD_RANGE
 from surefoot.math.distributions import Beta, DiagGaussian, TanhGaussian
+from surefoot.math.fixed import fixed
 from surefoot.policies.actions.model import MeanRange, Sender, SingleAction, torch_dtype
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ class BoxActions(SingleAction):
     def clip_fraction(self, action: Tensor) -> Tensor | None:
         if not self.bounded:
             return None
-        low = torch.from_numpy(self.low.reshape(-1)).to(action)
-        high = torch.from_numpy(self.high.reshape(-1)).to(action)
+        low, high = (fixed(tuple(side.flat), action.dtype, action.device) for side in (self.low, self.high))
         return ((action < low) | (action > high)).float().mean(-1)
 
 

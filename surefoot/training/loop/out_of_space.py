@@ -55,10 +55,23 @@ class SpaceWatch:
         # Byte images, which may really hold symbols.
         self._images = [leaf for leaf in layout.leaves if leaf.kind == "image" and leaf.low == 0 and leaf.high == 255]
 
+    @property
+    def due(self) -> bool:
+        """Whether `look` wants to see the next rollout."""
+        return bool(self._ranges if self._sampled else self._choices) or self._count == EVERY_ONE - 1
+
+    @property
+    def _sampled(self) -> bool:
+        return self._count < EVERY_ONE or self._count % SAMPLED == 0
+
+    def skip(self) -> None:
+        """A rollout is over that nobody needs to see."""
+        self._count += 1
+
     def look(self, rollout: Rollout, step: int) -> list[tuple[str, str]]:
         """(name, message) of each warning; raises EnvError for errors. `step`: the run's step before this rollout."""
-        number, self._count = self._count, self._count + 1
-        sampled = number < EVERY_ONE or number % SAMPLED == 0
+        number, sampled = self._count, self._sampled
+        self._count += 1
         found = []
         for one in self._ranges if sampled else self._choices:
             values = self._values(rollout.obs[:-1], one.leaf)

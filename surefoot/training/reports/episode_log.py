@@ -36,6 +36,8 @@ class EpisodeLog(Callback):
     would cost many times that, because the kernels evict this code and data from the processor's caches.
     """
 
+    reads_tensors = False
+
     def __init__(self, log: LinesFile, info_keys: Sequence[str] = ()) -> None:
         self._log, self._info_keys = log, tuple(info_keys)
         self._ended: list[Ended] = []

@@ -33,6 +33,8 @@ def json_number(name: str, value: float | None) -> float | int | None:
 class OnlyOriginal(Callback):
     """Runs between the user's callbacks and ours, so that a forked copy of the process never writes files."""
 
+    reads_tensors = False
+
     def _check(self, trainer: Trainer, *_: object) -> None:
         trainer.original.end_copies()
 
@@ -45,6 +47,8 @@ class FileLog(Callback):
 
     `EpisodeLog` writes `episodes.csv`; failures to write it are reported here.
     """
+
+    reads_tensors = False
 
     def __init__(self, run: RunDirectory, logs: Logs) -> None:
         self._run, self._logs, self._over = run, logs, False
@@ -85,6 +89,8 @@ class FileLog(Callback):
 class TensorBoardLog(Callback):
     """Event files that TensorBoard reads, one scalar per metric under its own name."""
 
+    reads_tensors = False
+
     def __init__(self, run: RunDirectory, step: int = 0) -> None:
         # A resumed run writes another file, and tells TensorBoard to drop what was logged after its checkpoint.
         self._events = run.adopt(EventFile(run.tensorboard, purge_step=step + 1 if step else None))
@@ -100,6 +106,8 @@ class TensorBoardLog(Callback):
 
 class VideoLog(Callback):
     """A video of one greedy episode every `video_every` steps. If it fails, the run continues with a warning."""
+
+    reads_tensors = False
 
     def __init__(self, run: RunDirectory, make: Callable[[], GymEnv], every: int, step: int = 0) -> None:
         self._run, self._make, self._every = run, make, every

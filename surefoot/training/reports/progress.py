@@ -43,6 +43,8 @@ def make_progress(*, enabled: bool, to_stderr: bool) -> Progress:
 class Progress(Callback):
     """Shows nothing."""
 
+    reads_tensors = False
+
     @contextmanager
     def evaluating(self, episodes: int) -> Iterator[None]:
         """Context around the final evaluation."""
@@ -205,4 +207,5 @@ def _number(value: float | None) -> str:
 
 
 def _split(shares: dict[str, float]) -> str:
-    return " · ".join(f"{name} {shares.get(name, 0.0):.0%}" for name in ("env", "act", "learn"))
+    names = [*(["iterate"] if "iterate" in shares else []), "env", "act", "learn"]
+    return " · ".join(f"{name} {shares.get(name, 0.0):.0%}" for name in names)

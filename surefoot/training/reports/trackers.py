@@ -131,6 +131,8 @@ def require_tracker(name: str) -> None:
 class TrackerLog(Callback):
     """Starts the mirror, warns once if it fails, and waits a little for it at the end."""
 
+    reads_tensors = False
+
     def __init__(self, name: str, run: RunDirectory) -> None:
         self.name, self.run = name, run
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,0 +1,260 @@
+"""Whole iterations as one CUDA graph each: rollout, estimate, update and statistics, with nothing read in between.
+
+Starting the kernels of an iteration takes a host longer than a GPU needs to run them. A graph starts them by one call,
+and what the host wants to know (metrics, episodes) is read from it afterwards, as one block. The next iteration can be
+begun before the host has dealt with the last one, because it can be taken back: a graph begins by copying all that it
+changes. The reference is the loop of `training.trainer`, whose bits these iterations have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from surefoot.engine.collecting.device_episodes import packed_episodes
+from surefoot.engine.collecting.device_storage import DeviceStorage
+from surefoot.engine.contract import Done
+from surefoot.engine.cuda.passes import NUMBERS, structure
+from surefoot.engine.cuda.stepping import FusedStepping
+from surefoot.engine.episodes import EpisodeColumns
+from surefoot.engine.torch.instruments import due
+from surefoot.engine.torch.modes import own_modes
+from surefoot.envs.device_envs import DeviceEnvs
+from surefoot.errors import SurefootError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.engine.collecting.collector import Collector
+    from surefoot.engine.contract import Learns
+    from surefoot.engine.cuda.learner import CudaLearner
+    from surefoot.engine.cuda.passes import FixedLoss, FixedPasses
+    from surefoot.engine.cuda.recorder import Recorder, Work
+    from surefoot.engine.episodes import Episode
+    from surefoot.engine.torch.learner import Names
+    from surefoot.types import Array
+
+WHAT = "the iteration"  # for messages
+RATES = ("learning_rate", "max_grad_norm")  # settings that a recorded iteration is told before it starts,
+TOLD = (*RATES, "clip_ratio", *NUMBERS)  # with the numbers of the loss: these may have schedules
+TRIED_FIRST = 2  # updates in the ordinary way, which choose kernels and make what a recording needs
+
+
+def not_whole(collector: Collector, learner: CudaLearner, algorithm: Learns) -> str | None:
+    """Why iterations of this run are not recorded whole; None if they may be."""
+    config: Any = algorithm.config
+    limit = collector.envs.time_limit
+    reasons = {
+        "the rollout is not one kernel": not isinstance(collector.stepping, FusedStepping),
+        "the algorithm decides something during an update": not vars(type(algorithm)).get("decides_nothing", False),
+        "an update may end early": getattr(config, "stop_kl", None) is not None,
+        "advantages are computed anew for each epoch": getattr(config, "recompute_advantage", False),
+        "the mean is shifted by noise": bool(getattr(config, "mean_noise", 0.0)),
+        "the optimizer's clock is restarted": learner.optimizer.kind == "adam-rel",
+        "actor and critic have optimizers of their own": learner.optimizer.of_critic is not None,
+        "another setting than rates and weights has a schedule": not set(config.changing) <= set(TOLD),
+        "the loss is no declaration": algorithm.terms(1.0) is None,
+        "envs are reset for each rollout": collector.reset_each_rollout,
+        "several processes share the envs": collector.group.size > 1,
+        "an env may be truncated twice in a rollout": limit is not None and limit < collector.length,
+        "episodes have numbers of their own": bool(collector.tracker.info_keys),
+    }
+    return next((reason for reason, true in reasons.items() if true), None)
+
+
+class Recording:
+    """One kind of iteration, and what the host knows of it."""
+
+    def __init__(self, passes: FixedPasses, loss: FixedLoss) -> None:
+        self.passes, self.loss, self.form = passes, loss, structure(loss.loss)
+        self.work: Work = lambda: None
+        self.names: Names = ([], [])  # of the metrics in the report, in order
+        self.shown: list[str] = []  # those after them
+        self.said: dict[str, float] = {}  # metrics that the algorithm gave itself
+        self.steps = 0  # of the optimizer
+        self.report: Tensor | None = None  # all that the host reads, float64
+        self.read = torch.zeros(0, dtype=torch.float64, device="cpu")  # the same on the host
+
+    def tell(self, columns: list[Tensor]) -> None:
+        block = torch.cat([column.double() for column in columns])
+        if self.report is None:
+            self.report = torch.zeros_like(block)
+            self.read = torch.zeros(len(block), dtype=torch.float64, pin_memory=block.is_cuda, device="cpu")
+        self.report.copy_(block)
+
+
+class WholeIterations:
+    """The iterations of one run. `busy`: one was begun and has not been read."""
+
+    def __init__(self, collector: Collector, learner: CudaLearner, algorithm: Learns, recorder: Recorder) -> None:
+        self.collector, self.learner, self.algorithm, self.recorder = collector, learner, algorithm, recorder
+        self.busy = False
+        self._kinds: dict[bool, Recording] = {}  # those that are measured in full, and the others
+        self._current: Recording | None = None
+        self._generators: list[torch.Generator] = []
+        self._draws: list[Tensor] = []  # the generators' states before the current iteration
+        self._steps = 0  # of the optimizer, before it
+        self._unread: tuple[Names, Tensor] | None = None  # metrics of the update, while it is recorded
+        self._known = False  # the device knows the open episodes
+        storage, device = collector.storage, collector.device
+        assert isinstance(storage, DeviceStorage)
+        self.storage, self.num_envs, self.length = storage, collector.envs.num_envs, collector.length
+
+        def zeros(*size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.float64, device=device)
+
+        self._carried = zeros(2, self.num_envs)  # return and length of the open episodes
+        self._columns = zeros(self.length * self.num_envs + 1, 4)  # the episodes that ended
+        self._live = self._changed()
+        self._kept = [torch.zeros_like(tensor) for tensor in self._live]
+        self._event = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def _changed(self) -> list[Tensor]:
+        """Everything that an iteration changes and a later one depends on."""
+        collector, learner, optimizer = self.collector, self.learner, self.learner.optimizer
+        assert isinstance(collector.envs, DeviceEnvs)
+        found = [learner.flat.vector, optimizer.first, optimizer.second, *learner.policy.buffers()]
+        found += [*collector.envs.tensors, self.storage.obs[self.length], self.storage.start[self.length]]
+        normalizer = self.storage.normalizer
+        return [*found, self._carried, *([] if normalizer is None else normalizer.tensors)]
+
+    def begin(self, update: int, remaining: float) -> bool:
+        """Start the iteration of this number, if it can be done whole."""
+        loss, recording = self.algorithm.terms(remaining), self._recording(update)
+        if recording is None or loss is None or structure(loss) != recording.form:
+            return False
+        self.learner.update = update
+        self.learner.set_rates(remaining)
+        recording.loss.load(loss)
+        recording.passes.plan()
+        if not self._known:
+            tracker = self.collector.tracker
+            self._carried[0].copy_(torch.from_numpy(tracker.ret))
+            self._carried[1].copy_(torch.from_numpy(tracker.length))
+        self._draws, self._steps = [x.get_state() for x in self._generators], self.learner.optimizer.steps
+        self._current, self.busy = recording, True
+        recording.work()
+        assert recording.report is not None
+        recording.read.copy_(recording.report, non_blocking=True)
+        if self._event is not None:
+            self._event.record()
+        return True
+
+    def end(self) -> Done | None:
+        """What the iteration that was begun gave. None: it must not stand and is taken back; done in the ordinary way,
+        it says why.
+        """
+        recording, learner = self._current, self.learner
+        assert recording is not None
+        if self._event is not None:
+            self._event.synchronize()
+        numbers, size, shown = recording.read.numpy(), sum(map(len, recording.names)), recording.shown
+        told, (sound, number), carried = np.split(numbers, [size + len(shown), size + len(shown) + 2])
+        try:
+            metrics = learner.understood(recording.names, told[:size].tolist()) if sound else None
+        except SurefootError:
+            metrics = None
+        if metrics is None:
+            self.take_back()
+            return None
+        self.busy, self._known = False, True
+        learner.optimizer.steps = self._steps + recording.steps
+        metrics |= {**recording.said, "learning_rate": learner.learning_rate}
+        learner.adapt_rate(metrics["kl"])
+        metrics |= dict(zip(shown, told[size:].tolist(), strict=True))
+        return Done(self.length * self.num_envs, self._episodes(int(number), carried), metrics)
+
+    def take_back(self) -> None:
+        """Everything is as before the iteration that was begun last, unless that was read."""
+        if self.busy:
+            self.busy, self.learner.optimizer.steps = False, self._steps
+            for live, kept in zip(self._live, self._kept, strict=True):
+                live.copy_(kept)
+            for generator, state in zip(self._generators, self._draws, strict=True):
+                generator.set_state(state)
+
+    def leave(self) -> None:
+        """The next iteration is done in the ordinary way."""
+        self._known = False
+
+    def _episodes(self, number: int, carried: Array) -> Sequence[Episode]:
+        env, ret, length, cut = self._columns[:number].T.contiguous().cpu().numpy()
+        columns = EpisodeColumns(env.astype(np.int64), ret, length.astype(np.int64), cut.astype(np.bool_))
+        self.collector.tracker.finish_many(columns, *carried.reshape(2, -1))
+        return self.collector.tracker.take()
+
+    def _recording(self, update: int) -> Recording | None:
+        """The recorded iteration of the kind that this update has; None if it is done in the ordinary way."""
+        stepping, asked, latest = self.collector.stepping, self.learner.measured, self.learner.latest
+        assert isinstance(stepping, FusedStepping)
+        if update < TRIED_FIRST or asked is None or latest is None or self.learner.observer is not None:
+            return None
+        if not stepping.plays or self.recorder.failed(WHAT):
+            return None
+        passes, samples, minibatches = asked
+        measured, halves = due(update, passes, samples) if self.learner.instruments else (False, False)
+        if measured and ((halves and minibatches == 1) or set(self.algorithm.config.changing) - set(RATES)):
+            return None  # it needs a gradient of its own, or the numbers of the loss on the host
+        own = [self.collector.generator, self.learner.generator]
+        if [id(x) for x in own] != [id(x) for x in self._generators]:
+            self._kinds, self._generators = {}, own  # a resumed run has others
+        if measured not in self._kinds:
+            found = self._record(update, Recording(*latest))
+            if found is None:
+                return None
+            self._kinds[measured] = found
+        return self._kinds[measured]
+
+    def _record(self, update: int, recording: Recording) -> Recording | None:
+        learner, steps = self.learner, self.learner.optimizer.steps
+        number, learner.update = learner.update, update
+        try:
+            recording.work = self.recorder.record(
+                WHAT, lambda: self._work(recording), self.collector.device, self._live, self._generators
+            )
+        finally:
+            learner.update, learner.optimizer.steps = number, steps
+        return None if self.recorder.failed(WHAT) else recording
+
+    def _work(self, recording: Recording) -> None:
+        """The iteration, with all that the host wants to know of it in the recording's report."""
+        collector, storage, length, learner = self.collector, self.storage, self.length, self.learner
+        stepping, steps = collector.stepping, self.learner.optimizer.steps
+        assert isinstance(stepping, FusedStepping)
+        with self._unseen():
+            for kept, live in zip(self._kept, self._live, strict=True):
+                kept.copy_(live)
+            with own_modes(gradients=False):
+                storage.continue_from(length)
+                stepping.play(collector, collector.noise())
+                number, carried = packed_episodes(*storage.flags(length), self._carried, self._columns)
+                storage.mark_ends(length)
+                rollout = collector.learnable(length, 1.0)
+                sound = storage.sound(length, rollout).all()
+            with own_modes(gradients=True):
+                recording.said = self.algorithm.update(learner, rollout)
+            with own_modes(gradients=False):
+                shown = learner.absorb(rollout)
+                self._carried.copy_(carried)
+                assert self._unread is not None
+                recording.names, unread = self._unread
+                numbers = [unread, *(x.reshape(1) for x in shown.values()), sound[None], number[None]]
+                recording.tell([*numbers, carried.flatten()])
+        recording.shown, recording.steps, self._unread = list(shown), learner.optimizer.steps - steps, None
+
+    @contextmanager
+    def _unseen(self) -> Iterator[None]:
+        """Nothing is read on the host, nor copied from it."""
+
+        def keep(names: Names, unread: Tensor) -> None:
+            self._unread = names, unread
+
+        before, self.recorder.busy, self.learner.keep = self.recorder.busy, True, keep
+        try:
+            yield
+        finally:
+            self.recorder.busy, self.learner.keep = before, None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from surefoot.engine.collecting.collector import Collector
     from surefoot.engine.config import GradientConfig
     from surefoot.engine.losses import Loss, LossFunction
+    from surefoot.engine.names import Precision
     from surefoot.engine.torch.learner import Learner
     from surefoot.policies.actor_critic import ActorCritic, Noise
     from surefoot.types import Context, Envs, Rollout
@@ -100,6 +101,7 @@ class LearnerOptions:
     threads: int | Literal["auto"] = 1
     samples: int = 256  # approximate size of a gradient step, for measuring the best number of threads
     group: Group = ALONE  # the processes that share gradients
+    precision: Precision = "float32"  # of products on a GPU
 
 
 @dataclass(frozen=True)

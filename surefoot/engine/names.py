@@ -1,11 +1,14 @@
-"""The names of engines. Imports no torch: the command line checks them before anything is loaded."""
+"""The names of engines and precisions. Imports no torch: the command line checks them before anything is loaded."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.user_code import installed, is_from_python, name_of, names_code
 
 AUTO, CUDA = "auto", "cuda"
+Precision = Literal["float32", "tf32", "bf16"]  # of products of matrices on a GPU
 GROUP = "surefoot.engines"  # entry points of installed packages
 BUILT_IN = {  # in the order in which `auto` tries them
     "native": "surefoot.engine.native.engine:NativeEngine",

@@ -22,7 +22,7 @@ from surefoot.kernels.fused_products import FAST
 MOST = 64  # inputs and outputs of a layer: wider ones are no faster than cuBLAS
 ROWS = 64  # at once
 PROGRAMS = 264  # that share the rows in the backward pass: two for each multiprocessor of a large GPU
-PRECISION = "tf32x3"
+PRECISIONS = {"float32": "tf32x3", "tf32": "tf32", "bf16": "tf32"}  # Triton's names
 FORWARD, BACKWARD = {"num_warps": 4}, {"num_warps": 4, "num_stages": 1}  # how Triton divides the work
 ACTIVATIONS = ("none", "tanh", "relu", "elu")  # whose slope is a function of the result
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -125,7 +125,7 @@ def _padded(size: int) -> int:
     return max(16, triton.next_power_of_2(size))
 
 
-def _shape(weight: Tensor) -> dict[str, Any]:
+def _shape(weight: Tensor, precision: str) -> dict[str, Any]:
     outputs, inputs = weight.shape
     assert max(outputs, inputs) <= MOST, f"a layer of {inputs} inputs and {outputs} outputs is too wide"
     return {
@@ -134,14 +134,14 @@ def _shape(weight: Tensor) -> dict[str, Any]:
         "BK": _padded(inputs),
         "BN": _padded(outputs),
         "BM": ROWS,
-        "PRECISION": PRECISION,
+        "PRECISION": PRECISIONS[precision],
     }
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
+def forward(x: Tensor, weight: Tensor, bias: Tensor, activation: str, precision: str = "float32") -> Tensor:
     """f(x·Wᵀ + b) of rows `[B, K]`, `[B, N]`."""
     h = torch.empty((len(x), len(weight)), dtype=torch.float32, device=x.device)
-    shape = _shape(weight)
+    shape = _shape(weight, precision)
     if len(x):
         grid = (triton.cdiv(len(x), ROWS),)
         _forward[grid](x, weight, bias, h, len(x), **shape, ACTIVATION=ACTIVATIONS.index(activation), **FORWARD)
@@ -149,11 +149,11 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
 
 
 def backward(
-    x: Tensor, weight: Tensor, h: Tensor, dh: Tensor, activation: str, *, inputs: bool
+    x: Tensor, weight: Tensor, h: Tensor, dh: Tensor, activation: str, precision: str = "float32", *, inputs: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """(dx if asked for, dW, db) from the layer's inputs, its results and their gradient."""
     outputs, width = weight.shape
-    shape, tiles = _shape(weight), triton.cdiv(max(1, len(x)), ROWS)
+    shape, tiles = _shape(weight, precision), triton.cdiv(max(1, len(x)), ROWS)
     programs = min(tiles, PROGRAMS)
     dx = torch.empty_like(x) if inputs else None
     sums = torch.empty((programs, outputs * width + outputs), dtype=torch.float32, device=x.device)
@@ -168,6 +168,7 @@ class Kept(FunctionCtx):
     """What autograd keeps from the forward pass for the backward pass."""
 
     activation: str
+    precision: str
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
 
@@ -176,24 +177,24 @@ class FusedLinear(torch.autograd.Function):
     """The layer for autograd. It has no second derivative."""
 
     @staticmethod
-    def forward(ctx: Kept, x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
-        h = forward(x, weight, bias, activation)
+    def forward(ctx: Kept, x: Tensor, weight: Tensor, bias: Tensor, activation: str, precision: str) -> Tensor:
+        h = forward(x, weight, bias, activation, precision)
         ctx.save_for_backward(x, weight, h)
-        ctx.activation = activation
+        ctx.activation, ctx.precision = activation, precision
         return h
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Kept, dh: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+    def backward(ctx: Kept, dh: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         x, weight, h = ctx.saved_tensors
-        found = backward(x, weight, h, dh.contiguous(), ctx.activation, inputs=ctx.needs_input_grad[0])
-        return *found, None
+        how = (ctx.activation, ctx.precision)
+        return *backward(x, weight, h, dh.contiguous(), *how, inputs=ctx.needs_input_grad[0]), None, None
 
 
-def fused_linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
+def fused_linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str, precision: str = "float32") -> Tensor:
     """f(x·Wᵀ + b) of rows `[..., K]`, differentiable once."""
     flat = x.reshape(-1, x.shape[-1]).contiguous()
-    result: Tensor = FusedLinear.apply(flat, weight, bias, activation)
+    result: Tensor = FusedLinear.apply(flat, weight, bias, activation, precision)
     return result.reshape(*x.shape[:-1], len(weight))
 
 

@@ -56,12 +56,16 @@ def weights_of(layers: Sequence[Linear]) -> Weights | None:
 
 @dataclass(frozen=True)
 class Net:
-    """An actor (head 0 or 1) or a critic (head -1) as kernels know it. `log_std`: where it is among the parameters."""
+    """An actor (head 0 or 1) or a critic (head -1) as kernels know it. `log_std`: where it is among the parameters.
+
+    `parts`: of a number in products (`fused_products`).
+    """
 
     weights: Weights
     activation: str
     head: int
     log_std: int = 0
+    parts: int = 3
 
     @property
     def activation_code(self) -> int:
@@ -79,18 +83,18 @@ class Net:
 
 
 @triton.jit
-def _load_layer(at, K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr):
+def _load_layer(at, K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, P: tl.constexpr):
     """(the parts of Wᵀ `[BK, BN]`, b `[BN]`)."""
     k = tl.arange(0, BK)
     n = tl.arange(0, BN)
     w = tl.load(at + n[None, :] * K + k[:, None], mask=(n[None, :] < N) & (k[:, None] < K), other=0.0)
-    return _parts(w), tl.load(at + K * N + n, mask=n < N, other=0.0)
+    return _parts(w, P), tl.load(at + K * N + n, mask=n < N, other=0.0)
 
 
 @triton.jit
-def _layer(x, w, b, ACTIVATION: tl.constexpr):
+def _layer(x, w, b, ACTIVATION: tl.constexpr, P: tl.constexpr):
     """f(x·Wᵀ + b), from the parts of x and Wᵀ."""
-    return _activated(_product(x, w) + b[None, :], ACTIVATION)
+    return _activated(_product(x, w, P) + b[None, :], ACTIVATION)
 
 
 @triton.jit
@@ -168,26 +172,26 @@ def _look(
     theta, x_at, old_at, out_at, kl_at, rows, log_std_at: tl.constexpr,
     F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
-    HEAD: tl.constexpr, KL: tl.constexpr, ACTIVATION: tl.constexpr, TILES: tl.constexpr,
+    HEAD: tl.constexpr, KL: tl.constexpr, ACTIVATION: tl.constexpr, TILES: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """The outputs of every row, or KL(old‖new)."""
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
     d = tl.arange(0, BD)
     o = tl.arange(0, BO)
-    w, b = _load_layer(theta + F, D, H, BD, BH)
-    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO)
+    w, b = _load_layer(theta + F, D, H, BD, BH, P)
+    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO, P)
     if H2 > 0:
-        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
+        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
     log_std = _load_log_std(theta + log_std_at, A, BO, HEAD)
     for tile in range(TILES):
         row = (tile * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * BM + tl.arange(0, BM)
         inside = row < rows
         x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
-        h = _layer(_parts(x), w, b, ACTIVATION)
+        h = _layer(_parts(x, P), w, b, ACTIVATION, P)
         if H2 > 0:
-            h = _layer(_parts(h), w2, b2, ACTIVATION)
-        out = _layer(_parts(h), w3, b3, 0)
+            h = _layer(_parts(h, P), w2, b2, ACTIVATION, P)
+        out = _layer(_parts(h, P), w3, b3, 0, P)
         if KL:
             old, old_log_std = _load_old(old_at, row, inside, A, BO, HEAD)
             tl.store(kl_at + row, _kl(out, log_std, old, old_log_std, A, BO, HEAD), mask=inside)
@@ -209,6 +213,7 @@ def sizes_of(net: Net) -> dict[str, int | str]:
         "BH": _padded(weights.hidden),
         "BH2": _padded(last),
         "BO": _padded(weights.outputs),
+        "P": net.parts,
     }
 
 

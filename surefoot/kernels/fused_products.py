@@ -2,7 +2,8 @@
 
 A number is the sum of three bfloat16 parts of 8 bits each, which is all that float32 holds. Six of the nine products of
 parts are added, the smallest first; the other three are below float32's rounding. Results of such a product can be an
-operand of the next one without leaving the registers, which TensorFloat-32 does not allow.
+operand of the next one without leaving the registers, which TensorFloat-32 does not allow. Two parts (P = 2) have 16
+bits, more than the 11 of TensorFloat-32, and need three products; one part is a bfloat16 number.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ def _cut(x):
 
 
 @triton.jit
-def _parts(x):
-    """The three parts of each number. Their sum is exact."""
-    high, upper = _cut(x)
-    middle, inner = _cut(x - upper)
-    low, _ = _cut(x - upper - inner)
+def _parts(x, P: tl.constexpr):
+    """The first P parts of each number. The sum of three is exact."""
+    if P == 1:
+        high = x.to(tl.bfloat16)
+        middle, low = high, high
+    else:
+        high, upper = _cut(x)
+        middle, inner = _cut(x - upper)
+        low = middle
+        if P == 3:
+            low, _ = _cut(x - upper - inner)
     return high, middle, low
 
 
@@ -44,21 +51,25 @@ def _plus(found, a, b):
 
 
 @triton.jit
-def _product(a, b):
+def _product(a, b, P: tl.constexpr):
     """a·b from the parts of both."""
     found = tl.zeros((a[0].shape[0], b[0].shape[1]), tl.float32)
-    found = _plus(found, a[2], b[0])
-    found = _plus(found, a[1], b[1])
-    found = _plus(found, a[0], b[2])
-    found = _plus(found, a[1], b[0])
-    found = _plus(found, a[0], b[1])
+    if P == 3:
+        found = _plus(found, a[2], b[0])
+        found = _plus(found, a[1], b[1])
+        found = _plus(found, a[0], b[2])
+    if P >= 2:
+        found = _plus(found, a[1], b[0])
+        found = _plus(found, a[0], b[1])
     return _plus(found, a[0], b[0])
 
 
 @triton.jit
-def _row_sums(a, ones):
+def _row_sums(a, ones, P: tl.constexpr):
     """The sum of each row of a, in every column, from its parts; `ones`: a matrix of them."""
     found = tl.zeros((a[0].shape[0], ones.shape[1]), tl.float32)
-    found = _plus(found, a[2], ones)
-    found = _plus(found, a[1], ones)
+    if P == 3:
+        found = _plus(found, a[2], ones)
+    if P >= 2:
+        found = _plus(found, a[1], ones)
     return _plus(found, a[0], ones)

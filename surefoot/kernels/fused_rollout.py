@@ -135,7 +135,7 @@ def _play(
     num_envs, limit, low, high, env_number, goal_velocity, T: tl.constexpr, KIND: tl.constexpr, S: tl.constexpr,
     LOG_STD: tl.constexpr, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
-    HEAD: tl.constexpr, NORMALIZE: tl.constexpr, ACTIVATION: tl.constexpr,
+    HEAD: tl.constexpr, NORMALIZE: tl.constexpr, ACTIVATION: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     env = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     inside = env < num_envs
@@ -144,10 +144,10 @@ def _play(
     own = inside[:, None] & (column < D)
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    w, b1 = _load_layer(theta + F, D, H, BD, BH)
-    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO)
+    w, b1 = _load_layer(theta + F, D, H, BD, BH, P)
+    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO, P)
     if H2 > 0:
-        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
+        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
     log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
     a, b, c, d = _load_state(state_at + env * S, inside, S)
     taken = tl.load(taken_at + env, mask=inside, other=0)
@@ -161,10 +161,10 @@ def _play(
             s0, s1 = _scaled(s0, shift_at, scale_at, 0, D), _scaled(s1, shift_at, scale_at, 1, D)
             s2, s3 = _scaled(s2, shift_at, scale_at, 2, D), _scaled(s3, shift_at, scale_at, 3, D)
             s4, s5 = _scaled(s4, shift_at, scale_at, 4, D), _scaled(s5, shift_at, scale_at, 5, D)
-        h = _layer(_parts(_row(s0, s1, s2, s3, s4, s5, D, BD)), w, b1, ACTIVATION)
+        h = _layer(_parts(_row(s0, s1, s2, s3, s4, s5, D, BD), P), w, b1, ACTIVATION, P)
         if H2 > 0:
-            h = _layer(_parts(h), w2, b2, ACTIVATION)
-        out = _layer(_parts(h), w3, b3, 0)
+            h = _layer(_parts(h, P), w2, b2, ACTIVATION, P)
+        out = _layer(_parts(h, P), w3, b3, 0, P)
         noise = tl.load(noise_at + at[:, None] * A + o, mask=inside[:, None] & (o < A), other=0.0)
         drawn = _drawn(out, log_std, noise, A, BO, HEAD)
         _store_action(params_at, action_at, at, inside, out, log_std, drawn, A, BO, HEAD)

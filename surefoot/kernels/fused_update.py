@@ -98,15 +98,15 @@ def _store_sums(
 
 
 @triton.jit
-def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexpr):
+def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexpr, P: tl.constexpr):
     """(the first hidden layer and its parts, the last and its parts, the outputs), from the parts of x."""
-    h = _layer(x, w, b, ACTIVATION)
-    inner = _parts(h)
+    h = _layer(x, w, b, ACTIVATION, P)
+    inner = _parts(h, P)
     top, last = h, inner
     if H2 > 0:
-        top = _layer(inner, w2, b2, ACTIVATION)
-        last = _parts(top)
-    return h, inner, top, last, _layer(last, w3, b3, 0)
+        top = _layer(inner, w2, b2, ACTIVATION, P)
+        last = _parts(top, P)
+    return h, inner, top, last, _layer(last, w3, b3, 0, P)
 
 
 @triton.jit
@@ -117,18 +117,18 @@ def _one_net(
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
     NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
-    ACTIVATION: tl.constexpr,
+    ACTIVATION: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     L: tl.constexpr = H2 if H2 > 0 else H  # numbers before the last layer
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    w, b = _load_layer(theta + F, D, H, BD, BH)
-    w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO)
+    w, b = _load_layer(theta + F, D, H, BD, BH, P)
+    w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO, P)
     dw, db = tl.zeros((BH, BD), tl.float32), tl.zeros((BH, 16), tl.float32)
     dw3, db3 = tl.zeros((BH2, BO), tl.float32), tl.zeros((BM, BO), tl.float32)
     w2, b2 = w, b
     if H2 > 0:
-        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2)
+        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
     dw2, db2 = tl.zeros((BH2, BH), tl.float32), tl.zeros((BH2, 16), tl.float32)
     log_std, d_log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD), tl.zeros((BM, BO), tl.float32)
     s0, s1, s2, s3, s4, worst = _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM)
@@ -136,8 +136,8 @@ def _one_net(
     share = 1.0 / size
     for tile in range(TILES):
         row, inside, x = _rows(program * TILES + tile, first, size, order_at, x_at, D, BD, BM, ORDER)
-        seen = _parts(x)
-        h, inner, top, last, out = _forwards(seen, w, b, w2, b2, w3, b3, H2, ACTIVATION)
+        seen = _parts(x, P)
+        h, inner, top, last, out = _forwards(seen, w, b, w2, b2, w3, b3, H2, ACTIVATION, P)
         if HEAD >= 0:
             d_out, d_std, t0, t1, t2, t3, t4, error = _actor_loss(
                 out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
@@ -152,16 +152,16 @@ def _one_net(
             s0 += t0
         # A tile's products begin at 0 and are added afterwards: tensor cores round a long sum towards 0.
         db3 += d_out
-        back = _parts(d_out)
-        dw3 += _product(_transposed(last), back)
-        dz = _to_z(_product(back, _transposed(w3)), top, ACTIVATION)
+        back = _parts(d_out, P)
+        dw3 += _product(_transposed(last), back, P)
+        dz = _to_z(_product(back, _transposed(w3), P), top, ACTIVATION)
         if H2 > 0:
-            back = _parts(dz)
+            back = _parts(dz, P)
             across = _transposed(back)
-            dw2, db2 = dw2 + _product(across, inner), db2 + _row_sums(across, ones)
-            dz = _to_z(_product(back, _transposed(w2)), h, ACTIVATION)
-        across = _transposed(_parts(dz))
-        dw, db = dw + _product(across, seen), db + _row_sums(across, ones)
+            dw2, db2 = dw2 + _product(across, inner, P), db2 + _row_sums(across, ones, P)
+            dz = _to_z(_product(back, _transposed(w2), P), h, ACTIVATION)
+        across = _transposed(_parts(dz, P))
+        dw, db = dw + _product(across, seen, P), db + _row_sums(across, ones, P)
     own = sums_at + program * (TOTAL + 6)
     _store_layer(own + F, dw, _first(db), D, H, BD, BH)
     if H2 > 0:
@@ -181,7 +181,7 @@ def _gradients(
     HEAD: tl.constexpr, ACTOR: tl.constexpr, CRITIC: tl.constexpr,
     SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
     NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
-    ACTIVATION: tl.constexpr,
+    ACTIVATION: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     net = tl.program_id(1) if ACTOR else 1
@@ -192,13 +192,13 @@ def _gradients(
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean,
             stretch, numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, F, D, H, H2, A, BD, BH, BH2,
-            BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
+            BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION, P,
         )  # fmt: skip
     if CRITIC and net == 1:
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, 0.0, 1.0,
             numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, VF, D, VH, VH2, 1, BD, VBH, VBH2,
-            VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
+            VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION, P,
         )  # fmt: skip
 
 

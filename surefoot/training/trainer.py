@@ -15,7 +15,7 @@ from surefoot.analysis.watch import Watch
 from surefoot.engine.contract import Done
 from surefoot.engine.episodes import rows_of
 from surefoot.engine.group import ALONE, local_device
-from surefoot.engine.precision import full_precision
+from surefoot.engine.precision import held_precision
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch.modes import own_modes
@@ -29,7 +29,13 @@ from surefoot.training.build.checks import check_memory, check_spaces, facts_of,
 from surefoot.training.build.engines import Engines
 from surefoot.training.build.envs import build_envs
 from surefoot.training.build.footprint import num_parameters
-from surefoot.training.build.parts import choose_device, collector_options, initial_policy, learner_options
+from surefoot.training.build.parts import (
+    check_precision,
+    choose_device,
+    collector_options,
+    initial_policy,
+    learner_options,
+)
 from surefoot.training.config.together import with_minibatches
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.loop.agreement import agree, of_all, part
@@ -123,6 +129,7 @@ class Trainer:
         )
         size = sum(p.numel() for p in policy.parameters())
         self.device, self.device_reason = local_device(*choose_device(wanted, size, home))
+        check_precision(config.run.precision, self.device)
         self.policy, self.timer = policy.to(self.device), PhaseTimer()
         engine, reason = choose_engine(config.engine, self.policy, algorithm, envs, config.engines_before)
         self.learner = engine.learner(
@@ -201,7 +208,7 @@ class Trainer:
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
         threads = self.threads.number if self.engines.acts_in_pytorch else 1
-        with torch_threads(threads), full_precision(), ExitStack() as leaving:
+        with torch_threads(threads), held_precision(self.config.run.precision), ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # every callback gets on_end, even if another one raises
                 leaving.callback(callback.on_end, self)

@@ -20,11 +20,17 @@ from surefoot.training.trainer import Trainer
 
 os.environ["TRITON_INTERPRET"] = "1"  # it counts when Triton is imported
 pytest.importorskip("triton")
-CPU, UPDATES, STEPS, ENVS = torch.device("cpu"), 5, 3, 3
+CPU, UPDATES, STEPS, ENVS = torch.device("cpu"), 5, 4, 3
+SCHEDULES = {"learning_rate_schedule": "linear", "clip_ratio_schedule": "linear"}
 SETTINGS = {
-    "plain": ("CartPole-v1", "ppo", {"learning_rate_schedule": "linear", "clip_ratio_schedule": "linear", "adaptive_kl": 0.01}),
-    "normalised": ("Pendulum-v1", "ppo", {"normalize_observations": True, "normalize_rewards": True}),
+    "schedules": ("CartPole-v1", "ppo", SCHEDULES),
+    "normalised": (
+        "Pendulum-v1",
+        "ppo",
+        {"normalize_observations": True, "normalize_rewards": True, "adaptive_kl": 0.01},
+    ),
     "a2c": ("CartPole-v1", "a2c", {"rollout_length": STEPS}),
+    "tf32": ("CartPole-v1", "ppo", {"precision": "tf32"}),
 }
 
 
@@ -36,8 +42,8 @@ class Interpreted(CudaEngine):
     def serves(self, policy, algorithm, envs):
         return None
 
-    def _networks(self, policy, learner):
-        return fused_networks(policy, learner.flat.vector)
+    def _networks(self, policy, learner, precision):
+        return fused_networks(policy, learner.flat.vector, precision)
 
 
 class Ordinary(Interpreted):
@@ -73,10 +79,11 @@ def on_the_cpu(monkeypatch):
         return envs
 
     monkeypatch.setattr(trainer_module, "build_envs", build)
+    monkeypatch.setattr(trainer_module, "check_precision", lambda *_: None)
     monkeypatch.setattr(SpaceWatch, "due", property(lambda self: False))
 
 
-def trained(engine, case="plain", callback=None, updates=UPDATES):
+def trained(engine, case="schedules", callback=None, updates=UPDATES):
     env, algo, settings = SETTINGS[case]
     size = {"num_envs": ENVS, "rollout_length": STEPS, "hidden_sizes": (8,), "max_episode_steps": 5}
     if algo == "ppo":
@@ -104,6 +111,7 @@ def test_whole_iterations_have_the_bits_of_the_ordinary_loop(case, monkeypatch):
     whole, also = trained(Interpreted, case)
     assert len(ends) >= UPDATES - 2
     assert also.seen == said.seen
+    assert all(metrics["ratio_error"] == 0.0 for _, metrics, _ in also.seen)
     assert [list(row[1]) for row in also.seen] == [list(row[1]) for row in said.seen]
     assert all(torch.equal(one, other) for one, other in zip(tensors(whole), tensors(ordinary), strict=True))
     assert whole.learner.optimizer.steps == ordinary.learner.optimizer.steps

@@ -102,7 +102,7 @@ def test_what_is_not_fused_says_why(fused, monkeypatch):
     assert "300 wide" in why_not(hidden_sizes=(300, 16))
     assert "silu" in why_not(activation="silu")
     assert "depends on the state" in why_not(std="gsde")
-    monkeypatch.setattr(module, "disagreement", lambda policy: 0.1)
+    monkeypatch.setattr(module, "disagreement", lambda policy, precision: 0.1)
     assert "off by 0.1" in why_not()
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert "not installed" in why_not()

@@ -11,7 +11,7 @@ from torch import nn
 from torch.backends import cudnn
 
 import surefoot
-from surefoot.engine.precision import full_precision
+from surefoot.engine.precision import held_precision
 from surefoot.engine.torch_threads import torch_threads
 from surefoot.policies import layers
 from surefoot.policies.config import PolicyConfig
@@ -138,7 +138,7 @@ def test_threads_that_begin_meanwhile_do_not_leave_their_number_behind():
 def test_what_several_threads_switch_off_stays_off_until_the_last_one_leaves():
     before, precision = cudnn.enabled, cudnn.conv.fp32_precision
     first, second = without_cudnn(), without_cudnn()
-    one, two = full_precision(), full_precision()
+    one, two = held_precision("float32"), held_precision("float32")
     for held in (first, one, second, two):
         held.__enter__()
     for held in (first, one):

@@ -21,6 +21,7 @@ from surefoot.envs.device_envs import DeviceEnvs
 if TYPE_CHECKING:
     from surefoot.engine.collecting.collector import Stepping
     from surefoot.engine.contract import Actor, CollectorOptions, LearnerOptions, Learns
+    from surefoot.engine.names import Precision
     from surefoot.engine.torch.learner import Learner
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Envs
@@ -44,16 +45,16 @@ class CudaEngine(Engine):
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
         learner = make_learner(CudaLearner, policy, algorithm, options)
         assert isinstance(learner, CudaLearner)
-        networks = self._networks(policy, learner)
+        networks = self._networks(policy, learner, options.precision)
         policy.compute_with(networks)
         learner.connect(self.recorder, networks.whole, fixed_length=algorithm.episodes_per_env is None)
         learner.threads = Threads(1)
         return learner
 
-    def _networks(self, policy: ActorCritic, learner: CudaLearner) -> RecordedNetworks:
+    def _networks(self, policy: ActorCritic, learner: CudaLearner, precision: Precision) -> RecordedNetworks:
         """The fastest for a policy whose parameters are those of the learner."""
         if policy.device.type == "cuda":
-            fused = fused_networks(policy, learner.flat.vector)
+            fused = fused_networks(policy, learner.flat.vector, precision)
             if not isinstance(fused, str):
                 return fused
             if not_fused(policy) is None:

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from surefoot.engine.cuda.networks import FusedNetworks
 from surefoot.engine.cuda.whole_nets import whole_nets
 from surefoot.engine.native.describe import NotServed, parts_to_compile
+from surefoot.engine.precision import SLACK
 from surefoot.policies.networks import PlainNetworks
 
 if TYPE_CHECKING:
+    from surefoot.engine.names import Precision
     from surefoot.policies.actor_critic import ActorCritic
 
 MOST_WIDTH, ACTIVATIONS = 64, ("tanh", "relu", "elu")  # as in `kernels.fused_linear`, which only Triton can import
@@ -35,22 +37,22 @@ def not_fused(policy: ActorCritic) -> str | None:
     return None if find_spec("triton") is not None else "Triton is not installed"
 
 
-def fused_networks(policy: ActorCritic, theta: Tensor) -> FusedNetworks | str:
+def fused_networks(policy: ActorCritic, theta: Tensor, precision: Precision = "float32") -> FusedNetworks | str:
     """The networks by which Triton computes the policy's MLPs, whose parameters are in `theta`, or why it does not."""
     reason = not_fused(policy)
     if reason is not None:
         return reason
     try:
-        error = disagreement(policy)
+        error = disagreement(policy, precision)
     except Exception as broken:  # Triton compiles at run time: no compiler, an old GPU, a bug of its own
         return f"Triton failed: {str(broken).strip().partition(chr(10))[0]}"
-    if error < CLOSE:
-        whole = whole_nets(policy, theta)
-        return FusedNetworks(policy, None if isinstance(whole, str) else whole)
+    if error < CLOSE * SLACK[precision]:
+        whole = whole_nets(policy, theta, precision)
+        return FusedNetworks(policy, None if isinstance(whole, str) else whole, precision)
     return f"Triton's results are off by {error:.1g} here"
 
 
-def disagreement(policy: ActorCritic) -> float:
+def disagreement(policy: ActorCritic, precision: Precision = "float32") -> float:
     """How far results and gradients are from PyTorch's, relative to their size, on random features."""
     first = (policy.trunk or policy.actor).layers[0]
     assert isinstance(first, nn.Linear)
@@ -62,7 +64,8 @@ def disagreement(policy: ActorCritic) -> float:
     features, weight = draw(ROWS, first.in_features), draw(ROWS, policy.actor.head.out_features)
     learned = policy.encoder is not None or policy.memory is not None
     inputs = features.requires_grad_() if learned else features
-    found = [_results(kind, policy, inputs, weight) for kind in (FusedNetworks(policy), PlainNetworks(policy))]
+    kinds = (FusedNetworks(policy, None, precision), PlainNetworks(policy))
+    found = [_results(kind, policy, inputs, weight) for kind in kinds]
     return max(float((one - other).norm() / other.norm().clamp(min=1e-6)) for one, other in zip(*found, strict=True))
 
 

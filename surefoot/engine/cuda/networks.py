@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.cuda.whole_nets import WholeNets
+    from surefoot.engine.names import Precision
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.policies.mlp import MLP
     from surefoot.types import Context
@@ -31,10 +32,11 @@ class RecordedNetworks(PlainNetworks):
 class FusedNetworks(RecordedNetworks):
     """The same with product, bias and activation of a layer as one kernel, or all layers of a net."""
 
-    def __init__(self, policy: ActorCritic, whole: WholeNets | None = None) -> None:
+    def __init__(self, policy: ActorCritic, whole: WholeNets | None = None, precision: Precision = "float32") -> None:
         """`whole`: one kernel for each net where no gradient is needed; otherwise one for each layer."""
         super().__init__(policy)
         self.whole, self.activation, self._reference = whole, policy.config.activation, RecordedNetworks(policy)
+        self.precision = precision
 
     @property
     def reference(self) -> PlainNetworks:
@@ -71,5 +73,5 @@ class FusedNetworks(RecordedNetworks):
         for at, layer in enumerate(mlp.layers):
             assert isinstance(layer, nn.Linear)
             activated = at < last or mlp.activate_last
-            x = fused_linear(x, layer.weight, layer.bias, self.activation if activated else "none")
+            x = fused_linear(x, layer.weight, layer.bias, self.activation if activated else "none", self.precision)
         return x

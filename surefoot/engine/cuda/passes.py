@@ -12,6 +12,7 @@ from torch import Tensor
 from surefoot.engine.cuda.optimizer import PlannedOptimizer
 from surefoot.engine.losses import Loss, present
 from surefoot.engine.torch.instruments import max_ratio_error, normalized
+from surefoot.math.permutation import permutation
 from surefoot.types import Batch, Context
 
 if TYPE_CHECKING:
@@ -144,8 +145,7 @@ class FixedPasses:
 
     def _shuffle(self) -> None:
         if self.parts > 1:
-            generator = self.learner.generator
-            self._order.copy_(torch.randperm(len(self._order), generator=generator, device=generator.device))
+            self._order.copy_(permutation(len(self._order), self.learner.generator))
 
     def _all_steps(self, measured: bool) -> None:
         """The steps of one pass; `measured`: all of them belong to a `Look`."""

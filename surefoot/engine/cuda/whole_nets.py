@@ -6,11 +6,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from surefoot.engine.native.describe import NotServed, describe
+from surefoot.engine.precision import PARTS, SLACK
 from surefoot.kernels.heads import CATEGORICAL, GAUSSIAN
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surefoot.engine.names import Precision
     from surefoot.kernels.fused_nets import Net
     from surefoot.policies.actor_critic import ActorCritic
 
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
 class WholeNets:
     """Actor and critic without gradients. A row gets the same bits here and where it is learned from."""
 
-    def __init__(self, theta: Tensor, actor: Net, critic: Net | None) -> None:
-        """`theta`: all parameters of the policy, which may change."""
-        self.theta, self.actor, self.critic = theta, actor, critic
+    def __init__(self, theta: Tensor, actor: Net, critic: Net | None, slack: float = 1.0) -> None:
+        """`theta`: all parameters of the policy, which may change. `slack`: how much less exact than float32 it is."""
+        self.theta, self.actor, self.critic, self.slack = theta, actor, critic, slack
 
     def outputs(self, x: Tensor) -> Tensor:
         """The outputs of the actor's last layer, `[..., O]`."""
@@ -48,7 +50,7 @@ class WholeNets:
         return kl_from(self.theta, self.actor, x.contiguous(), params.contiguous())
 
 
-def whole_nets(policy: ActorCritic, theta: Tensor) -> WholeNets | str:
+def whole_nets(policy: ActorCritic, theta: Tensor, precision: Precision = "float32") -> WholeNets | str:
     """The nets of a policy whose parameters are in `theta`, or why kernels cannot compute them."""
     if find_spec("triton") is None:
         return "Triton is not installed"
@@ -68,9 +70,10 @@ def whole_nets(policy: ActorCritic, theta: Tensor) -> WholeNets | str:
     actor, critic = weights_of(described.actor), weights_of(described.critic) if described.critic else None
     if actor is None or (described.critic and critic is None):
         return f"it has other than one or two hidden layers, or one of more than {MOST}"
-    kind = 0 if head.kind == CATEGORICAL else 1
-    own = Net(actor, activation, kind, max(head.log_std, 0))
-    return WholeNets(theta, own, None if critic is None else Net(critic, activation, -1))
+    kind, parts = 0 if head.kind == CATEGORICAL else 1, PARTS[precision]
+    own = Net(actor, activation, kind, max(head.log_std, 0), parts)
+    value = None if critic is None else Net(critic, activation, -1, parts=parts)
+    return WholeNets(theta, own, value, SLACK[precision])
 
 
 def _not_plain(policy: ActorCritic) -> str | None:

@@ -9,6 +9,7 @@ from surefoot.engine.collecting.stepping import step_all
 from surefoot.engine.config import AdaptiveRateConfig, CriticRateConfig, EpochConfig
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.openmp import can_share, require_threads
+from surefoot.engine.precision import SLACK
 from surefoot.engine.torch.critic_apart import require_apart
 from surefoot.engine.torch.learner import Learner
 from surefoot.engine.torch.threads import fastest_torch
@@ -43,7 +44,7 @@ def make_learner(kind: type[Learner], policy: ActorCritic, algorithm: Learns, op
     apart = isinstance(config, EpochConfig) and config.value_epochs is not None
     if apart:
         require_apart(policy)
-    return kind(
+    learner = kind(
         policy,
         config,
         options.generator,
@@ -53,6 +54,8 @@ def make_learner(kind: type[Learner], policy: ActorCritic, algorithm: Learns, op
         adaptive_kl=config.adaptive_kl if isinstance(config, AdaptiveRateConfig) else None,
         critic_apart=apart,
     )
+    learner.ratio_tolerance *= SLACK[options.precision]
+    return learner
 
 
 def torch_threads_for(policy: ActorCritic, wanted: int | Literal["auto"], samples: int) -> Threads:

@@ -34,9 +34,10 @@ from surefoot.engine.torch.mean_noise import with_mean_noise
 from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, natural_step
 from surefoot.engine.torch.optimizers import adapted, build_optimizer, step_outwards
 from surefoot.engine.torch.passes import EagerPasses, Passes
-from surefoot.engine.torch.verdict import checked
+from surefoot.engine.torch.verdict import RATIO_TOLERANCE, checked
 from surefoot.errors import UsageError
 from surefoot.math.operations import OPERATIONS, Operations
+from surefoot.math.permutation import permutation
 from surefoot.math.statistics import explained_variance
 from surefoot.math.trust_region import flat_gradient
 from surefoot.schedules import Schedule
@@ -71,6 +72,7 @@ class Learner:
     operations: Operations = OPERATIONS
     engine = "torch"  # what `used` says of the gradients that these methods compute
     instruments = True  # off only to measure what they cost
+    ratio_tolerance = RATIO_TOLERANCE
 
     def __init__(
         self,
@@ -309,7 +311,7 @@ class Learner:
             yield batch
             return
         units = self.shares.units(batch) if self.shares.several else batch.units
-        order = torch.randperm(units, generator=self.generator, device=self.generator.device)
+        order = permutation(units, self.generator)
         if self.shares.several:
             yield from self.shares.minibatches(batch, order.cpu().numpy(), parts)
             return
@@ -357,7 +359,7 @@ class Learner:
         own, looked = names
         found = self.shares.metrics(dict(zip(own, numbers, strict=False)))
         seen = self.shares.metrics(dict(zip(looked, numbers[len(own) :], strict=True)))
-        return with_instruments(checked(found, self.learning_rate), seen)
+        return with_instruments(checked(found, self.learning_rate, self.ratio_tolerance), seen)
 
     def absorb(self, rollout: Rollout) -> Metrics:
         """After an update: add the rollout to the observations' statistics. Returns what its actions show, unread."""

@@ -17,6 +17,7 @@ from surefoot.training.config.together import minibatches
 if TYPE_CHECKING:
     from surefoot.algorithms import Algorithm
     from surefoot.engine.group import Group
+    from surefoot.engine.names import Precision
     from surefoot.engine.timing import PhaseTimer
     from surefoot.policies.config import PolicyConfig
     from surefoot.policies.user_encoder import EncoderClass
@@ -67,6 +68,14 @@ def choose_device(wanted: str, size: int, home: torch.device | None = None) -> t
     return torch.device("cuda"), f"{size:,} parameters"
 
 
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Refuse to round products where nothing would be faster."""
+    if precision != "float32" and device.type != "cuda":
+        raise UsageError(
+            f"precision={precision} is for GPUs, and this run is on the {device}; drop it, or use --device cuda"
+        )
+
+
 def learner_options(
     config: TrainConfig, seed: int, device: torch.device, num_envs: int, length: int, group: Group
 ) -> LearnerOptions:
@@ -75,7 +84,7 @@ def learner_options(
     samples = max(1, num_envs * length // parts)
     # On one machine the processes use its cores; results must not depend on what each of them measures.
     threads = 1 if group.size > 1 and config.run.threads == "auto" else config.run.threads
-    return LearnerOptions(_generator(seed, "shuffle", device), threads, samples, group)
+    return LearnerOptions(_generator(seed, "shuffle", device), threads, samples, group, config.run.precision)
 
 
 def collector_options(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from surefoot.algorithms import ALGORITHMS
-from surefoot.engine.names import AUTO, BUILT_IN, check_name
+from surefoot.engine.names import AUTO, BUILT_IN, Precision, check_name
 from surefoot.errors import UsageError
 from surefoot.settings import Seconds, Settings, setting
 
@@ -31,6 +31,10 @@ class RunConfig(Settings):
         "GPU, with CUDA graphs) or torch; auto: the first of them that supports the policy. Or your own: file.py:Class "
         "or module:Class.",
         metavar="{" + ",".join((AUTO, *BUILT_IN)) + "}|FILE.py:CLASS",
+    )
+    precision: Precision = setting(
+        "float32",
+        "Products of matrices on a GPU: float32, or faster with fewer digits: tf32 (at least three) or bf16 (two).",
     )
     threads: int | Literal["auto"] = setting(
         "auto",

@@ -53,6 +53,17 @@ class EpisodeColumns(Sequence[Episode]):
         yield from map(Episode, *(column.tolist() for column in columns), repeat(NO_INFO), self.truncated.tolist())
 
 
+MOST_ENVS = 1024  # whose episodes are told apart: a GPU steps many more, and ends thousands of episodes at once
+
+
+def of_first_envs(episodes: Sequence[Episode]) -> Sequence[Episode]:
+    """Those of the first `MOST_ENVS` envs, where a GPU steps more."""
+    if not isinstance(episodes, EpisodeColumns):
+        return episodes
+    own = episodes.env < MOST_ENVS
+    return EpisodeColumns(episodes.env[own], episodes.ret[own], episodes.length[own], episodes.truncated[own])
+
+
 def rows_of(episodes: Sequence[Episode]) -> Iterator[tuple[int, float, int]]:
     """(env, return, length) of each."""
     if isinstance(episodes, EpisodeColumns):

@@ -1,9 +1,9 @@
 """A random order of a batch's samples, computed place by place. Import it late: it needs Triton.
 
 Sorting random numbers, as `torch.randperm` does, takes a GPU a quarter as long as learning from the samples. Here a
-Feistel network maps every place to its sample: six rounds, each of which adds a mixed half of the number's bits to the
-other half, which is one-to-one whatever the mixing. A result beyond the last sample goes through it again until it is
-none. The twin is `math.permutation.feistel`.
+Feistel network maps every place to its sample: in each of six rounds, one half of the number's bits changes the other
+half, which is one-to-one whatever the mixing. A result beyond the last sample goes through it again until it is none.
+The twin is `math.permutation.feistel`.
 """
 
 from __future__ import annotations
@@ -26,29 +26,35 @@ def _mixed(half, key):
 
 
 @triton.jit
-def _through(x, keys_at, HALF: tl.constexpr, ROUNDS: tl.constexpr):
-    mask: tl.constexpr = (1 << HALF) - 1
-    left = x >> HALF
-    right = x & mask
+def _through(x, keys_at, UPPER: tl.constexpr, LOWER: tl.constexpr, ROUNDS: tl.constexpr):
+    left = x >> LOWER
+    right = x & ((1 << LOWER) - 1)
     for at in tl.static_range(ROUNDS):
         key = tl.load(keys_at + at).to(tl.uint32)
-        left, right = right, left ^ (_mixed(right, key) & mask)
-    return (left << HALF) | right
+        if at % 2 == 0:
+            left ^= _mixed(right, key) & ((1 << UPPER) - 1)
+        else:
+            right ^= _mixed(left, key) & ((1 << LOWER) - 1)
+    return (left << LOWER) | right
 
 
 @triton.jit
-def _shuffle(keys_at, order_at, size, HALF: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
+def _shuffle(
+    keys_at, order_at, size, UPPER: tl.constexpr, LOWER: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
+):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = _through(place.to(tl.uint32), keys_at, HALF, ROUNDS)
+    x = _through(place.to(tl.uint32), keys_at, UPPER, LOWER, ROUNDS)
     beyond = (x >= size) & (place < size)
     while tl.max(beyond.to(tl.int32), 0) > 0:
-        x = tl.where(beyond, _through(x, keys_at, HALF, ROUNDS), x)
+        x = tl.where(beyond, _through(x, keys_at, UPPER, LOWER, ROUNDS), x)
         beyond = (x >= size) & (place < size)
     tl.store(order_at + place, x.to(tl.int64), mask=place < size)
 
 
-def shuffled(size: int, keys: Tensor, half: int) -> Tensor:
-    """The order that these keys (int64, of 32 bits each) stand for; `half`: bits of each half of a number."""
+def shuffled(size: int, keys: Tensor, halves: tuple[int, int]) -> Tensor:
+    """The order that these keys (int64, of 32 bits each) stand for; `halves`: bits of both halves of a number."""
     order = torch.empty(size, dtype=torch.int64, device=keys.device)
-    _shuffle[(triton.cdiv(size, BLOCK),)](keys, order, size, HALF=half, ROUNDS=len(keys), BLOCK=BLOCK)
+    _shuffle[(triton.cdiv(size, BLOCK),)](
+        keys, order, size, UPPER=halves[0], LOWER=halves[1], ROUNDS=len(keys), BLOCK=BLOCK
+    )
     return order

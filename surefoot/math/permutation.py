@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 ROUNDS = 6
-MOST = 2**30  # samples whose numbers fit in two halves of 15 bits
+MOST = 2**30  # samples
 WORD = 2**32 - 1
 
 
@@ -20,25 +20,28 @@ def permutation(size: int, generator: torch.Generator) -> Tensor:
     from surefoot.kernels.fused_shuffle import shuffled
 
     keys = torch.randint(0, 2**32, (ROUNDS,), generator=generator, dtype=torch.int64, device=device)
-    return shuffled(size, keys, half_bits(size))
+    return shuffled(size, keys, halves(size))
 
 
-def half_bits(size: int) -> int:
-    """Bits of each half of a number, such that all numbers below `size` have a place."""
-    return max(1, -(-max(1, size - 1).bit_length() // 2))
+def halves(size: int) -> tuple[int, int]:
+    """Bits of the upper and the lower half of the numbers below `size`."""
+    bits = max(2, (size - 1).bit_length())
+    return bits // 2, bits - bits // 2
 
 
 def feistel(size: int, keys: list[int]) -> list[int]:
     """The order that these keys stand for: the readable twin of the kernel, number by number."""
-    half = half_bits(size)
-    mask, order = (1 << half) - 1, []
+    (upper, lower), order = halves(size), []
     for place in range(size):
         x = place
         while True:
-            left, right = x >> half, x & mask
-            for key in keys:
-                left, right = right, left ^ (_mixed(right, key) & mask)
-            x = (left << half) | right
+            left, right = x >> lower, x & ((1 << lower) - 1)
+            for at, key in enumerate(keys):
+                if at % 2 == 0:
+                    left ^= _mixed(right, key) & ((1 << upper) - 1)
+                else:
+                    right ^= _mixed(left, key) & ((1 << lower) - 1)
+            x = (left << lower) | right
             if x < size:
                 break
         order.append(x)

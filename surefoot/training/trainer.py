@@ -13,13 +13,14 @@ import numpy as np
 
 from surefoot.analysis.watch import Watch
 from surefoot.engine.contract import Done
-from surefoot.engine.episodes import rows_of
+from surefoot.engine.episodes import of_first_envs, rows_of
 from surefoot.engine.group import ALONE, local_device
 from surefoot.engine.precision import held_precision
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch.modes import own_modes
 from surefoot.engine.torch_threads import torch_threads
+from surefoot.envs.device_envs import DeviceEnvs
 from surefoot.envs.forks import Original
 from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import device_of
@@ -101,7 +102,7 @@ class Trainer:
         self.journal = Journal(config.run.log_interval, config.run.log_info)
         self.selection, self.target = Selection(config.run, seed), Target(config.run, seed)
         self.advice = Watch(facts_of(config, self.envs))
-        self.watch = SpaceWatch(self.envs.layout, self.device)
+        self.watch = SpaceWatch(self.envs.layout, self.device, trusted=isinstance(self.envs, DeviceEnvs))
         self.rollout: Rollout | None = None  # the one being learned from
         self.errands: list[Callable[[], object]] = []  # work for the host while a GPU learns
         self.stop_reason: str | None = None
@@ -252,6 +253,7 @@ class Trainer:
             done = self.ahead.take(self)
         if done is not None:
             self._tell_advice(done.episodes, self.step + done.steps)
+            self.run_errands()
         return done
 
     def _iterate(self) -> Done:
@@ -322,7 +324,7 @@ class Trainer:
         return self.stop_reason is not None and not self.suspended
 
     def _tell_advice(self, episodes: Sequence[Episode], step: int) -> None:
-        self.advice.add_episodes(rows_of(episodes), step)
+        self.advice.add_episodes(rows_of(of_first_envs(episodes)), step)
 
     def run_errands(self) -> None:
         """Do what waits for a time in which the host has nothing else to do."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.math.permutation import ROUNDS, feistel, half_bits, permutation
+from surefoot.math.permutation import ROUNDS, feistel, halves, permutation
 
 os.environ["TRITON_INTERPRET"] = "1"  # it counts when Triton is imported
 
@@ -21,7 +21,7 @@ def test_the_kernel_gives_the_order_of_its_twin(size):
     from surefoot.kernels.fused_shuffle import shuffled
 
     keys = drawn(size)
-    assert shuffled(size, keys, half_bits(size)).tolist() == feistel(size, keys.tolist())
+    assert shuffled(size, keys, halves(size)).tolist() == feistel(size, keys.tolist())
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 255, 256, 257, 1000, 5000])

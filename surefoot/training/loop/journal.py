@@ -14,7 +14,7 @@ from surefoot.engine.shares import MAXIMA
 from surefoot.schema import Items, MapOf, Number, Record, Shape, Whole
 
 if TYPE_CHECKING:
-    from surefoot.types import MetricsRow
+    from surefoot.types import Array, MetricsRow
 
 NOISE, SIGNAL = "gradient_noise", "gradient_signal"  # a row has their quotient: single ones are too noisy
 
@@ -109,20 +109,20 @@ class Journal:
         self._finished = [finished] if finished else []
 
 
-def _columns(finished: list[Sequence[Episode]]) -> tuple[list[float], list[float], list[float]]:
-    """Returns, lengths and whether the clock ended them, of all episodes."""
-    found: tuple[list[float], list[float], list[float]] = [], [], []
-    rows: Iterable[tuple[float, float, float]]
+def _columns(finished: list[Sequence[Episode]]) -> tuple[Array, Array, Array]:
+    """Returns, lengths and whether the clock ended them, of all episodes, float64."""
+    found: tuple[list[Array], list[Array], list[Array]] = [], [], []
     for episodes in finished:
         if isinstance(episodes, EpisodeColumns):
-            rows = zip(episodes.ret.tolist(), episodes.length.tolist(), episodes.truncated.tolist(), strict=True)
+            rows: Iterable[object] = (episodes.ret, episodes.length, episodes.truncated)
         else:
-            rows = ((episode.ret, episode.length, episode.truncated) for episode in episodes)
-        for column, more in zip(found, zip(*rows, strict=True), strict=True):
-            column += more
-    return found
+            rows = zip(*((episode.ret, episode.length, episode.truncated) for episode in episodes), strict=True)
+        for column, more in zip(found, rows, strict=True):
+            column.append(np.asarray(more, np.float64))
+    ret, length, truncated = (np.concatenate(column) if column else np.zeros(0) for column in found)
+    return ret, length, truncated
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float] | Array) -> float:
     """The same bits as `np.mean`, in a third of its time: short rollouts write many rows."""
-    return float(np.array(values, np.float64).sum() / len(values))
+    return float(np.asarray(values, np.float64).sum() / len(values))

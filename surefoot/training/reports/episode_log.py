@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from surefoot.engine.episodes import rows_of
+from surefoot.engine.episodes import of_first_envs, rows_of
 from surefoot.runs.episodes import header
 from surefoot.training.callbacks import Callback
 from surefoot.types import Numbered
@@ -58,7 +58,7 @@ class EpisodeLog(Callback):
         self._later = self._envs is None and trainer.device.type == "cuda"
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
-        episodes = trainer.journal.latest
+        episodes = of_first_envs(trainer.journal.latest)
         if not self._full and (episodes or self._anew):
             self._ended.append(Ended(trainer.step, trainer.seconds, episodes, self._begun() if self._anew else []))
             self._count += len(episodes)

@@ -134,14 +134,24 @@ class Done(NamedTuple):
 class Iterations(Protocol):
     """Iterations that an engine does whole: it collects and learns, and is asked afterwards what came of it."""
 
-    busy: bool  # one was begun and has not been read
+    @property
+    def busy(self) -> bool:
+        """Whether one was begun and has not been read."""
+        ...
+
+    @property
+    def ahead(self) -> bool:
+        """Whether another one may be begun before that is read."""
+        ...
 
     def begin(self, update: int, remaining: float) -> bool:
         """Start the iteration of this number. False: this one must be done in the ordinary way."""
         ...
 
     def end(self) -> Done | None:
-        """Wait for it. None: it must not stand and was taken back; done in the ordinary way, it says why."""
+        """Wait for the first that was begun. None: it must not stand and was taken back, with what was begun after it;
+        done in the ordinary way, it says why.
+        """
         ...
 
     def take_back(self) -> None:

@@ -1,15 +1,15 @@
 """Whole iterations as one CUDA graph each: rollout, estimate, update and statistics, with nothing read in between.
 
 Starting the kernels of an iteration takes a host longer than a GPU needs to run them. A graph starts them by one call,
-and what the host wants to know (metrics, episodes) is read from it afterwards, as one block. The next iteration can be
-begun before the host has dealt with the last one, because it can be taken back: a graph begins by copying all that it
-changes. The reference is the loop of `training.trainer`, whose bits these iterations have.
+and what the host wants to know (metrics, episodes) is read from it afterwards, as one block. The next iteration begins
+before the last one is read, so that the GPU never waits; it can be taken back, because a graph begins by copying all
+that it changes. The reference is the loop of `training.trainer`, whose bits these iterations have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 WHAT = "the iteration"  # for messages
 RATES = ("learning_rate", "max_grad_norm")  # settings that a recorded iteration is told before it starts,
 TOLD = (*RATES, "clip_ratio", *NUMBERS)  # with the numbers of the loss: these may have schedules
+MOST_AHEAD = 2  # iterations that may be under way
 TRIED_FIRST = 2  # updates in the ordinary way, which choose kernels and make what a recording needs
 
 
@@ -77,27 +78,36 @@ class Recording:
         self.said: dict[str, float] = {}  # metrics that the algorithm gave itself
         self.steps = 0  # of the optimizer
         self.report: Tensor | None = None  # all that the host reads, float64
-        self.read = torch.zeros(0, dtype=torch.float64, device="cpu")  # the same on the host
+        self.read: list[Tensor] = []  # the same on the host, of each of the last
 
     def tell(self, columns: list[Tensor]) -> None:
         block = torch.cat([column.double() for column in columns])
         if self.report is None:
             self.report = torch.zeros_like(block)
-            self.read = torch.zeros(len(block), dtype=torch.float64, pin_memory=block.is_cuda, device="cpu")
+            kind: Any = {"dtype": torch.float64, "pin_memory": block.is_cuda, "device": "cpu"}
+            self.read = [torch.zeros(len(block), **kind) for _ in range(MOST_AHEAD)]
         self.report.copy_(block)
 
 
+class Flight:
+    """An iteration that was begun and has not been read: what the host must know to understand it or to undo it."""
+
+    def __init__(self, recording: Recording, generators: list[torch.Generator], learner: CudaLearner) -> None:
+        self.recording, self.update, self.rate = recording, learner.update, learner.learning_rate
+        self.steps = learner.optimizer.steps  # before it
+        self.draws = [generator.get_state() for generator in generators]
+        on_gpu = recording.report is not None and recording.report.is_cuda
+        self.event = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call] # set when it is over
+
+
 class WholeIterations:
-    """The iterations of one run. `busy`: one was begun and has not been read."""
+    """The iterations of one run, of which two may be under way."""
 
     def __init__(self, collector: Collector, learner: CudaLearner, algorithm: Learns, recorder: Recorder) -> None:
         self.collector, self.learner, self.algorithm, self.recorder = collector, learner, algorithm, recorder
-        self.busy = False
+        self._flights: list[Flight] = []
         self._kinds: dict[bool, Recording] = {}  # those that are measured in full, and the others
-        self._current: Recording | None = None
         self._generators: list[torch.Generator] = []
-        self._draws: list[Tensor] = []  # the generators' states before the current iteration
-        self._steps = 0  # of the optimizer, before it
         self._unread: tuple[Names, Tensor] | None = None  # metrics of the update, while it is recorded
         self._known = False  # the device knows the open episodes
         storage, device = collector.storage, collector.device
@@ -109,9 +119,11 @@ class WholeIterations:
 
         self._carried = zeros(2, self.num_envs)  # return and length of the open episodes
         self._columns = zeros(self.length * self.num_envs + 1, 4)  # the episodes that ended
+        self._read_columns = [torch.zeros_like(self._columns) for _ in range(MOST_AHEAD)]  # of each of the last
+        self._begun = 0  # iterations
         self._live = self._changed()
-        self._kept = [torch.zeros_like(tensor) for tensor in self._live]
-        self._event = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._kept, self._older = ([torch.zeros_like(x) for x in self._live] for _ in range(MOST_AHEAD))
+        self._aside = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def _changed(self) -> list[Tensor]:
         """Everything that an iteration changes and a later one depends on."""
@@ -122,38 +134,54 @@ class WholeIterations:
         normalizer = self.storage.normalizer
         return [*found, self._carried, *([] if normalizer is None else normalizer.tensors)]
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._flights)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether another one may be begun before the last one is read."""
+        return len(self._flights) < MOST_AHEAD and self.learner.adaptive_kl is None
+
     def begin(self, update: int, remaining: float) -> bool:
         """Start the iteration of this number, if it can be done whole."""
         loss, recording = self.algorithm.terms(remaining), self._recording(update)
         if recording is None or loss is None or structure(loss) != recording.form:
             return False
-        self.learner.update = update
-        self.learner.set_rates(remaining)
+        learner, optimizer = self.learner, self.learner.optimizer
+        before = optimizer.steps
+        learner.update, optimizer.steps = update, before + sum(each.recording.steps for each in self._flights)
+        learner.set_rates(remaining)
         recording.loss.load(loss)
         recording.passes.plan()
-        if not self._known:
+        if not self._known and not self._flights:
             tracker = self.collector.tracker
             self._carried[0].copy_(torch.from_numpy(tracker.ret))
             self._carried[1].copy_(torch.from_numpy(tracker.length))
-        self._draws, self._steps = [x.get_state() for x in self._generators], self.learner.optimizer.steps
-        self._current, self.busy = recording, True
+        flight = Flight(recording, self._generators, learner)
+        optimizer.steps = before
         recording.work()
+        optimizer.steps = before  # where nothing is recorded, the work has counted
         assert recording.report is not None
-        recording.read.copy_(recording.report, non_blocking=True)
-        if self._event is not None:
-            self._event.record()
+        recording.read[self._begun % MOST_AHEAD].copy_(recording.report, non_blocking=True)
+        self._read_columns[self._begun % MOST_AHEAD].copy_(self._columns)
+        if flight.event is not None:
+            flight.event.record()
+        self._flights.append(flight)
+        self._begun += 1
         return True
 
     def end(self) -> Done | None:
-        """What the iteration that was begun gave. None: it must not stand and is taken back; done in the ordinary way,
-        it says why.
+        """What the iteration that was begun first gave. None: it must not stand and is taken back, with those after it;
+        done in the ordinary way, it says why.
         """
-        recording, learner = self._current, self.learner
-        assert recording is not None
-        if self._event is not None:
-            self._event.synchronize()
-        numbers, size, shown = recording.read.numpy(), sum(map(len, recording.names)), recording.shown
+        flight, learner = self._flights[0], self.learner
+        recording, slot = flight.recording, (self._begun - len(self._flights)) % MOST_AHEAD
+        if flight.event is not None:
+            flight.event.synchronize()
+        numbers, size, shown = recording.read[slot].numpy(), sum(map(len, recording.names)), recording.shown
         told, (sound, number), carried = np.split(numbers, [size + len(shown), size + len(shown) + 2])
+        learner.update = flight.update
         try:
             metrics = learner.understood(recording.names, told[:size].tolist()) if sound else None
         except SurefootError:
@@ -161,28 +189,33 @@ class WholeIterations:
         if metrics is None:
             self.take_back()
             return None
-        self.busy, self._known = False, True
-        learner.optimizer.steps = self._steps + recording.steps
-        metrics |= {**recording.said, "learning_rate": learner.learning_rate}
+        self._flights.pop(0)
+        self._known = True
+        learner.optimizer.steps = flight.steps + recording.steps
+        metrics |= {**recording.said, "learning_rate": flight.rate}
         learner.adapt_rate(metrics["kl"])
         metrics |= dict(zip(shown, told[size:].tolist(), strict=True))
-        return Done(self.length * self.num_envs, self._episodes(int(number), carried), metrics)
+        episodes = self._episodes(self._read_columns[slot][: int(number)], carried)
+        return Done(self.length * self.num_envs, episodes, metrics)
 
     def take_back(self) -> None:
-        """Everything is as before the iteration that was begun last, unless that was read."""
-        if self.busy:
-            self.busy, self.learner.optimizer.steps = False, self._steps
-            for live, kept in zip(self._live, self._kept, strict=True):
+        """Everything is as after the last iteration that was read."""
+        if self._flights:
+            first = self._flights[0]
+            for live, kept in zip(self._live, self._kept if len(self._flights) == 1 else self._older, strict=True):
                 live.copy_(kept)
-            for generator, state in zip(self._generators, self._draws, strict=True):
+            for generator, state in zip(self._generators, first.draws, strict=True):
                 generator.set_state(state)
+            self._flights = []
 
     def leave(self) -> None:
         """The next iteration is done in the ordinary way."""
         self._known = False
 
-    def _episodes(self, number: int, carried: Array) -> Sequence[Episode]:
-        env, ret, length, cut = self._columns[:number].T.contiguous().cpu().numpy()
+    def _episodes(self, rows: Tensor, carried: Array) -> Sequence[Episode]:
+        """`rows` are copied beside the iteration that is under way, not after it."""
+        with nullcontext() if self._aside is None else torch.cuda.stream(self._aside):
+            env, ret, length, cut = rows.T.contiguous().cpu().numpy()
         columns = EpisodeColumns(env.astype(np.int64), ret, length.astype(np.int64), cut.astype(np.bool_))
         self.collector.tracker.finish_many(columns, *carried.reshape(2, -1))
         return self.collector.tracker.take()
@@ -226,8 +259,8 @@ class WholeIterations:
         stepping, steps = collector.stepping, self.learner.optimizer.steps
         assert isinstance(stepping, FusedStepping)
         with self._unseen():
-            for kept, live in zip(self._kept, self._live, strict=True):
-                kept.copy_(live)
+            for old, new in (*zip(self._older, self._kept, strict=True), *zip(self._kept, self._live, strict=True)):
+                old.copy_(new)
             with own_modes(gradients=False):
                 storage.continue_from(length)
                 stepping.play(collector, collector.noise())

@@ -24,15 +24,22 @@ class Ahead:
         """The next iteration. None: it has to be done in the ordinary way."""
         whole, done = self.whole, None
         if whole.busy or (self._unwatched(trainer) and whole.begin(trainer.update, trainer.remaining)):
+            step = trainer.step + trainer.collector.most_steps
+            if whole.ahead:
+                self._begin_next(trainer, step)
             done = whole.end()
         if done is None:
             whole.leave()
             return None
         trainer.watch.skip()
-        step = trainer.step + done.steps
-        if self._unwatched(trainer) and self._quiet(trainer, step):
-            whole.begin(trainer.update + 1, trainer.remaining_at(step))
+        if not whole.busy:  # it had to be known first what came of this one
+            self._begin_next(trainer, step)
         return done
+
+    def _begin_next(self, trainer: Trainer, step: int) -> None:
+        """The iteration after the one that ends at this step, if nobody wants to see anything before it."""
+        if self._unwatched(trainer) and self._quiet(trainer, step):
+            self.whole.begin(trainer.update + 1, trainer.remaining_at(step))
 
     def settle(self) -> None:
         self.whole.take_back()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from surefoot.engine.cuda.told import Told
 
 if TYPE_CHECKING:
     from surefoot.engine.torch.optimizers import FlatOptimizer
@@ -26,18 +28,19 @@ class PlannedOptimizer:
         self.optimizer, device = optimizer, optimizer.first.device
         capacity = max(capacity, TRIED)
         self.table = torch.zeros(capacity, 1 + len(optimizer.slices), dtype=torch.float32, device=device)
+        self._told = Told(self.table)
         self.index = torch.zeros(1, dtype=torch.int64, device=device)  # the next step's place in the plan
 
     def plan(self) -> None:
         """Fill the table for the coming steps, from the optimizer's own count and rates. `index` is to be 0 then."""
-        optimizer, rows = self.optimizer, []
-        for step in range(optimizer.steps + 1, optimizer.steps + 1 + len(self.table)):
-            rates = [part.base_rate * optimizer.rate_factor for part in optimizer.slices]
-            if optimizer.kind != "rmsprop":
-                rows.append([1.0 / math.sqrt(1.0 - 0.999**step), *(-rate / (1.0 - 0.9**step) for rate in rates)])
-            else:
-                rows.append([1.0, *(-rate for rate in rates)])
-        self.table.copy_(torch.tensor(rows, dtype=torch.float32, device="cpu"))
+        optimizer = self.optimizer
+        rows = np.empty(self.table.shape, np.float32)
+        rows[:, 0], rows[:, 1:] = 1.0, [-part.base_rate * optimizer.rate_factor for part in optimizer.slices]
+        if optimizer.kind != "rmsprop":
+            step = np.arange(optimizer.steps + 1, optimizer.steps + 1 + len(rows), dtype=np.float64)
+            rows[:, 0] /= np.sqrt(1.0 - 0.999**step)
+            rows[:, 1:] /= (1.0 - 0.9**step)[:, None]
+        self._told.tell(rows)
 
     @property
     def changed(self) -> list[Tensor]:

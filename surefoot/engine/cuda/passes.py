@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from surefoot.engine.cuda.optimizer import PlannedOptimizer
+from surefoot.engine.cuda.told import Told
 from surefoot.engine.losses import Loss, present
 from surefoot.engine.torch.instruments import max_ratio_error, normalized
 from surefoot.math.permutation import permutation
@@ -39,13 +41,14 @@ class FixedLoss:
 
     def __init__(self, loss: Loss, device: torch.device) -> None:
         self.numbers = torch.tensor(_numbers(loss), dtype=torch.float32, device=device)
+        self._told = Told(self.numbers)
         held = iter(cast("tuple[float, ...]", self.numbers.unbind()))
         parameters = tuple(next(held) for _ in loss.parameters)
         terms = {name: next(held) for name in NUMBERS if given(loss, name)}
         self.loss = replace(loss, parameters=parameters, **terms)  # type: ignore[arg-type] # of numbers, by name
 
     def load(self, loss: Loss) -> None:
-        self.numbers.copy_(torch.tensor(_numbers(loss), dtype=torch.float32, device="cpu"))
+        self._told.tell(np.array(_numbers(loss), np.float32))
 
 
 def given(loss: Loss, name: str) -> bool:

@@ -3,11 +3,12 @@
     python benchmarks/gpu.py [--only checks|learning|speed] [--beside purejax_ppo.py] [--out FILE.json]
 
 Checks: fused kernels against float64 and PyTorch (`gpu_kernels.py`); one update of every algorithm and kind of policy
-equals the torch engine's up to rounding; the same seed gives the same bytes twice; a run that is killed and resumed
-ends with the bytes of one that was not; an encoder that waits for the device is trained without a graph, and the run
-says so; 100 runs on the device's CartPole learn what 100 on Gymnasium's do, within 5 %. Most run in several processes
-at once.
-Speed: training steps per second, collecting and learning together, with each engine in turn.
+equals the torch engine's up to rounding; whole iterations as one graph have the bits of the ordinary loop; the same
+seed gives the same bytes twice; a run that is killed and resumed ends with the bytes of one that was not; an encoder
+that waits for the device is trained without a graph, and the run says so; 100 runs on the device's CartPole learn what
+100 on Gymnasium's do, within 5 %. Most run in several processes at once.
+Speed: training steps per second, collecting and learning together, with each engine in turn, logs and checkpoints
+included.
 `--beside`: a script that prints the speed of another implementation for settings [(num_envs, rollout_length, epochs,
 minibatches, iterations), …]; it runs first, then the speeds, so that a time limit leaves them.
 """
@@ -69,23 +70,47 @@ class OnHostEnvs(CudaEngine):
     steps_on_device = False
 
 
+class StepByStep(CudaEngine):
+    """The engine without whole iterations: every part of one is called separately."""
+
+    name = "step_by_step"
+    steps_on_device = True
+
+    def iterations(self, *_: Any) -> None:
+        return None
+
+
 class Stop(surefoot.Callback):
-    """Ends a run after so many updates, and keeps the last one's metrics, its warnings and the time of each update."""
+    """Ends a run after so many updates, and keeps all metrics and warnings."""
+
+    reads_tensors = False
 
     def __init__(self, updates: int | None = None) -> None:
-        self.updates, self.metrics, self.warnings = updates, dict[str, float](), list[str]()
-        self.marks: list[tuple[float, int]] = []
+        self.updates, self.history, self.warnings = updates, list[dict[str, float]](), list[str]()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return self.history[-1]
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
-        self.metrics = metrics
-        if trainer.device.type == "cuda":
-            torch.cuda.synchronize()
-        self.marks.append((time.perf_counter(), trainer.step))
+        self.history.append(metrics)
         if trainer.update == self.updates:
             trainer.stop("enough")
 
     def on_warning(self, trainer: Trainer, message: str) -> None:
         self.warnings.append(message)
+
+
+class Clock(surefoot.Callback):
+    """The time of each update."""
+
+    reads_tensors = False
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[float, int]] = []
+
+    def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        self.marks.append((time.perf_counter(), trainer.step))
 
     @property
     def rate(self) -> float:
@@ -137,6 +162,35 @@ def check_update(case: tuple[str, str]) -> tuple[str, Any]:
     found["graph_error"] = float((graphs - eager).abs().max())
     found["ratio_error"] = stop.metrics.get("ratio_error", 0.0)
     return f"{algo} {kind}", {**found, "ok": error < CLOSE and keys and found["graph_error"] < CLOSE}
+
+
+WHOLE: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "CartPole": ("CartPole-v1", "ppo", {"learning_rate_schedule": "linear", "clip_ratio_schedule": "linear"}),
+    "CartPole, tf32": ("CartPole-v1", "ppo", {"precision": "tf32"}),
+    "CartPole, bf16": ("CartPole-v1", "ppo", {"precision": "bf16"}),
+    "Pendulum, normalised, adaptive": (
+        "Pendulum-v1",
+        "ppo",
+        {"normalize_observations": True, "normalize_rewards": True, "adaptive_kl": 0.01},
+    ),
+    "Acrobot, A2C": ("Acrobot-v1", "a2c", {}),
+}
+
+
+def check_wholes() -> Iterator[tuple[str, Any]]:
+    """Whole iterations against the ordinary loop; both are stopped while another one is under way."""
+    yield from in_processes(check_whole, WHOLE)
+
+
+def check_whole(name: str) -> tuple[str, Any]:
+    env, algo, settings = WHOLE[name]
+    (one, whole), (other, apart) = (
+        updated(env, algo, engine, updates=40, num_envs=256, **settings) for engine in ("cuda", StepByStep)
+    )
+    same, told = bool(torch.equal(one, other)), whole.history == apart.history
+    ratios = max(metrics["ratio_error"] for metrics in whole.history)
+    found = {"same_weights": same, "same_metrics": told, "ratio_error": ratios, "said": whole.warnings}
+    return name, {**found, "ok": same and told and ratios == 0.0}
 
 
 def train(env: Any, folder: Path, **settings: Any) -> Any:
@@ -261,7 +315,7 @@ def check_learning() -> Iterator[tuple[str, Any]]:
 
 def speed(env: Any, engine: Any, updates: int, **settings: Any) -> dict[str, Any]:
     """Steps per second of a whole run."""
-    clock = Stop()
+    clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         ready = env() if callable(env) else env
         num_envs = ready.num_envs if callable(env) else settings["num_envs"]
@@ -279,19 +333,19 @@ ROBOTS: dict[str, Any] = {
     "normalize_observations": True,
 }  # fmt: skip
 SPEEDS: dict[str, tuple[Any, int, dict[str, Any]]] = {
-    "CartPole 2048 x 64": (
+    f"CartPole {num_envs} x 64, {precision}": (
         "CartPole-v1",
-        150,
-        {"num_envs": 2048, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4},
-    ),
-    "CartPole 16384 x 64": (
-        "CartPole-v1",
-        60,
-        {"num_envs": 16384, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4},
-    ),
-    "Pendulum 8 x 128": ("Pendulum-v1", 30, {"num_envs": 8, "rollout_length": 128}),
-    "robots 4096 x 24": (lambda: gpu_envs.Robots(4096), 30, ROBOTS),
+        updates,
+        {"num_envs": num_envs, "rollout_length": 64, "num_epochs": 4, "num_minibatches": 4, "precision": precision},
+    )
+    for num_envs, updates in ((2048, 600), (16384, 200))
+    for precision in ("float32", "tf32", "bf16")
 }
+SPEEDS |= {
+    f"robots 4096 x 24, {precision}": (lambda: gpu_envs.Robots(4096), 30, {**ROBOTS, "precision": precision})
+    for precision in ("float32", "tf32")
+}
+SPEEDS["Pendulum 8 x 128"] = ("Pendulum-v1", 30, {"num_envs": 8, "rollout_length": 128})
 
 
 def beside(script: Path) -> list[str]:
@@ -346,6 +400,7 @@ CHECKS: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
     "gradients": lambda: in_processes(gpu_kernels.check_gradient, gpu_kernels.CASES),
     "rollouts": lambda: in_processes(gpu_kernels.check_rollout, gpu_kernels.CLASSIC),
     "updates": check_updates,
+    "whole iterations": check_wholes,
     "bytes": check_bytes,
     "waiting": check_waiting,
     "rows": check_rows,

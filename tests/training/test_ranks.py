@@ -166,9 +166,10 @@ class TestLife:
     [
         (["--ranks", "3"], "num_envs=4 cannot be shared equally by 3 processes; try --num-envs 3"),
         (["--ranks", "8"], "num_envs=4 cannot be shared equally by 8 processes; try --num-envs 8"),
-        (["--ranks", "0"], "--ranks 0 must be at least 1"),
-        (["--ranks", "-1"], "--ranks -1 must be at least 1"),
-        (["--ranks", "two"], "ranks='two' is not a whole number"),
+        *[
+            ([f"--ranks={text}"], f"--ranks '{text}' is not a number of processes; write a whole number from 1 up")
+            for text in ("0", "-1", "1.5", "two", "")
+        ],
     ],
 )
 def test_a_number_that_cannot_be_is_refused_at_once(words, says, capsys):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from surefoot.engine.board import Board
 from surefoot.engine.interface import choose_interface
-from surefoot.engine.torchrun import is_one_of_several, store_prefix
+from surefoot.engine.torchrun import is_one_of_several, is_printed, store_prefix
 from surefoot.errors import PeerError, UsageError
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def joined() -> Iterator[Group]:
     except PeerError:
         raise
     except BaseException as error:
-        group.board.confess(error)
+        group.board.confess(error, printed=is_printed(error))
         raise
     finally:
         group.leave()

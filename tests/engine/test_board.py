@@ -50,6 +50,15 @@ def test_the_last_words_of_a_process_are_passed_on(boards):
     assert str(boards[0].lost(0.0, 10.0)).endswith("is lost: process 2 of 3: ValueError: it broke")
 
 
+def test_an_error_that_was_printed_is_not_repeated_on_its_machine(boards, monkeypatch):
+    boards[2].confess(ValueError("it broke"), printed=True)
+    error = boards[0].lost(0.0, 10.0)
+    assert "it broke" in str(error)  # for the run directory
+    assert not error.speaks
+    monkeypatch.setenv("GROUP_RANK", "1")
+    assert boards[1].lost(0.0, 10.0).speaks
+
+
 def test_one_process_on_each_machine_speaks(boards, monkeypatch):
     assert [board.lost(0.0, 10.0).speaks for board in boards[:2]] == [True, False]
     monkeypatch.setenv("GROUP_RANK", "1")

@@ -8,7 +8,7 @@ from torch.distributed import TCPStore
 
 from surefoot.engine.group import check_equal, joined, local_device
 from surefoot.engine.torchrun import may_speak
-from surefoot.errors import PeerError, UsageError
+from surefoot.errors import EnvError, PeerError, UsageError
 
 
 @pytest.fixture
@@ -47,6 +47,8 @@ def test_what_several_find_is_said_by_the_first_of_them(second_of_two):
     assert may_speak(UsageError("num_envs=3 is odd"))
     assert not may_speak(UsageError("num_envs=3 is odd"))
     assert may_speak(UsageError("another mistake, on this machine only"))
+    assert may_speak(EnvError("step of env 0 raised"))
+    assert not may_speak(EnvError("step of env 1 raised"))  # most likely for the same reason
     second_of_two.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert may_speak(UsageError("num_envs=3 is odd"))  # after a restart it is news again
 

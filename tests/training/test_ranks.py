@@ -20,6 +20,22 @@ from surefoot.training.life.processes import begun_before, label_of, require_ali
 
 SETTINGS = "--preset none --seed 1 --num-envs 4 --rollout-length 64 --eval-episodes 0 --checkpoint-every 1000"
 
+BREAKS = """import os
+import gymnasium as gym
+
+class Breaks(gym.Wrapper):
+    steps = 0
+
+    def __init__(self, which):
+        super().__init__(gym.make("CartPole-v1"))
+        self.breaks = os.environ["RANK"] in which
+
+    def step(self, action):
+        Breaks.steps += 1
+        if self.breaks and Breaks.steps > 300:
+            raise ValueError("it broke")
+        return super().step(action)
+"""
 LONG = 24_000  # steps: still under way when a slow machine gets around to a signal
 
 
@@ -130,18 +146,16 @@ class TestLife:
         process.send_signal(signal.SIGTERM)
         finished(process, 143)
 
-    def test_an_env_that_breaks_in_one_process_ends_all_and_is_named(self):
-        Path("broken.py").write_text(
-            "import os\nimport gymnasium as gym\n\nclass Broken(gym.Wrapper):\n    steps = 0\n\n"
-            "    def step(self, action):\n        Broken.steps += 1\n"
-            "        if os.environ['RANK'] == '1' and Broken.steps > 300:\n            raise ValueError('it broke')\n"
-            "        return super().step(action)\n\ndef make():\n    return Broken(gym.make('CartPole-v1'))\n",
-            encoding="utf-8",
-        )
-        said = finished(train("broken", env="broken.py:make"), 1)
-        assert "raised ValueError: it broke" in said
-        assert "another process of this run is lost: process 1 of 2: EnvError" in said
+    @pytest.mark.parametrize("which", ["0", "1", "01"])
+    def test_an_env_that_breaks_ends_all_and_its_error_is_shown_once(self, which):
+        Path("broken.py").write_text(BREAKS, encoding="utf-8")
+        said = finished(train("broken", "--env-kwargs", json.dumps({"which": which}), env="broken.py:Breaks"), 1)
+        assert said.count("raised ValueError: it broke") == 1, said
+        assert said.count("Traceback") == said.count("\nValueError: it broke\n") == 1, said
+        assert "lost" not in said
         assert "it broke" in json.loads(Path("broken/status.json").read_text(encoding="utf-8"))["error"]
+        if which != "01":  # otherwise it depends on who is the first to fail
+            assert "what happened is in broken/crash/" in said
 
     def test_processes_with_other_settings_are_refused_once(self):
         Path("launch.py").write_text(

@@ -36,6 +36,16 @@ class Breaks(gym.Wrapper):
             raise ValueError("it broke")
         return super().step(action)
 """
+SLOW = """import os
+import time
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+class Slow(CartPoleEnv):
+    def step(self, action):
+        if os.environ["RANK"] == "1":  # the other one waits for it
+            time.sleep(float(os.environ.get("PAUSE", "0")))
+        return super().step(action)
+"""
 LONG = 24_000  # steps: still under way when a slow machine gets around to a signal
 
 
@@ -50,9 +60,9 @@ def start(*words, **more):
     )
 
 
-def train(name, *words, env="CartPole-v1", ranks=2, steps=4_000):
+def train(name, *words, env="CartPole-v1", ranks=2, steps=4_000, **more):
     return start("surefoot", "train", env, "--ranks", str(ranks), *SETTINGS.split(), f"--total-steps={steps}",
-                 "--run-dir", name, *words)  # fmt: skip
+                 "--run-dir", name, *words, **more)  # fmt: skip
 
 
 def finished(process, code=0, timeout=400):
@@ -117,6 +127,20 @@ class TestLife:
         assert end_of("cut") == end_of("whole")
         said = finished(start("surefoot", "resume", "cut", f"--total-steps={LONG + 2000}"))
         assert "the run began with 2 processes and continues with 1: not exact to the last bit" in said
+
+    def test_the_time_is_up_for_all_and_the_rest_is_trained_later(self):
+        Path("slow.py").write_text(SLOW, encoding="utf-8")
+        finished(train("whole", env="slow.py:Slow", steps=8_000))
+        said = finished(train("cut", "--max-time=2s", env="slow.py:Slow", steps=8_000, PAUSE="0.001"))
+        assert "surefoot resume cut --ranks 2" in said
+        result = json.loads(Path("cut/result.json").read_text(encoding="utf-8"))
+        assert result["stopped"] == "max_time"
+        assert 0 < result["total_steps"] < 8_000
+        assert result["seconds"] < 20  # a busy machine takes its time
+        status = json.loads(Path("cut/status.json").read_text(encoding="utf-8"))
+        assert (status["state"], status["step"]) == ("interrupted", result["total_steps"])
+        finished(start("surefoot", "resume", "cut", "--ranks=2", "--max-time=1h"))
+        assert end_of("cut") == end_of("whole")
 
     def test_a_killed_launcher_takes_its_processes_with_it_and_they_save(self):
         process = train("alone", steps=100 * LONG)

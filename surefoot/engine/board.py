@@ -15,7 +15,7 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
 
-from surefoot.errors import PeerError
+from surefoot.errors import PeerError, SurefootError
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -49,7 +49,8 @@ class Board:
     def confess(self, error: BaseException, *, printed: bool = False) -> None:
         """Tell the others why this process ends, and whether it prints the error itself."""
         words = f"process {self._index} of {self._size}: {type(error).__name__}: {error}"
-        told = json.dumps([words, machine() if printed else None])
+        code = error.exit_code if isinstance(error, SurefootError) else 1
+        told = json.dumps([words, machine() if printed else None, code])
         within(SLOW, lambda: self._store.set(LAST_WORDS, told))
 
     def lost(self, waited: float, limit: float) -> PeerError:
@@ -62,8 +63,9 @@ class Board:
             return PeerError(why, speaks=os.environ.get("LOCAL_RANK", "0") == "0", cut_off=True)
         told, silent, speaks = found
         if told is not None:
-            words, printed_on = json.loads(told)
-            return PeerError(f"another process of this run is lost: {words}", speaks=speaks and printed_on != machine())
+            words, printed_on, code = json.loads(told)
+            why, speaks = f"another process of this run is lost: {words}", speaks and printed_on != machine()
+            return PeerError(why, speaks=speaks, exit_code=code)
         if late:
             return PeerError(
                 f"no answer from {_listed(silent, self._size)} for {limit:g} s: it hangs, was stopped, or the network "

@@ -1,11 +1,13 @@
 """A process that cannot join the others says why, and what all of them find is said once."""
 
 import socket
+import threading
 
 import pytest
 import torch
 from torch.distributed import TCPStore
 
+from surefoot.engine import group
 from surefoot.engine.group import check_equal, joined, local_device
 from surefoot.engine.torchrun import may_speak
 from surefoot.errors import EnvError, PeerError, UsageError
@@ -29,6 +31,18 @@ def test_a_port_in_use(second_of_two):
         second_of_two.setenv("RANK", "0")  # which offers the place to meet, without torchrun
         with pytest.raises(UsageError, match=f"port 127.0.0.1:{port} is in use by another program; set MASTER_PORT"):
             joined().__enter__()
+
+
+def test_another_program_at_the_port_is_not_waited_for_for_ever(second_of_two):
+    second_of_two.setattr(group, "SLOW", 1.0)
+    second_of_two.setenv("SUREFOOT_RANK_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        second_of_two.setenv("MASTER_PORT", str(silent.getsockname()[1]))
+        with pytest.raises(PeerError, match="another program uses its port"):
+            joined().__enter__()
+    for left in threading.enumerate():
+        if left.name == "surefoot-store":
+            left.join(60)  # PyTorch prints why
 
 
 def test_a_variable_that_is_missing_or_no_number(second_of_two):

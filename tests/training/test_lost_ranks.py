@@ -67,3 +67,6 @@ def test_one_that_is_killed_is_named_with_its_signal():
 def test_wrong_input_is_refused_once_and_without_noise():
     said = clean(finished(train("refused", env="missing.py:make"), 2, 400))
     assert said.count("missing.py") == 1, said
+    Path("file").touch()
+    said = clean(finished(train("file/below"), 2, 400))  # which only the first process knows
+    assert said.count("file/below") == 1, said

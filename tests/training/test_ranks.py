@@ -87,11 +87,14 @@ def until_trained(process):
     until_said(process, "^step")
 
 
-def workers(name):
-    """The processes of a run, without their launcher."""
-    lines = subprocess.run(["ps", "-eo", "pid,args", "-ww"], capture_output=True, text=True).stdout.splitlines()
-    found = [line for line in lines if line.endswith(f"--run-dir {name}") and " -m surefoot train " in line]
-    return [int(line.split()[0]) for line in found if "distributed" not in line and "--ranks" not in line]
+def workers(launcher):
+    """The processes that it has started, in the order of their ranks. Pids say nothing: they begin again at the end."""
+    found = {}
+    for children in Path(f"/proc/{launcher.pid}/task").glob("*/children"):
+        for pid in map(int, children.read_text(encoding="ascii").split()):
+            variables = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8").split("\0")
+            found |= {int(text.removeprefix("RANK=")): pid for text in variables if text.startswith("RANK=")}
+    return [found[rank] for rank in sorted(found)]
 
 
 def end_of(name):
@@ -109,7 +112,7 @@ class TestLife:
         words = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2", "-m", "surefoot"]
         two = start(*words, "train", "CartPole-v1", *SETTINGS.split(), f"--total-steps={LONG}", "--run-dir", "two")
         until_trained(two)
-        os.kill(workers("two")[-1], signal.SIGKILL)
+        os.kill(workers(two)[-1], signal.SIGKILL)
         said = finished(two)
         assert "another process of this run is lost" in said
         assert end_of("two") == end_of("one")
@@ -166,7 +169,7 @@ class TestLife:
         until_trained(process)
         process.send_signal(signal.SIGUSR1)
         until_said(process, "SIGUSR1: the checkpoint of step")
-        assert len(workers("warned")) == 2
+        assert len(workers(process)) == 2
         process.send_signal(signal.SIGTERM)
         finished(process, 143)
 

@@ -59,11 +59,13 @@ def holding(folder: Holdable) -> Iterator[None]:
     try:
         yield
     except UsageError:
-        if path in missing and not any(path.rglob("manifest.json")):  # no run has begun in it
-            rmtree(path, ignore_errors=True)
-        for place in missing:
-            with suppress(OSError):
-                place.unlink() if place.name == LOCK else place.rmdir()
+        is_new = path in missing
+        if not is_new or not any(path.rglob("manifest.json")):  # no run has begun in a new one
+            if is_new:
+                rmtree(path, ignore_errors=True)
+            for place in missing:
+                with suppress(OSError):
+                    place.unlink() if place.name == LOCK else place.rmdir()
         raise
     finally:
         held.release()

@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from surefoot.cli.main import main
+from surefoot.errors import UsageError
 from surefoot.sweep import ray_cluster
+from surefoot.sweep.folder import SweepFolder, holding
 
 WORDS = ["sweep", "--env=CartPole-v1", "--seeds=0", "--out=some/where"]
 TUNE = ["tune", "CartPole-v1", "--total-steps=18k", "--budget=4-trials", "--out=some/where"]
@@ -111,3 +113,18 @@ def test_a_program_at_the_address_that_is_not_ray(no_ray, capsys):
 
 def test_an_env_that_does_not_exist(capsys):
     assert "NoSuchEnv-v0" in refused([*WORDS, "--env=NoSuchEnv-v0"], capsys)
+
+
+def test_runs_that_have_begun_are_kept():
+    """A cluster may also refuse something later."""
+    run = Path("out/CartPole-v1/ppo/s0")
+
+    def begin():
+        run.mkdir(parents=True)
+        (run / "manifest.json").touch()
+        raise UsageError("no more")
+
+    with pytest.raises(UsageError), holding(SweepFolder(Path("out"))):
+        begin()
+    assert (run / "manifest.json").exists()
+    assert Path("out/.lock").exists()

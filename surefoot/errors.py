@@ -50,10 +50,13 @@ class GoneError(SurefootError):
 class PeerError(SurefootError):
     """Another process of the same run was lost."""
 
-    def __init__(self, message: str, *, speaks: bool = True, cut_off: bool = False) -> None:
-        """`speaks`: whether this process should print it. `cut_off`: whether not even the launcher's store answers."""
+    def __init__(self, message: str, *, speaks: bool = True, cut_off: bool = False, exit_code: int = 1) -> None:
+        """`speaks`: whether this process should print it. `cut_off`: whether not even the launcher's store answers.
+
+        `exit_code`: that of the other process, if it failed by itself. The launcher takes whichever ends first.
+        """
         super().__init__(message)
-        self.speaks, self.cut_off = speaks, cut_off
+        self.speaks, self.cut_off, self.exit_code = speaks, cut_off, exit_code
 
 
 class CheckpointError(SurefootError):

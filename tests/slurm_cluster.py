@@ -42,9 +42,18 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 def why_not():
     """Why there is no cluster here; None if there may be one."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = [name for name in (*DAEMONS, "sbatch") if shutil.which(name, path=path) is None]
+    missing = [name for name in (*DAEMONS, "sbatch") if program(name) is None]
     return f"needs Slurm (apt-get install slurm-wlm munge): no {', '.join(missing)}" if missing else None
+
+
+def program(name):
+    """Where it is; Debian keeps daemons where users do not look."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def version():
+    """`slurm-wlm 22.05.8`. The daemon tells it without a cluster, unlike the commands."""
+    return said([program("slurmd"), "-V"], {}).strip()
 
 
 @contextmanager
@@ -81,10 +90,10 @@ def one_node(folder, cpus=3):
 
 
 def start(daemons, folder, name, *arguments):
-    program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     with_us = ["setpriv", "--pdeathsig=TERM"] if shutil.which("setpriv") else []  # however we end
     with open(folder / f"{name}.log", "ab") as log:
-        process = subprocess.Popen([*with_us, program, *arguments], stdout=log, stderr=log, start_new_session=True)
+        command = [*with_us, program(name), *arguments]
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     daemons.callback(end, process)
 
 

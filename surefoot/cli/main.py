@@ -93,8 +93,10 @@ def _run(words: list[str]) -> int:
             return _dispatch(words)
     except SurefootError as error:
         if not may_speak(error):
+            if isinstance(error, PeerError):  # the process that failed and said so cannot name the run's files
+                _say(error)
             return _left(error)
-        print("\n".join([f"surefoot: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        _say(error, f"surefoot: {error}")
         if isinstance(error, CodeError) or isinstance(error.__cause__, SystemExit):
             _show_cause(error.__cause__)
         return _left(error)
@@ -110,8 +112,13 @@ def _run(words: list[str]) -> int:
             said = f"surefoot: out of memory: {str(error) or 'an allocation failed'}; {advice()}"
         else:
             raise
-        print("\n".join([said, *getattr(error, "__notes__", ())]), file=sys.stderr)
+        _say(error, said)
         return 1
+
+
+def _say(error: BaseException, *lines: str) -> None:
+    for line in (*lines, *getattr(error, "__notes__", ())):
+        print(line, file=sys.stderr)
 
 
 def _left(error: SurefootError) -> int:

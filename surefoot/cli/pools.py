@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace, _ArgumentGroup
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -117,9 +118,22 @@ def refuse_running_elsewhere(arguments: Namespace, folder: Path) -> None:
 def _local(slots: int, needs: Needs, arguments: Namespace) -> Pool:
     from surefoot.sweep.local import LocalPool
 
-    if sys.stderr.isatty() and not arguments.quiet:
-        print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
-    return LocalPool(slots, cores_each=0 if arguments.no_pin else needs.cores or 0, one_thread=needs.one_thread)
+    cores = 0 if arguments.no_pin else needs.cores or 0
+    with _shown("loading PyTorch ...", arguments):
+        return LocalPool(slots, cores_each=cores, one_thread=needs.one_thread)
+
+
+@contextmanager
+def _shown(note: str, arguments: Namespace) -> Iterator[None]:
+    """Show it on a terminal until this is done."""
+    shown = sys.stderr.isatty() and not arguments.quiet
+    if shown:
+        print(note, end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print(" " * len(note), end="\r", file=sys.stderr, flush=True)
 
 
 def _on_ray(jobs: int | None, arguments: Namespace) -> PoolChoice:
@@ -136,10 +150,10 @@ def _on_ray(jobs: int | None, arguments: Namespace) -> PoolChoice:
         raise UsageError(f"gpus_per_run={gpus:g} must be a whole number, or a fraction of one GPU")
 
     def make(needs: Needs, folder: Path) -> Pool:
-        if sys.stderr.isatty() and not arguments.quiet:
-            print("connecting to Ray ...", end="\r", file=sys.stderr, flush=True)
+        with _shown("connecting to Ray ...", arguments):
+            cluster = RayCluster(arguments.address)
         return RayPool(
-            RayCluster(arguments.address),
+            cluster,
             folder,
             jobs=jobs,
             cpus=cpus or needs.cores or 1,

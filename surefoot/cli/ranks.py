@@ -25,9 +25,12 @@ def add_ranks(parser: Parser) -> None:
 
 def number_of(text: str | None) -> int:
     """How many processes to start; 1 if this is one of them."""
-    number = 1 if text is None else coerce("ranks", text, int)
+    try:
+        number = 1 if text is None else coerce("ranks", text, int)
+    except UsageError:  # whose words are for numbers of steps
+        number = 0
     if number < 1:
-        raise UsageError(f"--ranks {number} must be at least 1")
+        raise UsageError(f"--ranks {text!r} is not a number of processes; write a whole number from 1 up: --ranks 2")
     if number > 1 and "TORCHELASTIC_RUN_ID" in os.environ:
         raise UsageError("--ranks starts processes, but torchrun has started this one; drop --ranks")
     return number

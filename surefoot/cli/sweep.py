@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import join, quote
@@ -19,9 +20,10 @@ from surefoot.errors import UsageError
 from surefoot.runs.directory import shell_path
 from surefoot.sweep.carry_out import carry_out, track
 from surefoot.sweep.display import counts, make_watcher, several
-from surefoot.sweep.folder import SweepFolder, usual_folder
+from surefoot.sweep.folder import SweepFolder, holding, usual_folder
 from surefoot.sweep.grid import Grid, read_grids
 from surefoot.sweep.plan import Plan, check_envs, expand
+from surefoot.sweep.pool import Pool
 from surefoot.sweep.progress import Tracked
 from surefoot.text import print
 from surefoot.training.life.signals import Interrupted
@@ -133,23 +135,23 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
     if arguments.dry_run:
         _show(asked, arguments.json)
         return None
-    held = asked.folder.hold()
-    try:
+    with holding(asked.folder):
         refuse_running_elsewhere(arguments, asked.folder.path)
         runs = track(asked.folder, asked.plan)
         waiting = [run for run in runs if run.stage == "waiting"]
         check_envs(run.run for run in waiting)
-        written = asked.folder.version()
-        if asked.new:
-            asked.folder.remember(asked.grids)
-        if not arguments.quiet:
-            print(fit(_greeting(asked, runs, len(waiting), choice), out), file=out, flush=True)
-            if written not in (None, __version__):
-                print(f"note: the sweep began with surefoot {written}; this is {__version__}", file=out)
-        if waiting:
-            _carry_out(asked, runs, choice, arguments)
-    finally:
-        held.release()
+        # A cluster that cannot be reached must leave the plan as it is.
+        made = closing(choice.make(Needs.of(runs), asked.folder.path)) if waiting else nullcontext()
+        with made as pool:
+            written = asked.folder.version()
+            if asked.new:
+                asked.folder.remember(asked.grids)
+            if not arguments.quiet:
+                print(fit(_greeting(asked, runs, len(waiting), choice), out), file=out, flush=True)
+                if written not in (None, __version__):
+                    print(f"note: the sweep began with surefoot {written}; this is {__version__}", file=out)
+            if pool is not None:
+                _carry_out(asked, runs, pool, arguments)
     if not arguments.quiet:
         print(fit(_farewell(asked, runs), out), file=out)
     elif any(run.stage == "failed" for run in runs):  # --quiet hides progress, not the reason for the exit code
@@ -157,14 +159,10 @@ def train(asked: Sweep, arguments: Namespace) -> list[Tracked] | None:
     return runs
 
 
-def _carry_out(asked: Sweep, runs: list[Tracked], choice: PoolChoice, arguments: Namespace) -> None:
+def _carry_out(asked: Sweep, runs: list[Tracked], pool: Pool, arguments: Namespace) -> None:
     started = perf_counter()
-    pool = choice.make(Needs.of(runs), asked.folder.path)
     watcher = make_watcher(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
-    try:
-        number = carry_out(runs, pool, watcher, ["--trust"] if arguments.trust else [])
-    finally:
-        pool.close()
+    number = carry_out(runs, pool, watcher, ["--trust"] if arguments.trust else [])
     if number:
         raise Interrupted(
             f"after {perf_counter() - started:.0f} s: {counts(runs)}; every run is saved. To continue:\n{asked.again}",

@@ -22,6 +22,7 @@ from surefoot.errors import SurefootError, UsageError
 from surefoot.runs.directory import shell_path
 from surefoot.settings import coerce
 from surefoot.sweep.display import make_watcher
+from surefoot.sweep.folder import holding
 from surefoot.sweep.plan import as_text, point_of
 from surefoot.text import print
 from surefoot.training.config.run_config import DEFAULT_ALGO
@@ -247,8 +248,7 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
     require_optuna()
     folder, wish = asked.folder, asked.task.wish
     again = " ".join([folder.again, *map(quote, choice.words)])
-    held = folder.hold()
-    try:
+    with holding(folder):
         refuse_running_elsewhere(arguments, folder.path)
         folder.remember(wish)
         stopwatch = Stopwatch(folder.stopwatch)
@@ -276,8 +276,6 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
             raise Interrupted(f"between two runs. To continue:\n{again}") from None  # no run was there to be stopped
         finally:
             runner.close()
-    finally:
-        held.release()
     if tuned.preset is not None and not arguments.quiet:
         algo = f" --algo {quote(wish.algo)}" if names_code(wish.algo) else ""
         print(f"surefoot train {quote(wish.env)}{algo} --config {shell_path(tuned.preset)}", file=out)

@@ -5,6 +5,7 @@ The store is on one machine. If the network fails it never answers, so every que
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
 
-from surefoot.errors import PeerError
+from surefoot.errors import PeerError, SurefootError
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -45,10 +46,12 @@ class Board:
             with suppress(RuntimeError):  # the exchange itself will fail, too
                 self._store.set(f"at/{self._index}", str(self._count))  # which does not wait for an answer
 
-    def confess(self, error: BaseException) -> None:
-        """Tell the others why this process ends."""
+    def confess(self, error: BaseException, *, printed: bool = False) -> None:
+        """Tell the others why this process ends, and whether it prints the error itself."""
         words = f"process {self._index} of {self._size}: {type(error).__name__}: {error}"
-        within(SLOW, lambda: self._store.set(LAST_WORDS, words))
+        code = error.exit_code if isinstance(error, SurefootError) else 1
+        told = json.dumps([words, machine() if printed else None, code])
+        within(SLOW, lambda: self._store.set(LAST_WORDS, told))
 
     def lost(self, waited: float, limit: float) -> PeerError:
         """What to raise when an exchange has failed after so many seconds, of `limit` that it may take."""
@@ -58,9 +61,11 @@ class Board:
             where = os.environ.get("MASTER_ADDR", "the first machine")
             why = f"no contact with {where}, where the processes of this run meet: the network or that machine fails"
             return PeerError(why, speaks=os.environ.get("LOCAL_RANK", "0") == "0", cut_off=True)
-        words, silent, speaks = found
-        if words is not None:
-            return PeerError(f"another process of this run is lost: {words}", speaks=speaks)
+        told, silent, speaks = found
+        if told is not None:
+            words, printed_on, code = json.loads(told)
+            why, speaks = f"another process of this run is lost: {words}", speaks and printed_on != machine()
+            return PeerError(why, speaks=speaks, exit_code=code)
         if late:
             return PeerError(
                 f"no answer from {_listed(silent, self._size)} for {limit:g} s: it hangs, was stopped, or the network "
@@ -79,11 +84,11 @@ class Board:
         store.set(f"here/{self._index}", "")
         while not store.check([LAST_WORDS]) and monotonic() < end:
             sleep(0.05)  # not `wait`, which would print a warning
-        words = self._read(LAST_WORDS)
+        told = self._read(LAST_WORDS)
         others = [index for index in range(self._size) if index != self._index]
         silent = [index for index in others if not store.check([f"here/{index}"]) and not (late and self._came(index))]
-        speaks = store.add(f"speakers/{os.environ.get('GROUP_RANK', '0')}", 1) == 1  # one on each machine
-        return words, {index: self._read(f"who/{index}") or "not yet there" for index in silent}, speaks
+        speaks = store.add(f"speakers/{machine()}", 1) == 1  # one on each machine
+        return told, {index: self._read(f"who/{index}") or "not yet there" for index in silent}, speaks
 
     def _came(self, index: int) -> bool:
         return int(self._read(f"at/{index}") or "0") >= self._count
@@ -112,6 +117,11 @@ def within(seconds: float, ask: Callable[[], T]) -> T | None:
     asking.start()
     asking.join(seconds)
     return answers[0] if answers else None
+
+
+def machine() -> str:
+    """The machine of this process, among those of the launch."""
+    return os.environ.get("GROUP_RANK", "0")
 
 
 def key_of(text: str) -> str:

@@ -14,9 +14,9 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from surefoot.engine.board import Board
+from surefoot.engine.board import SLOW, Board, within
 from surefoot.engine.interface import choose_interface
-from surefoot.engine.torchrun import is_one_of_several, store_prefix
+from surefoot.engine.torchrun import is_one_of_several, is_printed, store_prefix
 from surefoot.errors import PeerError, UsageError
 
 if TYPE_CHECKING:
@@ -175,19 +175,28 @@ def _met(timeout: float) -> tuple[Store, int, int]:
     from torch.distributed.rendezvous import rendezvous
 
     where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-    try:
-        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
-    except ValueError as error:  # a variable is missing or is not a number
-        raise UsageError(f"{error}; start the processes with torchrun, or unset RANK and WORLD_SIZE") from None
-    except RuntimeError as error:
-        if "EADDRINUSE" in str(error):
-            raise UsageError(f"port {where} is in use by another program; set MASTER_PORT to a free one") from None
+
+    def meet() -> tuple[Store, int, int] | ValueError | RuntimeError:
+        try:
+            store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+            return store, rank, size
+        except (ValueError, RuntimeError) as error:
+            return error
+
+    # PyTorch waits for ever where another program listens and does not answer.
+    found = within(timeout + SLOW, meet)
+    if isinstance(found, ValueError):  # a variable is missing or is not a number
+        raise UsageError(f"{found}; start the processes with torchrun, or unset RANK and WORLD_SIZE")
+    if isinstance(found, RuntimeError) and "EADDRINUSE" in str(found):
+        raise UsageError(f"port {where} is in use by another program; set MASTER_PORT to a free one")
+    if found is None or isinstance(found, RuntimeError):
         raise PeerError(
-            f"no answer from {where}, where the processes of this run are to meet: the first one is not there, or a "
-            "firewall is in the way",
+            f"no answer from {where}, where the processes of this run are to meet: the first one is not there, another "
+            "program uses its port, or a firewall is in the way",
             speaks=os.environ.get("LOCAL_RANK", "0") == "0",
             cut_off=True,
-        ) from error
+        ) from found
+    store, rank, size = found
     return PrefixStore(store_prefix(), store), rank, size
 
 
@@ -203,7 +212,7 @@ def joined() -> Iterator[Group]:
     except PeerError:
         raise
     except BaseException as error:
-        group.board.confess(error)
+        group.board.confess(error, printed=is_printed(error))
         raise
     finally:
         group.leave()

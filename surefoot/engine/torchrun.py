@@ -7,8 +7,8 @@ import platform
 import subprocess
 from datetime import timedelta
 
-from surefoot.engine.board import SLOW, key_of, within
-from surefoot.errors import PeerError, SurefootError, UsageError
+from surefoot.engine.board import SLOW, key_of, machine, within
+from surefoot.errors import CodeError, PeerError, SurefootError, UsageError
 
 LAUNCHER, GRACE = "pt_elastic", 5  # how torchrun names its process; seconds in which it may end by itself
 UNNAMED = "none"  # what torchrun calls a launch without --rdzv-id
@@ -46,12 +46,24 @@ def may_speak(error: BaseException) -> bool:
         return True
     if isinstance(error, PeerError):
         return error.speaks
-    if isinstance(error, SurefootError) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if _is_compared(error):
         import torch.distributed  # noqa: F401  (it may take longer than the store may)
 
-        is_new = within(SLOW, lambda: _is_new(str(error)))
+        # Envs of several processes may raise at the same step. One of these errors is enough on each machine.
+        text = f"code on machine {machine()}" if isinstance(error, CodeError) else str(error)
+        is_new = within(SLOW, lambda: _is_new(text))
         return is_first() if is_new is None else is_new
-    return is_first() or not isinstance(error, (UsageError, KeyboardInterrupt))
+    return is_printed(error)
+
+
+def is_printed(error: BaseException) -> bool:
+    """Whether this process prints its error, unless another one has printed it."""
+    return _is_compared(error) or is_first() or not isinstance(error, (UsageError, KeyboardInterrupt))
+
+
+def _is_compared(error: BaseException) -> bool:
+    """Whether the processes ask torchrun's store if another one has said the same."""
+    return isinstance(error, SurefootError) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _is_new(text: str) -> bool:

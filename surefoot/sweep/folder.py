@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from shutil import rmtree
+from typing import Literal, Protocol
 
 from surefoot import __version__
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.runs.directory import ROOT, escape
 from surefoot.runs.files import read_toml, sweep, write_atomic, write_errors_told
-from surefoot.runs.hold import Hold
+from surefoot.runs.hold import LOCK, Hold
 from surefoot.sweep.grid import Grid, read_grids
 from surefoot.sweep.plan import Plan, Planned
 
@@ -37,6 +39,36 @@ def held_folder(path: Path) -> Hold:
     held = Hold(path, instead="choose another folder (--out)")
     sweep(path)
     return held
+
+
+class Holdable(Protocol):
+    """The folder of a sweep or a tune."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def hold(self) -> Hold: ...
+
+
+@contextmanager
+def holding(folder: Holdable) -> Iterator[None]:
+    """Hold the folder. If the command is refused, nothing of it is left: what was made for it is removed again."""
+    path = folder.path
+    missing = [place for place in (path / LOCK, path, *path.parents) if not os.path.lexists(place)]
+    held = folder.hold()
+    try:
+        yield
+    except UsageError:
+        is_new = path in missing
+        if not is_new or not any(path.rglob("manifest.json")):  # no run has begun in a new one
+            if is_new:
+                rmtree(path, ignore_errors=True)
+            for place in missing:
+                with suppress(OSError):
+                    place.unlink() if place.name == LOCK else place.rmdir()
+        raise
+    finally:
+        held.release()
 
 
 @dataclass(frozen=True)

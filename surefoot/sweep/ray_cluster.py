@@ -9,12 +9,14 @@ import socket
 import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 from surefoot.errors import SurefootError, UsageError
 from surefoot.sweep.ray_runner import Runner
 from surefoot.text import one_line
 
 REACHED = 10.0  # seconds in which a cluster must answer
+SETTINGS = 4  # the type of a frame in HTTP/2
 
 
 class Lost(Exception):
@@ -32,18 +34,43 @@ def require_ray() -> None:
 
 
 def check_address(address: str | None) -> None:
-    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
-    wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
-    place = wanted.removeprefix("ray://")
-    if wanted in ("auto", "local") or "://" in place:
+    """Refuse an address at which nothing listens, or another program; Ray itself would try for minutes."""
+    wanted = os.environ.get("RAY_ADDRESS") or "auto" if address in (None, "auto") else address
+    last = _last_cluster() if wanted == "auto" else None
+    place = last or wanted.removeprefix("ray://")
+    if place in ("auto", "local") or "://" in place:
         return
     host, _, port = place.rpartition(":")
     if not host or not port.isdecimal():
         raise UsageError(f"'{wanted}' is no address of a Ray cluster; write auto, HOST:PORT or ray://HOST:PORT")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACHED).close()
+        with socket.create_connection((host.strip("[]"), int(port)), REACHED) as connection:
+            is_grpc = os.environ.get("RAY_USE_TLS", "0") != "0" or _speaks_http2(connection)
+        why = "" if is_grpc else "another program listens there"
     except (OSError, OverflowError) as error:
-        raise UsageError(f"there is no Ray cluster at {wanted}: {error}; `ray start --head` starts one") from None
+        why = str(error)
+    if why and last:
+        raise UsageError(
+            f"the last Ray cluster of this machine, at {last}, is gone: {why}; `ray start --head` starts a new one, "
+            "and `ray stop` forgets the old one"
+        )
+    if why:
+        raise UsageError(f"there is no Ray cluster at {wanted}: {why}; `ray start --head` starts one and shows where")
+
+
+def _last_cluster() -> str | None:
+    """The address that the last `ray start` on this machine has left for `auto`, if any."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        return Path(folder, "ray", "ray_current_cluster").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Whether the other side greets as gRPC does, through which Ray speaks: first of all, with HTTP/2's settings."""
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]))
+    return connection.recv(9)[3:4] == bytes([SETTINGS])  # the head of a frame has its type in the fourth byte
 
 
 class RayCluster:
@@ -69,9 +96,15 @@ class RayCluster:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            why = one_line(str(error), 300)
-            raise UsageError(f"cannot connect to a Ray cluster: {why} (`ray start --head` starts one)") from None
+        except ConnectionError as error:
+            if (address or os.environ.get("RAY_ADDRESS")) != "auto":
+                raise _unconnected(error) from None
+            raise UsageError(
+                "there is no Ray cluster on this machine (--address auto); start one with `ray start --head`, name "
+                "another with --address HOST:PORT, or leave out --address for one that ends with the sweep"
+            ) from None
+        except (RuntimeError, ValueError, TimeoutError) as error:
+            raise _unconnected(error) from None
         finally:
             if main:  # Ray's own handler would end the sweep before its runs are saved
                 signal.signal(signal.SIGTERM, before)
@@ -125,6 +158,11 @@ class RayCluster:
     def close(self) -> None:
         if self._ours:
             self._ray.shutdown()
+
+
+def _unconnected(error: Exception) -> UsageError:
+    why = one_line(str(error), 300)
+    return UsageError(f"cannot connect to a Ray cluster: {why} (`ray start --head` starts one)")
 
 
 def _reason(error: Exception) -> str:

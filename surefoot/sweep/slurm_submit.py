@@ -91,7 +91,7 @@ def parse_options(words: Iterable[str]) -> dict[str, str | bool]:
 
 
 def require_slurm() -> None:
-    """Refuse a machine without Slurm or submitit, before anything is done."""
+    """Refuse a machine without Slurm or submitit, and a cluster that does not answer, before anything is done."""
     try:
         import submitit  # noqa: F401
     except ImportError:
@@ -99,6 +99,13 @@ def require_slurm() -> None:
     missing = [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]
     if missing:
         raise UsageError(f"--on slurm needs Slurm's {', '.join(missing)}; run it on a login node of the cluster")
+    try:
+        slurm_queue.jobs()
+    except SurefootError as error:
+        raise UsageError(
+            f"no Slurm cluster answers here ({error}); run it on a login node of a cluster that is up (`sinfo` shows "
+            "its nodes), or leave out --on slurm to train on this machine"
+        ) from None
 
 
 def submit(place: Path, name: str, job: Callable[[], object], resources: Resources) -> str:

@@ -9,6 +9,7 @@ from torch.distributed import HashStore
 
 from surefoot.engine import board as module
 from surefoot.engine.board import Board
+from surefoot.errors import UsageError
 
 
 @pytest.fixture
@@ -47,7 +48,20 @@ def test_if_several_say_nothing_it_is_one_of_them(boards):
 
 def test_the_last_words_of_a_process_are_passed_on(boards):
     boards[2].confess(ValueError("it broke"))
-    assert str(boards[0].lost(0.0, 10.0)).endswith("is lost: process 2 of 3: ValueError: it broke")
+    error = boards[0].lost(0.0, 10.0)
+    assert str(error).endswith("is lost: process 2 of 3: ValueError: it broke")
+    assert error.exit_code == 1
+    boards[2].confess(UsageError("wrong"))
+    assert boards[1].lost(0.0, 10.0).exit_code == 2  # whoever ends first, the launch ends with this
+
+
+def test_an_error_that_was_printed_is_not_repeated_on_its_machine(boards, monkeypatch):
+    boards[2].confess(ValueError("it broke"), printed=True)
+    error = boards[0].lost(0.0, 10.0)
+    assert "it broke" in str(error)  # for the run directory
+    assert not error.speaks
+    monkeypatch.setenv("GROUP_RANK", "1")
+    assert boards[1].lost(0.0, 10.0).speaks
 
 
 def test_one_process_on_each_machine_speaks(boards, monkeypatch):

@@ -1,14 +1,16 @@
 """A process that cannot join the others says why, and what all of them find is said once."""
 
 import socket
+import threading
 
 import pytest
 import torch
 from torch.distributed import TCPStore
 
+from surefoot.engine import group
 from surefoot.engine.group import check_equal, joined, local_device
 from surefoot.engine.torchrun import may_speak
-from surefoot.errors import PeerError, UsageError
+from surefoot.errors import EnvError, PeerError, UsageError
 
 
 @pytest.fixture
@@ -31,6 +33,18 @@ def test_a_port_in_use(second_of_two):
             joined().__enter__()
 
 
+def test_another_program_at_the_port_is_not_waited_for_for_ever(second_of_two):
+    second_of_two.setattr(group, "SLOW", 1.0)
+    second_of_two.setenv("SUREFOOT_RANK_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        second_of_two.setenv("MASTER_PORT", str(silent.getsockname()[1]))
+        with pytest.raises(PeerError, match="another program uses its port"):
+            joined().__enter__()
+    for left in threading.enumerate():
+        if left.name == "surefoot-store":
+            left.join(60)  # PyTorch prints why
+
+
 def test_a_variable_that_is_missing_or_no_number(second_of_two):
     second_of_two.delenv("MASTER_PORT", raising=False)
     with pytest.raises(UsageError, match="MASTER_PORT expected, but not set"):
@@ -47,6 +61,8 @@ def test_what_several_find_is_said_by_the_first_of_them(second_of_two):
     assert may_speak(UsageError("num_envs=3 is odd"))
     assert not may_speak(UsageError("num_envs=3 is odd"))
     assert may_speak(UsageError("another mistake, on this machine only"))
+    assert may_speak(EnvError("step of env 0 raised"))
+    assert not may_speak(EnvError("step of env 1 raised"))  # most likely for the same reason
     second_of_two.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert may_speak(UsageError("num_envs=3 is odd"))  # after a restart it is news again
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from surefoot.cli.main import main
 from surefoot.runs import RunDirectory
 from surefoot.sweep.slurm_submit import label
-from tests.slurm_cluster import one_node, said, until, why_not
+from tests.slurm_cluster import one_node, said, until, version, why_not
 from tests.sweep.test_local import ENV, LONG, latest, run_dirs, same_run, summary
 
 pytest.importorskip("submitit")
@@ -44,6 +45,11 @@ def sweeping(*words):
             yield process
         finally:
             process.kill()
+
+
+def test_the_version_is_known_without_a_cluster(monkeypatch):
+    monkeypatch.delenv("SLURM_CONF")
+    assert re.fullmatch(r"slurm\S* \d+\.\d+\S*", version())
 
 
 def queued():

@@ -48,7 +48,7 @@ def test_one_that_hangs_is_named_after_the_timeout():
 def test_the_first_one_may_be_the_one_that_is_stopped():
     process = train("stopped", timeout=20)
     until_trained(process)
-    first = min(workers("stopped"))
+    first = workers(process)[0]
     os.kill(first, signal.SIGSTOP)
     said = clean(finished(process, 1, 400))
     assert f"no answer from process 0 of 2 (pid {first} on " in said
@@ -57,7 +57,7 @@ def test_the_first_one_may_be_the_one_that_is_stopped():
 def test_one_that_is_killed_is_named_with_its_signal():
     process = train("killed")
     until_trained(process)
-    last = max(workers("killed"))
+    last = workers(process)[-1]
     os.kill(last, signal.SIGKILL)
     said = clean(finished(process, 1, 400))
     assert f"process 1 of 2 (pid {last}) was ended by SIGKILL" in said
@@ -67,3 +67,6 @@ def test_one_that_is_killed_is_named_with_its_signal():
 def test_wrong_input_is_refused_once_and_without_noise():
     said = clean(finished(train("refused", env="missing.py:make"), 2, 400))
     assert said.count("missing.py") == 1, said
+    Path("file").touch()
+    said = clean(finished(train("file/below"), 2, 400))  # which only the first process knows
+    assert said.count("file/below") == 1, said

@@ -20,6 +20,32 @@ from surefoot.training.life.processes import begun_before, label_of, require_ali
 
 SETTINGS = "--preset none --seed 1 --num-envs 4 --rollout-length 64 --eval-episodes 0 --checkpoint-every 1000"
 
+BREAKS = """import os
+import gymnasium as gym
+
+class Breaks(gym.Wrapper):
+    steps = 0
+
+    def __init__(self, which):
+        super().__init__(gym.make("CartPole-v1"))
+        self.breaks = os.environ["RANK"] in which
+
+    def step(self, action):
+        Breaks.steps += 1
+        if self.breaks and Breaks.steps > 300:
+            raise ValueError("it broke")
+        return super().step(action)
+"""
+SLOW = """import os
+import time
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+class Slow(CartPoleEnv):
+    def step(self, action):
+        if os.environ["RANK"] == "1":  # the other one waits for it
+            time.sleep(float(os.environ.get("PAUSE", "0")))
+        return super().step(action)
+"""
 LONG = 24_000  # steps: still under way when a slow machine gets around to a signal
 
 
@@ -34,9 +60,9 @@ def start(*words, **more):
     )
 
 
-def train(name, *words, env="CartPole-v1", ranks=2, steps=4_000):
+def train(name, *words, env="CartPole-v1", ranks=2, steps=4_000, **more):
     return start("surefoot", "train", env, "--ranks", str(ranks), *SETTINGS.split(), f"--total-steps={steps}",
-                 "--run-dir", name, *words)  # fmt: skip
+                 "--run-dir", name, *words, **more)  # fmt: skip
 
 
 def finished(process, code=0, timeout=400):
@@ -61,11 +87,14 @@ def until_trained(process):
     until_said(process, "^step")
 
 
-def workers(name):
-    """The processes of a run, without their launcher."""
-    lines = subprocess.run(["ps", "-eo", "pid,args", "-ww"], capture_output=True, text=True).stdout.splitlines()
-    found = [line for line in lines if line.endswith(f"--run-dir {name}") and " -m surefoot train " in line]
-    return [int(line.split()[0]) for line in found if "distributed" not in line and "--ranks" not in line]
+def workers(launcher):
+    """The processes that it has started, in the order of their ranks. Pids say nothing: they begin again at the end."""
+    found = {}
+    for children in Path(f"/proc/{launcher.pid}/task").glob("*/children"):
+        for pid in map(int, children.read_text(encoding="ascii").split()):
+            variables = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8").split("\0")
+            found |= {int(text.removeprefix("RANK=")): pid for text in variables if text.startswith("RANK=")}
+    return [found[rank] for rank in sorted(found)]
 
 
 def end_of(name):
@@ -83,7 +112,7 @@ class TestLife:
         words = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2", "-m", "surefoot"]
         two = start(*words, "train", "CartPole-v1", *SETTINGS.split(), f"--total-steps={LONG}", "--run-dir", "two")
         until_trained(two)
-        os.kill(workers("two")[-1], signal.SIGKILL)
+        os.kill(workers(two)[-1], signal.SIGKILL)
         said = finished(two)
         assert "another process of this run is lost" in said
         assert end_of("two") == end_of("one")
@@ -101,6 +130,20 @@ class TestLife:
         assert end_of("cut") == end_of("whole")
         said = finished(start("surefoot", "resume", "cut", f"--total-steps={LONG + 2000}"))
         assert "the run began with 2 processes and continues with 1: not exact to the last bit" in said
+
+    def test_the_time_is_up_for_all_and_the_rest_is_trained_later(self):
+        Path("slow.py").write_text(SLOW, encoding="utf-8")
+        finished(train("whole", env="slow.py:Slow", steps=8_000))
+        said = finished(train("cut", "--max-time=2s", env="slow.py:Slow", steps=8_000, PAUSE="0.001"))
+        assert "surefoot resume cut --ranks 2" in said
+        result = json.loads(Path("cut/result.json").read_text(encoding="utf-8"))
+        assert result["stopped"] == "max_time"
+        assert 0 < result["total_steps"] < 8_000
+        assert result["seconds"] < 20  # a busy machine takes its time
+        status = json.loads(Path("cut/status.json").read_text(encoding="utf-8"))
+        assert (status["state"], status["step"]) == ("interrupted", result["total_steps"])
+        finished(start("surefoot", "resume", "cut", "--ranks=2", "--max-time=1h"))
+        assert end_of("cut") == end_of("whole")
 
     def test_a_killed_launcher_takes_its_processes_with_it_and_they_save(self):
         process = train("alone", steps=100 * LONG)
@@ -126,22 +169,20 @@ class TestLife:
         until_trained(process)
         process.send_signal(signal.SIGUSR1)
         until_said(process, "SIGUSR1: the checkpoint of step")
-        assert len(workers("warned")) == 2
+        assert len(workers(process)) == 2
         process.send_signal(signal.SIGTERM)
         finished(process, 143)
 
-    def test_an_env_that_breaks_in_one_process_ends_all_and_is_named(self):
-        Path("broken.py").write_text(
-            "import os\nimport gymnasium as gym\n\nclass Broken(gym.Wrapper):\n    steps = 0\n\n"
-            "    def step(self, action):\n        Broken.steps += 1\n"
-            "        if os.environ['RANK'] == '1' and Broken.steps > 300:\n            raise ValueError('it broke')\n"
-            "        return super().step(action)\n\ndef make():\n    return Broken(gym.make('CartPole-v1'))\n",
-            encoding="utf-8",
-        )
-        said = finished(train("broken", env="broken.py:make"), 1)
-        assert "raised ValueError: it broke" in said
-        assert "another process of this run is lost: process 1 of 2: EnvError" in said
+    @pytest.mark.parametrize("which", ["0", "1", "01"])
+    def test_an_env_that_breaks_ends_all_and_its_error_is_shown_once(self, which):
+        Path("broken.py").write_text(BREAKS, encoding="utf-8")
+        said = finished(train("broken", "--env-kwargs", json.dumps({"which": which}), env="broken.py:Breaks"), 1)
+        assert said.count("raised ValueError: it broke") == 1, said
+        assert said.count("Traceback") == said.count("\nValueError: it broke\n") == 1, said
+        assert "lost" not in said
         assert "it broke" in json.loads(Path("broken/status.json").read_text(encoding="utf-8"))["error"]
+        if which != "01":  # otherwise it depends on who is the first to fail
+            assert "what happened is in broken/crash/" in said
 
     def test_processes_with_other_settings_are_refused_once(self):
         Path("launch.py").write_text(
@@ -166,9 +207,10 @@ class TestLife:
     [
         (["--ranks", "3"], "num_envs=4 cannot be shared equally by 3 processes; try --num-envs 3"),
         (["--ranks", "8"], "num_envs=4 cannot be shared equally by 8 processes; try --num-envs 8"),
-        (["--ranks", "0"], "--ranks 0 must be at least 1"),
-        (["--ranks", "-1"], "--ranks -1 must be at least 1"),
-        (["--ranks", "two"], "ranks='two' is not a whole number"),
+        *[
+            ([f"--ranks={text}"], f"--ranks '{text}' is not a number of processes; write a whole number from 1 up")
+            for text in ("0", "-1", "1.5", "two", "")
+        ],
     ],
 )
 def test_a_number_that_cannot_be_is_refused_at_once(words, says, capsys):

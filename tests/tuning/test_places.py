@@ -31,6 +31,7 @@ def made(monkeypatch):
     monkeypatch.setattr(ray_pool, "RayPool", make)
     monkeypatch.setattr(slurm_pool, "SlurmPool", make)
     monkeypatch.setattr(ray_cluster, "require_ray", lambda: None)
+    monkeypatch.setenv("RAY_TMPDIR", "nowhere")  # no cluster was ever started on this machine
     monkeypatch.setattr(ray_cluster, "RayCluster", lambda address: f"the cluster at {address}")
     monkeypatch.setattr(slurm_submit, "require_slurm", lambda: None)
     monkeypatch.setattr(slurm_submit, "refuse_queued", lambda folder: None)

@@ -48,21 +48,24 @@ class StoredActing:
 
     def begin(
         self,
+        theta: Numbers,
         noise: Numbers,
         normalizer: tuple[Numbers, Numbers] | None,
         start: Numbers | None = None,
         memory: Numbers | None = None,
     ) -> None:
-        """A new rollout. `normalizer`: (shift, scale). `start` `[T + 1, N]` and `memory` `[N, M]`: of a memory."""
+        """A new rollout. `theta` has the policy's parameters. `normalizer`: (shift, scale). For a policy with memory:
+        `start` `[T + 1, N]` and `memory` `[N, M]`.
+        """
         assert noise.shape[:2] == (self._length, self._num_envs), noise.shape
         assert (memory is None) == (not self.net.remembered)
         args = self._args
         args.noise, args.start, args.memory = address(noise), address(start, np.bool_), address(memory)
         args.shift, args.scale = (None, None) if normalizer is None else map(address, normalizer)
-        self._during = (noise, normalizer, start, memory)
+        self._theta, self._during = address(theta), (theta, noise, normalizer, start, memory)
 
-    def act(self, theta: Numbers, t: int, own: slice) -> None:
+    def act(self, t: int, own: slice) -> None:
         """Step t of these envs; `memory` is updated in place."""
         assert 0 <= t < self._length
         assert 0 <= own.start < own.stop <= self._num_envs
-        self._call(self.net.handle, address(theta), self._reference, t, own.start, own.stop - own.start)
+        self._call(self.net.handle, self._theta, self._reference, t, own.start, own.stop - own.start)

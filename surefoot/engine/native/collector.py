@@ -44,8 +44,8 @@ class NativeCollector(Collector):
         if noise is not self._begun:
             normalizer, self._begun = self.policy.normalizer, noise
             scaling = None if normalizer is None else (normalizer._shift, normalizer._scale)
-            stored.begin(noise.rows, scaling, None if memory is None else storage.start, memory)
-        stored.act(actor.theta, t, own)
+            stored.begin(actor.theta, noise.rows, scaling, None if memory is None else storage.start, memory)
+        stored.act(t, own)
         return storage.to_env(t, own)
 
 

@@ -91,20 +91,20 @@ class Acting:
         remembers = self._net.remembered > 0
         self._memory = at["memory"] if remembers else None
         scaling = (at["scaling"][0], at["scaling"][1]) if equipment["normalized"] else None
-        self._stored.begin(at["noise"], scaling, at["start"] if remembers else None, self._memory)
+        self._stored.begin(at["theta"], at["noise"], scaling, at["start"] if remembers else None, self._memory)
         self._send = sender(envs.action_space, equipment["bounds"])
 
     def play(self, first: int) -> Played:
         """The steps from `first` on, until the rollout is complete or the parent asks to stop."""
         at, envs, own, stored, send = self._at, self._envs, self._own, self._stored, self._send
-        theta, action, stop, done = at["theta"], at["action"], at["stop"], at["done"]
+        action, stop, done = at["action"], at["stop"], at["done"]
         infos: list[tuple[int, int, Info]] = []
         acting, begun = 0.0, perf_counter()
         for t in range(first, len(action)):
             if stop[0]:
                 break
             start = perf_counter()
-            stored.act(theta, t, own)
+            stored.act(t, own)
             sent = send(action[t, own])
             acting += perf_counter() - start
             step = envs.step(sent)

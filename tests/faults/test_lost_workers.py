@@ -303,7 +303,8 @@ def test_auto_writes_down_what_it_found_and_changes_no_byte(nursery, whole, tmp_
 
 
 def test_ctrl_c_while_auto_measures_leaves_nothing(nursery, tmp_path):
-    child = nursery.start(marked_cli, words=command(tmp_path / "run", workers="auto"), mark="measuring")
+    words = command(tmp_path / "run", workers="auto", env=f"{worker_envs.__file__}:Slow", eval_every=None)
+    child = nursery.start(marked_cli, words=words, mark="measuring")
     await_workers(child, "measuring")
     time.sleep(0.5)
     child.send(signal.SIGINT)

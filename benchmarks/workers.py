@@ -9,7 +9,8 @@ alternate within each round, because the machine's speed drifts; ratios are take
 - one process;
 - K workers in step: all envs step before the policy acts again (as with PyTorch, whose sums would otherwise round
   differently);
-- K workers apart: each continues as soon as its own envs have stepped. The bytes are the same as with the other two.
+- K workers apart: each acts on its own and exchanges nothing before the rollout is over. The bytes are the same as with
+  the other two.
 
 Whole rollouts are timed. K is the number of usable cores, at most the number of envs.
 """
@@ -81,6 +82,7 @@ def cases() -> Iterator[tuple[str, EnvConfig]]:
 
     yield "a step takes no time", busy()
     yield "0.03 ms a step", busy(milliseconds=0.03)
+    yield "0.05 ms a step", busy(milliseconds=0.05)
     yield "0.1 ms a step", busy(milliseconds=0.1)
     yield "0.1 ms a step, 5 ms a reset", busy(milliseconds=0.1, reset=5.0)
     yield "1 ms a step", busy(milliseconds=1.0)

@@ -65,6 +65,7 @@ CASES = {
     "lives": (own("Lives"), {}),
     "masked": (own("Masked"), {}),
     "doubles": (own("Doubles"), {}),
+    "wide": (own("Wide"), {"normalize": True}),
     "nested": (own("Nested"), {}),  # the parent acts: its actions are not one array
     "choices": (EnvConfig(env="FrozenLake-v1"), {}),  # and here, because it encodes the observations
 }
@@ -121,6 +122,17 @@ def test_kernels_of_another_kind_are_not_used(monkeypatch):
         one, many = collector(here), collector(there)
         same_rollout(one.collect(), many.collect())
         assert not many.stepping.acts
+
+
+def test_without_room_for_a_rollout_the_parent_acts(monkeypatch):
+    def full(*_, **__):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(rollouts_module, "rollout_arrays", full)
+    with closing(WorkerEnvs(own("Noise"), 4, 5, 2)) as envs:
+        made = collector(envs)
+        assert made.collect().valid.all()
+        assert not made.stepping.acts
 
 
 def test_two_collectors_may_share_the_workers():

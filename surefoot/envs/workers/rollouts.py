@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from surefoot.envs.workers.envs import WorkerEnvs
     from surefoot.envs.workers.process import Lost, Worker
     from surefoot.kernels.handle import Tables
-    from surefoot.types import Info
+    from surefoot.types import Array, Info
 
 
 class Form(NamedTuple):
@@ -39,7 +39,6 @@ class WorkerRollouts:
         shape, numbers = envs.layout.shape, (form.params, form.noise, tables.remembered)
         own = rollout_fields(form.length, envs.num_envs, shape, form.action, numbers)
         fields = [*envs.supervisor.fields, *own, *policy_fields(tables.size, shape)]
-        self.arrays = rollout_arrays(envs.supervisor.memory, fields, create=True)
         self._remembers = tables.remembered > 0
         self._equipment: Equipment = {
             "fields": fields,
@@ -48,7 +47,13 @@ class WorkerRollouts:
             "bounds": form.bounds,
             "normalized": form.normalized,
         }
-        self.why_not = self._supervisor.equip(self._equipment)  # why the workers cannot act; empty if they can
+        self.arrays: dict[str, Array] = {}
+        self.why_not = ""  # why the workers cannot act
+        try:
+            self.arrays = rollout_arrays(envs.supervisor.memory, fields, create=True)
+            self.why_not = self._supervisor.equip(self._equipment)
+        except OSError as error:  # a limit on memory or on the size of files
+            self.why_not = str(error)
 
     def play(self) -> list[Played]:
         """The whole rollout; what the workers report. An env's error is raised here."""

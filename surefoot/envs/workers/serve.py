@@ -218,7 +218,7 @@ def _equip(envs: EnvSlice, equipment: Equipment, memory: int) -> object:
     """Nothing, or why this process cannot act."""
     try:
         envs.acting = Acting(envs, memory, equipment)
-    except NotBuilt as reason:
+    except (NotBuilt, OSError, MemoryError) as reason:
         return {"why": str(reason)}
     return None
 

@@ -247,8 +247,10 @@ def test_an_interrupt_stops_the_workers_after_their_step(monkeypatch):
             made.collect()
         monkeypatch.setattr(Supervisor, "answered", real)
         began = time.monotonic()
-        envs.reset()
+        made.stepping._rollouts.begin()
         assert time.monotonic() - began < 10  # not the twenty seconds of a rollout
+        assert not any(worker.awaited for worker in envs.supervisor.workers)
+        envs.reset()
 
 
 def test_a_rollout_is_counted_like_its_steps():

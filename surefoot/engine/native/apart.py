@@ -43,6 +43,7 @@ class WorkerStepping:
         assert isinstance(storage, HostStorage)
         assert isinstance(actor, NativeActor)
         with timer.phase("act"):
+            rollouts.begin()
             arrays["obs"][0], arrays["start"][0] = storage.obs[0].numpy(), storage.start[0].numpy()
             arrays["theta"][:], arrays["noise"][...] = actor.theta.numpy(), noise.rows.numpy()
             if (normalizer := collector.policy.normalizer) is not None:

@@ -28,8 +28,8 @@ class Form(NamedTuple):
 
 
 class WorkerRollouts:
-    """`arrays` `[T, N, …]` are shared with the workers: fill `theta`, `scaling`, `noise`, `memory` and the first rows
-    of `obs` and `start`, `play`, and read the others.
+    """`arrays` `[T, N, …]` are shared with the workers: `begin`, fill `theta`, `scaling`, `noise`, `memory` and the first
+    rows of `obs` and `start`, `play`, and read the others.
 
     A worker that is lost on the way is replaced, if it may be: the step it was in is not a transition.
     """
@@ -55,13 +55,17 @@ class WorkerRollouts:
         except OSError as error:  # a limit on memory or on the size of files
             self.why_not = str(error)
 
-    def play(self) -> list[Played]:
-        """The whole rollout; what the workers report. An env's error is raised here."""
+    def begin(self) -> None:
+        """From now on no worker writes into the arrays, even if the last rollout was interrupted."""
         supervisor, arrays = self._supervisor, self.arrays
         supervisor.settle()
         if supervisor.equipment is not self._equipment:  # other rollouts have been played meanwhile
             supervisor.equip(self._equipment)
         arrays["stop"][:], arrays["done"][:], arrays["valid"][:] = 0, 0, True
+
+    def play(self) -> list[Played]:
+        """The whole rollout; what the workers report. An env's error is raised here."""
+        supervisor, arrays = self._supervisor, self.arrays
         reports: list[Played] = []
         try:
             for worker in supervisor.workers:
@@ -97,5 +101,5 @@ class WorkerRollouts:
         at["obs"][t + 1, own], at["start"][t + 1, own] = self._envs.observations[own], True
 
     def infos(self, reports: list[Played]) -> dict[tuple[int, int], Info]:
-        """The infos at the ends of episodes, by step and env."""
+        """The infos at the ends of episodes, by step and env. Those of a worker that was lost are lost with it."""
         return {(t, env): info for report in reports for t, env, info in report["infos"]}

@@ -28,8 +28,8 @@ class Form(NamedTuple):
 
 
 class WorkerRollouts:
-    """`arrays` `[T, N, …]` are shared with the workers: `begin`, fill `theta`, `scaling`, `noise`, `memory` and the first
-    rows of `obs` and `start`, `play`, and read the others.
+    """`arrays` `[T, N, …]` are shared with the workers. `begin`, fill `theta`, `scaling`, `noise`, `memory` and the
+    first rows of `obs` and `start`, `play`, and read the others.
 
     A worker that is lost on the way is replaced, if it may be: the step it was in is not a transition.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SPEED_SECONDS, START_SECONDS = 0.3, 2.0  # per measurement; the longest time that making its envs may take
 COUNTS = (4, 8, 16)
-WORKERS_BELOW = 20_000  # steps/s of one env: faster ones gain little
+WORKERS_BELOW = 40_000  # steps/s of one env: faster ones gain little
 POLICY_SECONDS = 2e-4  # cost of one call of a small policy, which more envs per call share
 
 

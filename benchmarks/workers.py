@@ -9,7 +9,8 @@ alternate within each round, because the machine's speed drifts; ratios are take
 - one process;
 - K workers in step: all envs step before the policy acts again (as with PyTorch, whose sums would otherwise round
   differently);
-- K workers apart: each continues as soon as its own envs have stepped. The bytes are the same as with the other two.
+- K workers apart: each acts on its own and exchanges nothing before the rollout is over. The bytes are the same as with
+  the other two.
 
 Whole rollouts are timed. K is the number of usable cores, at most the number of envs.
 """
@@ -29,8 +30,11 @@ import machine
 import numpy as np
 import torch
 
-from surefoot.engine.config import GradientConfig
-from surefoot.engine.native.learner import NativeCollector, NativeLearner
+from surefoot.algorithms.ppo_clip import Config, PPOClip
+from surefoot.engine.collecting.collector import Collector
+from surefoot.engine.collecting.stepping import step_all
+from surefoot.engine.contract import CollectorOptions, LearnerOptions
+from surefoot.engine.native.engine import NativeEngine
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
@@ -72,16 +76,13 @@ class Busy(gym.Env[Any, Any]):
             pass
 
 
-class InStep(NativeCollector):
-    rows_alone = False
-
-
 def cases() -> Iterator[tuple[str, EnvConfig]]:
     def busy(**kwargs: float) -> EnvConfig:
         return EnvConfig(env=f"{Path(__file__).resolve()}:Busy", env_kwargs=kwargs)
 
     yield "a step takes no time", busy()
     yield "0.03 ms a step", busy(milliseconds=0.03)
+    yield "0.05 ms a step", busy(milliseconds=0.05)
     yield "0.1 ms a step", busy(milliseconds=0.1)
     yield "0.1 ms a step, 5 ms a reset", busy(milliseconds=0.1, reset=5.0)
     yield "1 ms a step", busy(milliseconds=1.0)
@@ -89,16 +90,18 @@ def cases() -> Iterator[tuple[str, EnvConfig]]:
         yield "LunarLander-v3", EnvConfig(env="LunarLander-v3")
 
 
-def collector(envs: Any, kind: type[NativeCollector] = NativeCollector) -> NativeCollector:
+def collector(envs: Any, *, in_step: bool = False) -> Collector:
     torch.manual_seed(SEED)
-    policy = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig())
-    learner = NativeLearner(policy, GradientConfig(), torch.Generator(), threads=1)
-    made = kind(envs, policy, LENGTH, torch.Generator().manual_seed(SEED), learner=learner)
+    policy, engine = ActorCritic(envs.observation_space, envs.action_space, PolicyConfig()), NativeEngine()
+    learner = engine.learner(policy, PPOClip(Config()), LearnerOptions(torch.Generator(), threads=1))
+    made = engine.collector(envs, learner.actor, CollectorOptions(LENGTH, torch.Generator().manual_seed(SEED)))
+    if in_step:
+        made.stepping = step_all
     made.collect()
     return made
 
 
-def rate(made: NativeCollector, seconds: float) -> float:
+def rate(made: Collector, seconds: float) -> float:
     """Env steps per second."""
     start, steps = perf_counter(), 0
     while (passed := perf_counter() - start) < seconds:
@@ -113,7 +116,7 @@ def measure(config: EnvConfig, num_envs: int, workers: int, seconds: float, roun
         closing(WorkerEnvs(config, num_envs, SEED, workers)) as there,
         closing(WorkerEnvs(config, num_envs, SEED, workers)) as apart,
     ):
-        ways = dict(zip(WAYS, (collector(here), collector(there, InStep), collector(apart)), strict=True))
+        ways = dict(zip(WAYS, (collector(here), collector(there, in_step=True), collector(apart)), strict=True))
         found = []
         for number in range(rounds):
             names = WAYS if number % 2 == 0 else WAYS[::-1]  # neither is always first

@@ -81,6 +81,12 @@ class Doubles(Noise):
         return {"self": type(self)}
 
 
+class Wide(Doubles):
+    """Float64, as its space says."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+
 class Image(Noise):
     observation_space = spaces.Box(0, 255, (5, 4, 3), np.uint8)
     action_space = spaces.Box(-1, 1, (), np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, TypedDict, overload
@@ -13,7 +13,7 @@ from surefoot.errors import UsageError
 from surefoot.schema import ArrayOf, Flag, MapOf, Number, Optional, Record, Shape, Whole
 
 if TYPE_CHECKING:
-    from surefoot.types import Array, Step
+    from surefoot.types import Array, Info, Step
 
 
 @dataclass(slots=True)
@@ -114,10 +114,37 @@ class EpisodeTracker:
         self.length[own] += step.valid
         for index, info in step.final_info.items():
             if step.valid[index]:
-                kept = {k: self._number(k, info[k]) for k in self.info_keys if k in info}
-                self.finish(first + index, kept, truncated=not step.terminated[index])
+                self.finish(first + index, self._kept(info), truncated=not step.terminated[index])
             else:  # cut short by a worker that died
                 self.forget(first + index)
+
+    def add_all(
+        self, reward: Array, valid: Array, ends: tuple[Array, Array], infos: Mapping[tuple[int, int], Info]
+    ) -> None:
+        """`add` every step of a rollout `[T, N]`. `ends`: terminated and truncated. `infos`: by step and env."""
+        terminated, truncated = ends
+        paid, counted = np.where(valid, reward, 0.0).T.copy(), valid.T.copy()
+        begun = [0] * len(paid)
+
+        def sum_up(env: int, until: int) -> None:
+            if (rows := slice(begun[env], until)).start < until:
+                paid[env, rows.start] += self.ret[env]
+                # One after the other, like `add`: the order decides the last bits.
+                self.ret[env] = np.add.accumulate(paid[env, rows])[-1]
+                self.length[env] += np.count_nonzero(counted[env, rows])
+            begun[env] = until
+
+        for t, env in np.argwhere(terminated | truncated).tolist():
+            sum_up(env, t + 1)
+            if valid[t, env]:
+                self.finish(env, self._kept(infos.get((t, env), {})), truncated=not terminated[t, env])
+            else:  # cut short by a worker that died
+                self.forget(env)
+        for env in range(len(paid)):
+            sum_up(env, len(reward))
+
+    def _kept(self, info: Info) -> dict[str, float]:
+        return {key: self._number(key, info[key]) for key in self.info_keys if key in info}
 
     @staticmethod
     def _number(key: str, value: object) -> float:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from surefoot.types import Envs, GymEnv
 
 FILE = re.compile(r"\.py:")  # in an id
-TOGETHER = "MuJoCo steps the envs together"
+TOGETHER, COMPILED = "MuJoCo steps the envs together", "compiled code steps the envs"
 
 
 class Gymnasium(Backend):
@@ -49,7 +49,10 @@ class Gymnasium(Backend):
     def steps_together(self, config: EnvConfig) -> tuple[bool, str]:
         from surefoot.envs.mujoco.own import is_task
         from surefoot.envs.mujoco.serving import serves
+        from surefoot.envs.native_envs import serves_natively
 
+        if serves_natively(config):
+            return True, COMPILED
         if FILE.search(config.env) and is_task(load_object(config.env, "env")):
             together, why = not config.one_by_one, f"{config.one_by_one} need them one by one"
         else:

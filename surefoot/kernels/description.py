@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from surefoot.kernels.handle import Tables
 from surefoot.kernels.heads import HeadKind
 
 if TYPE_CHECKING:
@@ -89,8 +90,13 @@ class Description:
         sizes = [(part.kind.actions(part.size), part.kind.params > 1) for part in self.parts]
         return sum(size for size, _ in sizes), sum(size for size, continuous in sizes if continuous)
 
-    def tables(self) -> tuple[Array, Array]:
-        """(integers, ranges), as `Description` in `src/handle.hpp` reads them."""
+    @property
+    def remembered(self) -> int:
+        """Numbers of one env's memory; 0: none."""
+        return 0 if self.memory is None else (2 if self.memory.lstm else 1) * self.memory.of_hidden.inputs
+
+    def tables(self) -> Tables:
+        """The description in plain numbers."""
         numbers: list[int] = [self.inputs, self.masks, ACTIVATIONS[self.activation]]
         numbers += [0, 0] if self.memory is None else [2, self.memory.lstm]
         for layer in () if self.memory is None else (self.memory.of_input, self.memory.of_hidden):
@@ -106,4 +112,5 @@ class Description:
             numbers += [part.log_std, part.mean_range is not None]
             ranges += [np.array([part.log_scale], np.float32), *(part.mean_range or ())]
         flat = np.concatenate([np.zeros(0, np.float32), *(np.asarray(r, np.float32) for r in ranges)])
-        return np.asarray(numbers, np.int64), flat
+        sizes = (self.size, self.actor_size, self.first_trained, self.width, self.remembered)
+        return Tables(np.asarray(numbers, np.int64), flat, *sizes)

@@ -21,6 +21,7 @@ from surefoot.kernels.arrays import Numbers, address
 from surefoot.kernels.calls import Library, Signatures
 from surefoot.kernels.description import Description
 from surefoot.kernels.exchange import Callbacks, Reduce
+from surefoot.kernels.handle import Handle
 from surefoot.kernels.library import load
 from surefoot.kernels.structs import Batch, Exchange, Inspected, LossSpec, OptimizerSpec, Sums
 
@@ -34,9 +35,6 @@ HISTORY = ("surrogate", "value_loss", "entropy", "approx_kl", "clip_fraction", "
 
 _pointer, _whole, _sums, _loss, _batch = c_void_p, c_int64, POINTER(c_double), POINTER(LossSpec), POINTER(Batch)
 SIGNATURES: Signatures = {
-    "create": [_pointer, _whole, _pointer, *[_whole] * 5, _pointer],
-    "destroy": [_pointer],
-    "threads": [_pointer, _pointer],
     "tasks": [_pointer, _whole, _pointer],
     "act": [*[_pointer] * 4, _whole, *[_pointer] * 6],
     "values": [_pointer, _pointer, _batch, _pointer],
@@ -63,43 +61,22 @@ class Share(NamedTuple):
     processes: int
 
 
-class Network:
-    """The kernels for one description. `threads` share the work of a call; results do not depend on their number.
-
-    It also works in a forked child, with its own threads.
-    """
+class Network(Handle):
+    """The kernels for one description. `threads` share the work of a call; results do not depend on their number."""
 
     def __init__(self, description: Description, threads: int = 1) -> None:
-        self.handle: int | None = None
+        super().__init__(description.tables(), threads)
         self.library = Library(load("nn"), "sf_", SIGNATURES)
-        self.description, self.asked = description, threads
-        d = description
-        self.width = d.width
-        table, flat = d.tables()
-        arrays = (table.ctypes.data, len(table), flat.ctypes.data, len(flat))
-        made = c_void_p()
-        self.library.create(*arrays, d.size, d.actor_size, d.first_trained, threads, byref(made))
-        self.handle = made.value
+        self.description = description
         self._history = (c_double * (len(HISTORY) + 1))()
         self._sums = (c_double * len(SUMS))()
-        self._dimensions = np.zeros(2 * max(1, d.num_params))
+        self._dimensions = np.zeros(2 * max(1, description.num_params))
 
     def tasks(self, samples: int) -> int:
         """The number of tasks that a gradient of this many samples is split into; more threads would be idle."""
         found = c_int64()
         self.library.tasks(self.handle, samples, byref(found))
         return found.value
-
-    @property
-    def threads(self) -> int:
-        """The number of threads: as requested, or as many as the system allows."""
-        found = c_int64()
-        self.library.threads(self.handle, byref(found))
-        return found.value
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self.library.destroy(self.handle)
 
     def act(
         self,
@@ -140,13 +117,11 @@ class Network:
 
     def _checked(self, context: Before, samples: int) -> tuple[Numbers | None, Numbers | None]:
         """The context, after checking that it fits this network and this many samples."""
-        cell = self.description.memory
-        assert (context is None) == (cell is None), "a context belongs to a memory, and to nothing else"
-        if context is None or cell is None:
+        assert (context is None) == (not self.remembered), "a context belongs to a memory, and to nothing else"
+        if context is None:
             return None, None
         start, memory = context
-        size = (2 if cell.lstm else 1) * cell.of_hidden.inputs
-        assert memory.shape == (start.shape[-1], size), memory.shape
+        assert memory.shape == (start.shape[-1], self.remembered), memory.shape
         assert math.prod(start.shape) == samples > 0, (start.shape, samples)
         return start, memory
 

@@ -41,9 +41,8 @@ class NativeRollout:
         self.final_index = np.zeros(steps * num_envs, np.int64)
         self.final_obs = np.zeros((steps * num_envs, numbers), np.float32)
         self.finished = (_Finished * (steps * num_envs))()
-        cell = net.description.memory
-        remembered = 0 if cell is None else (2 if cell.lstm else 1) * cell.of_hidden.inputs
-        self.final_memory = np.zeros((steps * num_envs if cell else 0, remembered), np.float32)
+        remembered = net.remembered
+        self.final_memory = np.zeros((steps * num_envs if remembered else 0, remembered), np.float32)
         low, high = bounds or (0.0, 0.0)
         types: dict[str, type[np.generic]] = {"action": envs.kind.action_dtype, "reward": np.float64}
         types |= dict.fromkeys(("terminated", "truncated", "valid", "start"), np.bool_)

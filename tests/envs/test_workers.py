@@ -628,9 +628,20 @@ class TestAuto:
         assert why == f"{apart:,.0f} env steps/s with them, {together:,.0f} in one process"
         assert auto.GAIN * together < apart
         assert together <= 100
-        number, why = choose_workers(EnvConfig(env="CartPole-v1"), 4)
+        number, why = choose_workers(EnvConfig(env="CartPole-v1"), 4)  # every step is exchanged
         assert number == 0
         assert re.fullmatch(r"[\d,]+ env steps/s in one process, [\d,]+ with 2 workers", why)
+
+    @pytest.mark.slow
+    def test_workers_that_will_act_on_their_own_are_measured_on_their_own(self):
+        """A step of a millisecond, asleep: the exchange of every step would show."""
+        number, why = choose_workers(own("Slow"), 4, auto.fit_to_act)
+        assert number == 2
+        assert re.fullmatch(r"[\d,]+ env steps/s with them, [\d,]+ in one process", why)
+        for name, fits in (("Noise", True), ("Masked", True), ("Nested", False), ("Image", False)):
+            envs = GymEnvs(lambda name=name: make_env(own(name)), 1, 0)
+            assert auto.fit_to_act(envs) is fits, name
+            envs.close()
 
     @pytest.mark.parametrize("name", ["Nested", "Masked", "Image"])
     def test_every_space_can_be_played_at_random(self, name):
@@ -678,7 +689,7 @@ class TestAuto:
         config = found.path / "config.toml"
         config.write_text(config.read_text().replace("\nworkers = 0\n", '\nworkers = "auto"\n'))
         surefoot.resume(found, total_steps=128, progress=False)
-        assert (found.path / "log.txt").read_text().count("env steps/s") == 2
+        assert (found.path / "log.txt").read_text().count("workers 0 (compiled code steps the envs)") == 2
 
 
 def test_the_cores_are_those_that_may_be_used():

@@ -17,6 +17,7 @@ from surefoot.cli.main import main
 from surefoot.envs.native_envs import NativeEpisodes
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.process import Worker
+from surefoot.envs.workers.rollouts import WorkerRollouts
 from surefoot.envs.workers.supervisor import Supervisor
 from surefoot.training.loop.selection import Selection
 from surefoot.training.trainer import Trainer
@@ -108,7 +109,7 @@ def kill_in(phase, number, words, mark):
     owner, name, when = {
         "start": (Supervisor, "_meet", lambda *_: True),
         "reset": (WorkerEnvs, "reset", lambda *_: True),
-        "step": (WorkerEnvs, "send", late),
+        "step": (WorkerRollouts, "play", late),
         "evaluation": (NativeEpisodes, "step", lambda *_: inside and late()),
         "save": (WorkerEnvs, "state_dict", late),
         "shutdown": (WorkerEnvs, "close", lambda *_: True),
@@ -302,7 +303,8 @@ def test_auto_writes_down_what_it_found_and_changes_no_byte(nursery, whole, tmp_
 
 
 def test_ctrl_c_while_auto_measures_leaves_nothing(nursery, tmp_path):
-    child = nursery.start(marked_cli, words=command(tmp_path / "run", workers="auto"), mark="measuring")
+    words = command(tmp_path / "run", workers="auto", env=f"{worker_envs.__file__}:Slow", eval_every=None)
+    child = nursery.start(marked_cli, words=words, mark="measuring")
     await_workers(child, "measuring")
     time.sleep(0.5)
     child.send(signal.SIGINT)

@@ -117,9 +117,10 @@ class EveryCall:
             )
         acting = StoredActing(self.net, obs, params, action, log_prob)
         scaling = (torch.full((self.net.width,), 0.1), torch.full((self.net.width,), 2.0))
-        acting.begin(self.noise[: self.steps * ENVS].view(*shape, -1).contiguous(), scaling, start, memory)
+        noise = self.noise[: self.steps * ENVS].view(*shape, -1).contiguous()
+        acting.begin(self.theta, noise, scaling, start, memory)
         for t in range(self.steps):
-            acting.act(self.theta, t, slice(0, ENVS))
+            acting.act(t, slice(0, ENVS))
         return b"".join(tensor.numpy().tobytes() for tensor in (params, action, log_prob))
 
     def every(self):

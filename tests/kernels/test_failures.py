@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surefoot.kernels import classic, library, meeting, network, recurrent, rollout, scan, stored
+from surefoot.kernels import classic, handle, library, meeting, network, recurrent, rollout, scan, stored
 from surefoot.kernels.classic import KINDS, ClassicEnvs, classic_library
 from surefoot.kernels.description import Description, HeadPart, Linear
 from surefoot.kernels.heads import CATEGORICAL
@@ -28,7 +28,7 @@ TEXTS = {
     "sf_surrogates",
 }  # which return what lies there
 DECLARED = {
-    "nn": [part.SIGNATURES for part in (network, rollout, stored, scan, recurrent, meeting)],
+    "nn": [part.SIGNATURES for part in (handle, network, rollout, stored, scan, recurrent, meeting)],
     "classic": [classic.SIGNATURES],
 }
 

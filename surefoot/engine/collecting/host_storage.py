@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from surefoot.engine.episodes import EpisodeTracker
     from surefoot.math.operations import Operations
     from surefoot.policies.actor_critic import ActorCritic
-    from surefoot.types import Array, Envs, Step
+    from surefoot.types import Array, Envs, Info, Step
 
 
 class HostStorage:
@@ -88,6 +88,20 @@ class HostStorage:
         if memory is not None:
             self.start[t + 1, own] = torch.from_numpy(step.start)
         self._ended = (step.terminated | step.truncated) & step.valid
+
+    def store_all(self, played: Mapping[str, Array], infos: Mapping[tuple[int, int], Info]) -> None:
+        """Store a whole rollout that was played elsewhere; the names in `played` are `WorkerRollouts.arrays`."""
+        terminated, truncated, valid = (played[name] for name in ("terminated", "truncated", "valid"))
+        self._obs[1:], self.start.numpy()[1:] = played["obs"][1:], played["start"][1:]
+        for name in ("params", "action", "log_prob"):
+            getattr(self, name).numpy()[...] = played[name]
+        self.reward[...], self._valid[...], self._truncated[...] = played["reward"], valid, truncated
+        np.logical_or(terminated, played["life_lost"], out=self._terminated)
+        self.tracker.add_all(self.reward, self._valid, (terminated, truncated), infos)
+        cut = np.argwhere(self._truncated & ~self._terminated).tolist()
+        self.final = [(t * self.num_envs + env, played["final"][t, env].copy()) for t, env in cut]
+        if played["memory"].size:
+            self.final_memory = [torch.from_numpy(played["final_memory"][t, env].copy()) for t, env in cut]
 
     def count_episodes(self, t: int | None, wanted: int) -> Array:
         """`[N]` bool: the envs that have not ended `wanted` episodes after step t. t None: before the first step."""

@@ -28,24 +28,24 @@ class NativeCollector(Collector):
         self, envs: Envs, actor: Actor, options: CollectorOptions, operations: Operations, stepping: Stepping
     ) -> None:
         super().__init__(envs, actor, options, operations, stepping)
-        self._stored: StoredActing | None = None
-        self._begun: NoiseRows | None = None  # the noise of the rollout that `_stored` has begun
+        self.stored: StoredActing | None = None
+        self._begun: NoiseRows | None = None  # the noise of the rollout that `stored` has begun
         storage = self.storage
         assert isinstance(actor, NativeActor)
         assert isinstance(storage, HostStorage)
         if takes_raw_rows(actor, storage.obs):
-            self._stored = StoredActing(actor.net, storage.obs, storage.params, storage.action, storage.log_prob)
+            self.stored = StoredActing(actor.net, storage.obs, storage.params, storage.action, storage.log_prob)
 
     def choose(self, t: int, own: slice, noise: NoiseRows, memory: Tensor | None) -> object:
-        stored, actor, storage = self._stored, self.actor, self.storage
+        stored, actor, storage = self.stored, self.actor, self.storage
         if stored is None:
             return super().choose(t, own, noise, memory)
         assert isinstance(actor, NativeActor)
         if noise is not self._begun:
             normalizer, self._begun = self.policy.normalizer, noise
             scaling = None if normalizer is None else (normalizer._shift, normalizer._scale)
-            stored.begin(noise.rows, scaling, None if memory is None else storage.start, memory)
-        stored.act(actor.theta, t, own)
+            stored.begin(actor.theta, noise.rows, scaling, None if memory is None else storage.start, memory)
+        stored.act(t, own)
         return storage.to_env(t, own)
 
 

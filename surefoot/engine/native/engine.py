@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from surefoot.engine.collecting.stepping import step_all, step_parts
 from surefoot.engine.contract import Engine, Threads
+from surefoot.engine.native.apart import WorkerStepping
 from surefoot.engine.native.collector import NativeCollector
 from surefoot.engine.native.describe import NotServed, describe, parts_to_compile
 from surefoot.engine.native.learner import NativeLearner, known
@@ -16,6 +17,7 @@ from surefoot.engine.torch.engine import TorchEngine, make_learner, torch_thread
 from surefoot.engine.torch.learner import Learner
 from surefoot.envs.native_envs import NativeEnvs
 from surefoot.envs.tensor_envs import device_of
+from surefoot.envs.workers import WorkerEnvs
 from surefoot.kernels.library import NotBuilt, load
 from surefoot.types import SteppedInParts
 
@@ -61,6 +63,8 @@ class NativeEngine(Engine):
         stepping: Stepping = step_all
         if isinstance(envs, NativeEnvs):
             stepping = NativeStepping()
+        elif isinstance(envs, WorkerEnvs) and options.episodes_per_env is None:
+            stepping = WorkerStepping()
         elif isinstance(envs, SteppedInParts) and options.episodes_per_env is None:
             stepping = step_parts
         return NativeCollector(envs, actor, options, self.operations, stepping)

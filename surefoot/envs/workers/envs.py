@@ -152,6 +152,10 @@ class WorkerEnvs:
             self._seen[own] = obs
         return obs
 
+    def seen(self) -> None:
+        """The observations have been returned to whoever plays, otherwise than by `step`."""
+        self._handed_out()
+
     def episode_numbers(self) -> list[int]:
         if not self._begun:  # some may have been reset to inspect them
             return [-1] * self.num_envs

@@ -45,7 +45,7 @@ def map_fields(fd: int, fields: Sequence[Field], *, create: bool = False) -> dic
         places.append(size)
         size += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // 64) * 64
     if create:
-        os.ftruncate(fd, size)
+        os.ftruncate(fd, max(size, os.fstat(fd).st_size))  # never less: others have mapped it
     memory = mmap.mmap(fd, size)
     return {
         name: np.ndarray(shape, np.dtype(dtype), memory, place)

@@ -24,12 +24,15 @@ from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
 from surefoot.envs.make import make_env
 from surefoot.envs.random_play import Player
 from surefoot.envs.seeds import derive_seed
+from surefoot.envs.workers.acting import Acting
 from surefoot.envs.workers.memory import COUNTS, IDLE, RESETTING, STEPPING, Field, map_fields, read_actions
 from surefoot.envs.workers.messages import decode, frame
 from surefoot.errors import SurefootError, user_errors
+from surefoot.kernels.library import NotBuilt
 from surefoot.spaces.as_json import space_to_json
 
 if TYPE_CHECKING:
+    from surefoot.envs.workers.acting import Equipment
     from surefoot.envs.workers.messages import Beyond, Described, Problem
     from surefoot.types import Array, GymEnv, GymStep, Info
 
@@ -67,6 +70,7 @@ class EnvSlice(GymEnvs):
     ) -> None:
         self.first, self.before, self.counts = first, before, counts
         self.block: dict[str, Array] = {}
+        self.acting: Acting | None = None
         super().__init__(lambda: make_env(config), count, run_seed)
 
     def _prepare(self, first: SeededEpisodes) -> None:
@@ -196,12 +200,26 @@ def _serve_rare(envs: EnvSlice, request: dict[str, Any], memory: int) -> object:
             envs.reset()
         case "begin":
             envs.begin(request["episodes"])
+        case "equip":
+            return _equip(envs, request["equipment"], memory)
+        case "rollout":
+            assert envs.acting is not None
+            return envs.acting.play(request["first"])
         case "save":
             return envs.state_dict()
         case "play":
             return Player(envs, request["seed"]).rate(request["seconds"])
         case "load":
             return {"lost": envs.load_state_dict(request["state"], request["last_obs"])}
+    return None
+
+
+def _equip(envs: EnvSlice, equipment: Equipment, memory: int) -> object:
+    """Nothing, or why this process cannot act."""
+    try:
+        envs.acting = Acting(envs, memory, equipment)
+    except (NotBuilt, OSError, MemoryError) as reason:
+        return {"why": str(reason)}
     return None
 
 

@@ -22,6 +22,7 @@ from surefoot.errors import EnvError, SurefootError, UsageError
 
 if TYPE_CHECKING:
     from surefoot.envs.config import EnvConfig
+    from surefoot.envs.workers.acting import Equipment
     from surefoot.envs.workers.messages import Described, Problem
 
 START_TIMEOUT = 60.0  # minimum time allowed for a worker to import and make its envs
@@ -62,12 +63,13 @@ class Supervisor:
         self.described: Described | None = None  # until the first worker has reported
         self.workers: list[Worker] = []
         self.memory = os.memfd_create("surefoot-envs")
-        self._fields: list[Field] = [counts_field(num_envs)]
+        self.fields: list[Field] = [counts_field(num_envs)]
+        self.equipment: Equipment | None = None  # with which workers act on their own
         self._error: EnvError | None = None
         # If close() is never called, stop them when the program ends.
         self.kill = weakref.finalize(self, _end_all, self.workers, self.memory, os.getpid())
         try:
-            self.counts = map_fields(self.memory, self._fields, create=True)["counts"]
+            self.counts = map_fields(self.memory, self.fields, create=True)["counts"]
             self._start([num_envs * k // count for k in range(count + 1)])
         except BaseException:
             self.kill()
@@ -103,10 +105,24 @@ class Supervisor:
 
     def attach(self, fields: list[Field]) -> None:
         """Give every worker its part of the shared memory, which now has these fields."""
-        self._fields = fields
+        self.fields = fields
         _, lost = self.ask_all({"do": "attach", "fields": fields})
         for worker, error in lost.items():
             raise self._gone(worker, error, "while starting") from None
+
+    def equip(self, equipment: Equipment) -> str:
+        """Give the workers, and those that replace them, what they need to act alone; returns why they cannot."""
+        replies, _ = self.ask_all({"do": "equip", "equipment": equipment})  # whoever is lost now is missed later
+        why: str = next((reply["why"] for reply in replies if reply is not None), "")
+        self.equipment = None if why else equipment
+        return why
+
+    def settle(self) -> None:
+        """Read the replies that an interrupt has left unread."""
+        for worker in self.workers:
+            while worker.awaited and worker.process is not None:
+                with suppress(Lost):  # whoever asks next is told
+                    worker.receive()
 
     def close(self) -> None:
         """Close every env; the first error is raised when all are closed. A worker that does not exit is killed."""
@@ -171,15 +187,16 @@ class Supervisor:
             raise UsageError("the envs are closed")
 
     def send(self, worker: Worker, message: bytes) -> None:
-        """Send a request to one worker; `take` returns the reply."""
+        """Send a request to one worker; `take` returns the reply, or says that it is lost."""
         self._check()
-        with suppress(Lost):
+        try:
             worker.send(message)
+        except Lost:
+            worker.awaited = True
 
     def answered(self) -> list[Worker]:
-        """The workers that have answered, or never will; waits for at least one."""
-        while True:
-            asked = [worker for worker in self.workers if worker.awaited]
+        """The workers that have answered, or never will; waits for at least one. Empty: nobody was asked."""
+        while asked := [worker for worker in self.workers if worker.awaited]:
             waiting = {worker.sock.fileno(): worker for worker in asked if worker.process is not None}
             found = [worker for worker in asked if worker.process is None or worker.buffer]
             poll = select.poll()
@@ -191,8 +208,9 @@ class Supervisor:
                 for worker in set(asked) - set(found):
                     with suppress(Lost):  # handled in the next round
                         worker.still_there()
-            if found or not asked:
+            if found:
                 return found
+        return []
 
     def take(self, worker: Worker) -> tuple[Any, Lost | None]:
         """The worker's reply, or how it was lost. Raises the env's error, if any."""
@@ -251,7 +269,10 @@ class Supervisor:
             try:
                 self._launch(worker)
                 self._meet(worker)
-                for order in ({"do": "attach", "fields": self._fields}, {"do": "begin", "episodes": episodes}):
+                orders: list[dict[str, object]] = [{"do": "attach", "fields": self.fields}]
+                if self.equipment is not None:
+                    orders.append({"do": "equip", "equipment": self.equipment})
+                for order in (*orders, {"do": "begin", "episodes": episodes}):
                     worker.send(frame(b"x", order))
                     self._reply(worker)
                 return

@@ -28,6 +28,7 @@ class BoxActions(SingleAction):
     dtype = torch.float32
 
     def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space, "clip")
         self.env_shape = space.shape
         size = math.prod(space.shape)
         self.shape: tuple[int, ...] = (size,)
@@ -53,10 +54,6 @@ class BoxActions(SingleAction):
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         return DiagGaussian.draw(params, noise)
 
-    def to_env(self, action: Array) -> Array:
-        shaped = action.reshape(*action.shape[:-1], *self.env_shape)
-        return np.clip(shaped, self.low, self.high).astype(self.env_dtype, copy=False)
-
     def tensor_sender(self, device: torch.device) -> Sender:
         shape, kind, (low, high) = self.env_shape, torch_dtype(self.env_dtype), _on(device, self.low, self.high)
         return lambda action: action.reshape(-1, *shape).clamp(low, high).to(kind)
@@ -75,6 +72,7 @@ class TanhBoxActions(SingleAction):
 
     def __init__(self, space: spaces.Box) -> None:
         self.low, self.high, self.env_dtype = *_finite_bounds(space, "tanh"), space.dtype
+        super().__init__(space, "tanh")
         self.centre, self.half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
         self.log_half = float(np.log(self.half).sum())
         self.env_shape, size = space.shape, self.low.size
@@ -99,10 +97,6 @@ class TanhBoxActions(SingleAction):
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         return TanhGaussian.draw(params, noise)
 
-    def to_env(self, action: Array) -> Array:
-        squashed = np.tanh(action.astype(np.float64).reshape(*action.shape[:-1], *self.env_shape))
-        return _within(self.centre + self.half * squashed, self.low, self.high).astype(self.env_dtype)
-
     def tensor_sender(self, device: torch.device) -> Sender:
         shape, kind = self.env_shape, torch_dtype(self.env_dtype)
         low, high, centre, half = _on(device, self.low, self.high, self.centre, self.half)
@@ -121,6 +115,7 @@ class BetaBoxActions(SingleAction):
 
     def __init__(self, space: spaces.Box) -> None:
         self.low, self.high, self.env_dtype = *_finite_bounds(space, "beta"), space.dtype
+        super().__init__(space, "beta")
         self.log_width = float((np.log(self.high / 2 - self.low / 2) + math.log(2.0)).sum())
         self.env_shape, size = space.shape, self.low.size
         self.shape: tuple[int, ...] = (size,)
@@ -135,10 +130,6 @@ class BetaBoxActions(SingleAction):
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         return Beta.draw(params, noise)
-
-    def to_env(self, action: Array) -> Array:
-        x = action.astype(np.float64).reshape(*action.shape[:-1], *self.env_shape)
-        return _within(self.low * (1.0 - x) + self.high * x, self.low, self.high).astype(self.env_dtype)
 
     def tensor_sender(self, device: torch.device) -> Sender:
         shape, kind, (low, high) = self.env_shape, torch_dtype(self.env_dtype), _on(device, self.low, self.high)
@@ -178,8 +169,3 @@ def _gaussian_params(outputs: Tensor, log_std: Tensor | None, mean_range: MeanRa
     if mean_range is not None:
         mean = mean_range[0] + mean_range[1] * torch.tanh(mean)
     return torch.cat([mean, log_std], dim=-1)
-
-
-def _within(action: Array, low: Array, high: Array) -> Array:
-    """Clip, because rounding may cross a bound. The bounds are numbers of the env's dtype, so this is exact."""
-    return np.clip(action, low, high)

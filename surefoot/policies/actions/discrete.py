@@ -25,6 +25,7 @@ class DiscreteActions(SingleAction):
     dtype = torch.int64
 
     def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__(space)
         self.num_params, self.start = int(space.n), int(space.start)
         self.num_noise = self.mask_size = self.num_params
         self.env_dtype = None if space.dtype == np.int64 else space.dtype
@@ -42,10 +43,6 @@ class DiscreteActions(SingleAction):
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         return mask_logits(params, mask)
 
-    def to_env(self, action: Array) -> Array:
-        sent = action + self.start if self.start else action
-        return sent if self.env_dtype is None else sent.astype(self.env_dtype)
-
     def tensor_sender(self, device: torch.device) -> Sender:
         start, kind = self.start, torch.int64 if self.env_dtype is None else torch_dtype(self.env_dtype)
         return lambda action: (action + start).to(kind)
@@ -60,6 +57,7 @@ class MultiDiscreteActions(SingleAction):
     dtype = torch.int64
 
     def __init__(self, space: spaces.MultiDiscrete) -> None:
+        super().__init__(space)
         self.env_shape, self.env_dtype = space.shape, space.dtype
         self.sizes = tuple(int(n) for n in space.nvec.reshape(-1))
         self.start = space.start.astype(np.int64)
@@ -80,10 +78,6 @@ class MultiDiscreteActions(SingleAction):
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         return mask_logits(params, mask)
 
-    def to_env(self, action: Array) -> Array:
-        shaped = action.reshape(*action.shape[:-1], *self.env_shape)
-        return (shaped + self.start).astype(self.env_dtype, copy=False)
-
     def tensor_sender(self, device: torch.device) -> Sender:
         first, shape = torch.from_numpy(np.array(self.start)).to(device), self.env_shape
         kind = torch_dtype(self.env_dtype)
@@ -96,6 +90,7 @@ class MultiBinaryActions(SingleAction):
     dtype = torch.int64
 
     def __init__(self, space: spaces.MultiBinary) -> None:
+        super().__init__(space)
         self.env_shape, self.env_dtype = space.shape, space.dtype
         self.num_params = self.num_noise = math.prod(space.shape)
         self.shape: tuple[int, ...] = (self.num_params,)
@@ -109,9 +104,6 @@ class MultiBinaryActions(SingleAction):
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         return Bernoulli.draw(params, noise)
-
-    def to_env(self, action: Array) -> Array:
-        return action.reshape(*action.shape[:-1], *self.env_shape).astype(self.env_dtype, copy=False)
 
     def tensor_sender(self, device: torch.device) -> Sender:
         shape, kind = self.env_shape, torch_dtype(self.env_dtype)

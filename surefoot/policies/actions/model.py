@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -10,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.spaces.sending import sender
+
 if TYPE_CHECKING:
     from surefoot.kernels.heads import KernelPart
-    from surefoot.types import Array, Distribution
+    from surefoot.types import Array, Distribution, GymSpace
 
 Sender: TypeAlias = Callable[[Tensor], object]
 MeanRange: TypeAlias = "tuple[Tensor, Tensor]"  # centre and half-width of each Gaussian dimension
@@ -85,7 +86,7 @@ def torch_dtype(kind: object) -> torch.dtype:
     return dtype
 
 
-class SingleAction(ABC):
+class SingleAction:
     """Defaults for actions that are a single array: no Gaussian, no mask, nothing clipped."""
 
     num_params: int
@@ -94,6 +95,9 @@ class SingleAction(ABC):
     mask_size = 0
     log_std_slices: tuple[slice, ...] = ()
     gaussian_noise: tuple[slice, ...] = ()
+
+    def __init__(self, space: GymSpace, bounds: str = "clip") -> None:
+        self._send = sender(space, bounds)
 
     def num_outputs(self, std: str) -> int:
         return self.num_params - (0 if std == "state" else self.num_gaussian)
@@ -107,8 +111,8 @@ class SingleAction(ABC):
     def masked(self, params: Tensor, mask: Tensor) -> Tensor:
         return params
 
-    @abstractmethod
-    def to_env(self, action: Array) -> Array: ...
+    def to_env(self, action: Array) -> Array:
+        return self._send(action)
 
     def to_each(self, action: Array) -> list[object]:
         sent = self.to_env(action)

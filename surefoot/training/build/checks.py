@@ -11,6 +11,7 @@ from gymnasium import spaces
 from surefoot.analysis.rule import Facts
 from surefoot.engine.registry import uses_kernels
 from surefoot.envs.tensor_envs import device_of
+from surefoot.envs.workers import WorkerEnvs
 from surefoot.errors import UsageError
 from surefoot.limits import most_threads
 from surefoot.settings import coerce, options
@@ -127,6 +128,7 @@ def plan_of(config: TrainConfig, algorithm: Algorithm, envs: Envs, length: int) 
         native=uses_kernels(config.engine) and device_of(envs) is None,
         threads=min(most_threads(), MOST_TASKS) if threads == "auto" else threads,
         measured=threads == "auto",
+        workers=isinstance(envs, WorkerEnvs),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import gymnasium as gym
@@ -21,8 +22,9 @@ from surefoot.envs.seeds import derive_seed
 from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
 from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
 from surefoot.envs.workers import WorkerEnvs
-from surefoot.envs.workers.auto import choose_workers
+from surefoot.envs.workers.auto import choose_workers, fit_to_act
 from surefoot.errors import UsageError
+from surefoot.kernels.library import variant
 from surefoot.limits import most_threads
 from surefoot.training.build.checks import check_rollout
 from surefoot.training.config.together import check_together
@@ -152,6 +154,20 @@ def settle_workers(config: TrainConfig, env: object = None, group: Group = ALONE
         alone = replace(config.env, workers=0, restart_workers=0)
         together, why = backend_of(alone.env).steps_together(alone) if uses_kernels(config.engine) else (False, "")
         needed = config.env.restart_workers or config.env.env_timeout != type(config.env).env_timeout
-        best = (0, why) if together and not needed else choose_workers(config.env, num_envs // group.size)
+        best = (0, why)
+        if needed or not together:
+            best = choose_workers(config.env, num_envs // group.size, partial(_workers_act, config))
         number, why = group.agree(best)
     return replace(config, env=replace(config.env, workers=number)), [f"workers {number} ({why})"]
+
+
+def _workers_act(config: TrainConfig, envs: Envs) -> bool:
+    """Whether workers will act on their own (`WorkerStepping`), as far as can be told before the policy exists."""
+    policy = config.policy
+    if config.run.device == "cuda" or not uses_kernels(config.engine) or variant() is None:
+        return False
+    if policy.layer_norm or policy.own_encoder or policy.critic_obs or policy.std == "gsde":
+        return False
+    whole = config.new_algorithm().episodes_per_env is not None
+    normalized = policy.normalize_observations and not envs.layout.plain
+    return fit_to_act(envs) and not whole and not normalized

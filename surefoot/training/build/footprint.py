@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 F = 4  # bytes of a float32
 COLUMNS = 64  # bytes per step for scalars: log π, reward, values, advantage, target, KL, and their copies
+SHARED = 17  # bytes per step of scalars in memory that workers share: log π, reward and flags
 GROUP = 512  # samples that a kernel thread takes through a layer together
 SHARDS = 8  # partial gradients of a minibatch that the kernels sum
 LIVE, BACKUP, SAVING = 4, 4, 9  # copies of the weights: live with gradient and moments; backup; checkpoint
@@ -70,6 +71,7 @@ class Plan:
     native: bool = True  # use the kernels if they support the policy
     threads: int = 1  # at most
     measured: bool = False  # the number of threads will be measured
+    workers: bool = False  # worker processes step the envs, and may play whole rollouts
 
     @property
     def actions(self) -> ActionModel:
@@ -133,6 +135,8 @@ def _rollout(plan: Plan, encoder: Part) -> int:
     action = int(np.prod(actions.shape, dtype=np.int64)) * actions.dtype.itemsize
     each = _row(layout) + 2 * action + 2 * F * actions.num_params + COLUMNS
     each += 2 * F * actions.num_noise  # noise is drawn for the whole rollout
+    if plan.workers and plan.served:  # what they play is in shared memory first
+        each += _row(layout) + action + F * (actions.num_params + actions.num_noise) + SHARED
     if plan.policy.std == "gsde":
         each += F * _sde_numbers(plan, encoder) // min(plan.policy.sde_resample or plan.steps, plan.steps)
     raw = layout.plain and any(leaf.kind == "image" for leaf in layout.leaves)

@@ -3,7 +3,7 @@
 Sorting random numbers, as `torch.randperm` does, takes a GPU a quarter as long as learning from the samples. Here a
 Feistel network maps every place to its sample: in each of six rounds, one half of the number's bits changes the other
 half, which is one-to-one whatever the mixing. A result beyond the last sample goes through it again until it is none.
-The twin is `math.permutation.feistel`.
+The twin is `engine.torch.permutation.feistel`.
 """
 
 from __future__ import annotations

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surefoot.analysis.watch import Watch
-from surefoot.engine.contract import Done
-from surefoot.engine.episodes import of_first_envs, rows_of
 from surefoot.engine.group import ALONE, local_device
 from surefoot.engine.precision import held_precision
 from surefoot.engine.registry import choose_engine
@@ -39,10 +36,11 @@ from surefoot.training.build.parts import (
 )
 from surefoot.training.config.together import with_minibatches
 from surefoot.training.evaluation.agent import Agent
-from surefoot.training.loop.agreement import agree, of_all, part
+from surefoot.training.loop.agreement import agree, part
 from surefoot.training.loop.ahead import Ahead
 from surefoot.training.loop.due import evaluate_log_save
 from surefoot.training.loop.global_generators import capture_globals, globals_shape
+from surefoot.training.loop.iteration import iterate
 from surefoot.training.loop.journal import Journal
 from surefoot.training.loop.out_of_space import SpaceWatch
 from surefoot.training.loop.saving import Saving
@@ -50,7 +48,6 @@ from surefoot.training.loop.selection import Selection
 from surefoot.training.loop.target import Target
 
 if TYPE_CHECKING:
-    from surefoot.engine.episodes import Episode
     from surefoot.engine.group import Group
     from surefoot.policies.user_encoder import EncoderClass
     from surefoot.runs import RunDirectory
@@ -226,7 +223,7 @@ class Trainer:
             evaluate_log_save(self)
             if self.over:
                 break
-            steps, episodes, metrics = self._whole() or self._iterate()
+            steps, episodes, metrics = iterate(self)
             if not steps:
                 continue
             self.step += steps
@@ -244,40 +241,6 @@ class Trainer:
             self.save()
         part(self)
         self.seconds = perf_counter() - start
-
-    def _whole(self) -> Done | None:
-        """The next iteration as the engine's own, if it can be."""
-        if self.ahead is None:
-            return None
-        with self.timer.phase("iterate"):
-            done = self.ahead.take(self)
-        if done is not None:
-            self._tell_advice(done.episodes, self.step + done.steps)
-            self.run_errands()
-        return done
-
-    def _iterate(self) -> Done:
-        """Collect a rollout and learn from it."""
-        remaining = self.remaining
-        rollout = self.collector.collect(remaining)
-        steps, episodes = of_all(self, rollout)
-        if not steps:  # only resets (a vector env, one step): nothing to learn from
-            return Done(0, episodes, {})
-        for name, message in self.watch.look(rollout, self.step):
-            self.advise(name, message)
-        for callback in self.callbacks:
-            callback.on_rollout(self, rollout)
-        self.rollout = rollout
-        expected = self.engines.learns_in_pytorch
-        self.errands.append(partial(self._tell_advice, episodes, self.step + steps))
-        with self.timer.phase("learn"), own_modes(gradients=True):
-            metrics = self._learn(rollout, remaining)
-        for message in self.engines.engine.take_notices():
-            self.warn(message)
-        if self.engines.learns_in_pytorch != expected:
-            self.warn(f"the update does not do what the algorithm's spec says: {self.engines}")
-        self.rollout = None
-        return Done(steps, episodes, metrics)
 
     def settle(self) -> None:
         """Take back what was begun ahead: the policy and all else are as after the last update."""
@@ -323,24 +286,11 @@ class Trainer:
         """Whether the run was stopped for good, not to be resumed."""
         return self.stop_reason is not None and not self.suspended
 
-    def _tell_advice(self, episodes: Sequence[Episode], step: int) -> None:
-        self.advice.add_episodes(rows_of(of_first_envs(episodes)), step)
-
     def run_errands(self) -> None:
         """Do what waits for a time in which the host has nothing else to do."""
         errands, self.errands = self.errands, []
         for errand in errands:
             errand()
-
-    def _learn(self, rollout: Rollout, remaining: float) -> dict[str, float]:
-        self.learner.update, self.learner.meanwhile = self.update, self.run_errands
-        self.learner.set_rates(remaining)
-        metrics = self.algorithm.update(self.learner, rollout)
-        self.run_errands()
-        metrics["learning_rate"] = self.learner.learning_rate
-        self.learner.adapt_rate(metrics["kl"])
-        own = {name: float(x) for name, x in self.learner.absorb(rollout).items()}
-        return metrics | self.learner.shares.metrics(own)
 
     @property
     def steps_per_second(self) -> float:

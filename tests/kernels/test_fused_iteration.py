@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import surefoot
+from surefoot.engine.cuda import iteration as iteration_module
 from surefoot.engine.cuda.engine import CudaEngine
 from surefoot.engine.cuda.fused import fused_networks
 from surefoot.engine.cuda.iteration import WholeIterations, not_whole
-from surefoot.engine.cuda.learner import CudaLearner
+from surefoot.engine.torch import learner as learner_module
+from surefoot.engine.torch import summary
 from surefoot.envs.device_envs import DeviceEnvs
 from surefoot.errors import NonFiniteError
 from surefoot.training import trainer as trainer_module
@@ -135,14 +137,14 @@ def test_a_callback_that_reads_tensors_sees_those_of_its_update():
 
 def test_an_iteration_that_must_not_stand_is_refused_as_always(monkeypatch):
     """The weights are those before it, and the message is that of the ordinary loop."""
-    own = CudaLearner.understood
 
-    def refuse(self, names, numbers):
-        if self.update == 3:
+    def refuse(learner, names, numbers):
+        if learner.update == 3:
             raise NonFiniteError(f"the update gave {numbers}")
-        return own(self, names, numbers)
+        return summary.understood(learner, names, numbers)
 
-    monkeypatch.setattr(CudaLearner, "understood", refuse)
+    for module in (learner_module, iteration_module):
+        monkeypatch.setattr(module, "understood", refuse)
     found = []
     for engine in (Ordinary, Interpreted):
         callback = Count()

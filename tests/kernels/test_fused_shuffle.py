@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.math.permutation import ROUNDS, feistel, halves, permutation
+from surefoot.engine.torch.permutation import ROUNDS, feistel, halves, permutation
 
 os.environ["TRITON_INTERPRET"] = "1"  # it counts when Triton is imported
 

@@ -23,6 +23,7 @@ from surefoot.engine.cuda.stepping import FusedStepping
 from surefoot.engine.episodes import EpisodeColumns
 from surefoot.engine.torch.instruments import due
 from surefoot.engine.torch.modes import own_modes
+from surefoot.engine.torch.summary import understood
 from surefoot.envs.device_envs import DeviceEnvs
 from surefoot.errors import SurefootError
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from surefoot.engine.cuda.passes import FixedLoss, FixedPasses
     from surefoot.engine.cuda.recorder import Recorder, Work
     from surefoot.engine.episodes import Episode
-    from surefoot.engine.torch.learner import Names
+    from surefoot.engine.torch.summary import Names
     from surefoot.types import Array
 
 WHAT = "the iteration"  # for messages
@@ -183,7 +184,7 @@ class WholeIterations:
         told, (sound, number), carried = np.split(numbers, [size + len(shown), size + len(shown) + 2])
         learner.update = flight.update
         try:
-            metrics = learner.understood(recording.names, told[:size].tolist()) if sound else None
+            metrics = understood(learner, recording.names, told[:size].tolist()) if sound else None
         except SurefootError:
             metrics = None
         if metrics is None:

@@ -14,7 +14,7 @@ from surefoot.engine.cuda.optimizer import PlannedOptimizer
 from surefoot.engine.cuda.told import Told
 from surefoot.engine.losses import Loss, present
 from surefoot.engine.torch.instruments import max_ratio_error, normalized
-from surefoot.math.permutation import permutation
+from surefoot.engine.torch.permutation import permutation
 from surefoot.types import Batch, Context
 
 if TYPE_CHECKING:

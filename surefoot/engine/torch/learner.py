@@ -20,7 +20,6 @@ from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.critic_apart import critic_passes, divided
 from surefoot.engine.torch.flat import FlatParameters
 from surefoot.engine.torch.instruments import (
-    MOST_QUANTILES,
     Look,
     due,
     half_of,
@@ -28,16 +27,16 @@ from surefoot.engine.torch.instruments import (
     look_at,
     max_ratio_error,
     normalized,
-    with_instruments,
 )
 from surefoot.engine.torch.mean_noise import with_mean_noise
 from surefoot.engine.torch.natural import NaturalStep, fisher_by_autograd, natural_step
 from surefoot.engine.torch.optimizers import adapted, build_optimizer, step_outwards
 from surefoot.engine.torch.passes import EagerPasses, Passes
-from surefoot.engine.torch.verdict import RATIO_TOLERANCE, checked
+from surefoot.engine.torch.permutation import permutation
+from surefoot.engine.torch.summary import understood, unread
+from surefoot.engine.torch.verdict import RATIO_TOLERANCE
 from surefoot.errors import UsageError
 from surefoot.math.operations import OPERATIONS, Operations
-from surefoot.math.permutation import permutation
 from surefoot.math.statistics import explained_variance
 from surefoot.math.trust_region import flat_gradient
 from surefoot.schedules import Schedule
@@ -49,11 +48,11 @@ if TYPE_CHECKING:
     from surefoot.engine.contract import Actor, Observer
     from surefoot.engine.losses import LossFunction
     from surefoot.engine.torch.optimizers import FlatOptimizer, OptimizerState
+    from surefoot.engine.torch.summary import Names
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Metrics, Rollout
 
     Estimate: TypeAlias = Callable[[Rollout, Operations], Batch]
-    Names: TypeAlias = tuple[list[str], list[str]]  # metrics of an update, and its instruments
 
 
 class LearnerState(TypedDict):
@@ -333,33 +332,13 @@ class Learner:
 
     def summarize(self, batch: Batch, history: list[Metrics], once: Metrics) -> dict[str, float]:
         """Read everything on the host, once per update, and refuse the update if a number is not finite."""
-        kl, looked = self.look_over(batch)
-        everyone = self.shares.concatenated(kl if batch.weight is None else kl[batch.weight > 0])
-        stride, means = 1 + len(everyone) // MOST_QUANTILES, averaged(history)
-        last = {
-            "kl": everyone.mean() if self.shares.several else batch.mean(kl),
-            "kl_p95": torch.quantile(everyone[::stride], 0.95),
-            "kl_max": everyone.max(),
-            "parameters_finite": self.flat.vector.isfinite().all(),
-        }
-        if self.policy.has_critic and "explained_variance" not in once:
-            once["explained_variance"] = self.explained_variance(batch)
-        last.update(once)
-        unread = torch.stack([x.float() for x in (*means.values(), *last.values(), *looked.values())])
-        names = [*means, *last], list(looked)
+        names, numbers = unread(self, batch, history, once)
         if self.keep is not None:
-            self.keep(names, unread)
+            self.keep(names, numbers)
             return {}
         if self.meanwhile is not None:
             self.meanwhile()
-        return self.understood(names, unread.tolist())
-
-    def understood(self, names: Names, numbers: list[float]) -> dict[str, float]:
-        """The metrics of an update from what was read of them; an error if it must be refused."""
-        own, looked = names
-        found = self.shares.metrics(dict(zip(own, numbers, strict=False)))
-        seen = self.shares.metrics(dict(zip(looked, numbers[len(own) :], strict=True)))
-        return with_instruments(checked(found, self.learning_rate, self.ratio_tolerance), seen)
+        return understood(self, names, numbers.tolist())
 
     def absorb(self, rollout: Rollout) -> Metrics:
         """After an update: add the rollout to the observations' statistics. Returns what its actions show, unread."""

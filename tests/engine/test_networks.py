@@ -47,7 +47,7 @@ class WholeInPyTorch:
 def _layers_in_pytorch(monkeypatch):
     """Stands in for Triton's layers, which have tests of their own (`tests/kernels/test_fused_linear.py`)."""
 
-    def layer(x, weight, bias, activation):
+    def layer(x, weight, bias, activation, precision):
         linear = torch.nn.functional.linear(x, weight, bias)
         return linear if activation == "none" else ACTIVATIONS[activation](linear)
 

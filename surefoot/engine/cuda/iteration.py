@@ -85,8 +85,10 @@ class Recording:
         block = torch.cat([column.double() for column in columns])
         if self.report is None:
             self.report = torch.zeros_like(block)
-            kind: Any = {"dtype": torch.float64, "pin_memory": block.is_cuda, "device": "cpu"}
-            self.read = [torch.zeros(len(block), **kind) for _ in range(MOST_AHEAD)]
+            size, pinned = len(block), block.is_cuda
+            self.read = [
+                torch.zeros(size, dtype=torch.float64, device="cpu", pin_memory=pinned) for _ in range(MOST_AHEAD)
+            ]
         self.report.copy_(block)
 
 

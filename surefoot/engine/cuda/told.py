@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ class Told:
 
     def __init__(self, place: Tensor) -> None:
         self.place, self._sent, self._last = place, 0, np.zeros(0)
-        kind: Any = {"dtype": place.dtype, "pin_memory": place.is_cuda, "device": "cpu"}
-        self._letters = [torch.zeros(place.shape, **kind) for _ in range(LETTERS)]
+        shape, kind = place.shape, place.dtype
+        self._letters = [torch.zeros(shape, dtype=kind, device="cpu", pin_memory=place.is_cuda) for _ in range(LETTERS)]
 
     def tell(self, numbers: Array) -> None:
         """The device will know these numbers before it does what it is asked for next."""

@@ -345,9 +345,7 @@ class Learner:
         clipped = self.policy.actions.clip_fraction(rollout.action)
         if self.policy.normalizer is not None:
             self.policy.normalizer.merge(rollout.obs[:-1], rollout.valid, self.operations)
-        if clipped is None:
-            return {}
-        return {"action_clip_fraction": weighted_mean(clipped, rollout.valid.float())}
+        return {} if clipped is None else {"action_clip_fraction": weighted_mean(clipped, rollout.valid.float())}
 
     def look_over(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """(KL(old‖new) of every sample, the instruments where they are due), in one pass over the batch."""

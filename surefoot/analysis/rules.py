@@ -154,9 +154,10 @@ def _keep_exploring(now: Moment) -> str:
 
 
 def _nothing(now: Moment) -> bool:
-    if not now.has("explained_variance"):  # no critic to ask: a policy that has learned enough stands still as well
+    """A policy that has learned enough stands still as well, and its critic may have nothing left to explain."""
+    if not now.has("explained_variance"):
         return now["kl"] < 5e-5 and not now["episode_return"] > now.first_return
-    return now["kl"] < 5e-5 and abs(now["explained_variance"]) < 0.01
+    return now["kl"] < 5e-5 and abs(now["explained_variance"]) < 0.01 and now.trend != 1
 
 
 def _say_nothing(now: Moment) -> str:

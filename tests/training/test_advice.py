@@ -135,7 +135,7 @@ CASES = {  # rule -> (metrics that bring it, words, what is known of the run)
         facts(),
     ),
     "nothing_learned": (
-        {"kl": 1e-6, "explained_variance": 0.0},
+        {"kl": 1e-6, "explained_variance": 0.0, "episode_return": 20.0},
         r"nothing is learned: KL 1.0e-06 each update and expl",
         facts(),
     ),
@@ -195,6 +195,7 @@ def test_an_end_of_an_episode_begins_the_silence_anew():
 
 def test_a_policy_that_is_sure_because_it_has_learned_is_left_in_peace():
     assert said(history(kl=0.001, entropy=0.0001, episode_return=lambda at: float(at))) == {}
+    assert said(history(kl=1e-6, explained_variance=0.0, episode_return=lambda at: min(500.0, 10.0 * at))) == {}
     no_critic = {"explained_variance": None, "clip_fraction": None}
     assert said(history(kl=0.0, episode_return=lambda at: float(at), **no_critic), facts("reinforce")) == {}
     assert list(said(history(kl=0.0, episode_return=20.0, **no_critic), facts("reinforce"))) == ["nothing_learned"]

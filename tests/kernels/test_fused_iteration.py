@@ -164,6 +164,8 @@ def test_what_cannot_be_whole_says_why():
 
     own = Own(algorithm.config)
     assert "decides" in not_whole(trainer.collector, trainer.learner, own)
+    trainer.collector.most_steps = 10**8
+    assert "too large" in not_whole(trainer.collector, trainer.learner, algorithm)
     trainer.collector.reset_each_rollout = True
     assert "reset" in not_whole(trainer.collector, trainer.learner, algorithm)
 

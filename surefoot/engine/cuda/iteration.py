@@ -43,6 +43,7 @@ WHAT = "the iteration"  # for messages
 RATES = ("learning_rate", "max_grad_norm")  # settings that a recorded iteration is told before it starts,
 TOLD = (*RATES, "clip_ratio", *NUMBERS)  # with the numbers of the loss: these may have schedules
 MOST_AHEAD = 2  # iterations that may be under way
+MOST_STEPS = 2**23  # of a rollout, any of which may end an episode: 96 bytes each; starting kernels costs nothing there
 TRIED_FIRST = 2  # updates in the ordinary way, which choose kernels and make what a recording needs
 
 
@@ -64,6 +65,7 @@ def not_whole(collector: Collector, learner: CudaLearner, algorithm: Learns) -> 
         "several processes share the envs": collector.group.size > 1,
         "an env may be truncated twice in a rollout": limit is not None and limit < collector.length,
         "episodes have numbers of their own": bool(collector.tracker.info_keys),
+        "a table of episodes would be too large": collector.most_steps > MOST_STEPS,
     }
     return next((reason for reason, true in reasons.items() if true), None)
 

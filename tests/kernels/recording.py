@@ -14,7 +14,7 @@ os.environ.setdefault("SUREFOOT_KERNELS", "base")
 
 import torch
 
-from surefoot.kernels import classic, library, network, recurrent, rollout, scan
+from surefoot.kernels import classic, handle, library, network, recurrent, rollout, scan, stored
 
 WHOLE = (c_int, c_int64, c_uint64)
 VALUE, REGION, HANDLE, STEP = range(4)  # kinds of argument and of pointer
@@ -181,8 +181,8 @@ def install(path):
         return _address(array, *dtype)
 
     torch.Tensor.data_ptr = data_ptr
-    network.address = rollout.address = address
-    for module in (classic, network, recurrent, rollout, scan):
+    network.address = rollout.address = stored.address = address
+    for module in (classic, handle, network, recurrent, rollout, scan):
         module.load = libraries.__getitem__
     return recorder
 

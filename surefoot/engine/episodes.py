@@ -36,6 +36,11 @@ class EpisodeColumns(Sequence[Episode]):
     def __init__(self, env: Array, ret: Array, length: Array, truncated: Array) -> None:
         self.env, self.ret, self.length, self.truncated = env, ret, length, truncated
 
+    @classmethod
+    def of_numbers(cls, env: Array, ret: Array, length: Array, truncated: Array) -> EpisodeColumns:
+        """From columns that a device has written as float64."""
+        return cls(env.astype(np.int64), ret, length.astype(np.int64), truncated.astype(np.bool_))
+
     def __len__(self) -> int:
         return len(self.env)
 

@@ -183,8 +183,7 @@ class DeviceStorage:
         found = ended_episodes(reward, terminated, ended, valid, torch.from_numpy(carried).to(self.device))
         read = torch.cat([found.columns.T.flatten(), found.ret, found.length]).cpu().numpy()  # waits once
         finished, rest = np.split(read, [found.columns.numel()])
-        env, ret, length, cut = finished.reshape(4, -1)
-        columns = EpisodeColumns(env.astype(np.int64), ret, length.astype(np.int64), cut.astype(np.bool_))
+        columns = EpisodeColumns.of_numbers(*finished.reshape(4, -1))
         self.tracker.finish_many(columns, *rest.reshape(2, -1))
 
     def truncate_open(self, used: int, memory: Tensor | None) -> Array:

@@ -220,8 +220,7 @@ class WholeIterations:
     def _episodes(self, rows: Tensor, carried: Array) -> Sequence[Episode]:
         """`rows` are copied beside the iteration that is under way, not after it."""
         with nullcontext() if self._aside is None else torch.cuda.stream(self._aside):
-            env, ret, length, cut = rows.T.contiguous().cpu().numpy()
-        columns = EpisodeColumns(env.astype(np.int64), ret, length.astype(np.int64), cut.astype(np.bool_))
+            columns = EpisodeColumns.of_numbers(*rows.T.contiguous().cpu().numpy())
         self.collector.tracker.finish_many(columns, *carried.reshape(2, -1))
         return self.collector.tracker.take()
 
@@ -250,9 +249,10 @@ class WholeIterations:
     def _record(self, update: int, recording: Recording) -> Recording | None:
         learner, steps = self.learner, self.learner.optimizer.steps
         number, learner.update = learner.update, update
+        changed = [*self._live, *self._kept, *self._older]  # another iteration may be under way, to be taken back
         try:
             recording.work = self.recorder.record(
-                WHAT, lambda: self._work(recording), self.collector.device, self._live, self._generators
+                WHAT, lambda: self._work(recording), self.collector.device, changed, self._generators
             )
         finally:
             learner.update, learner.optimizer.steps = number, steps

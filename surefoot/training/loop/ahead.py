@@ -57,5 +57,6 @@ class Ahead:
             return False
         if trainer.saving.due(step) or trainer.selection.due(step):
             return False
-        shown = (one for one in trainer.callbacks if one.reads_tensors)
-        return all(type(one).on_update is Callback.on_update and type(one).on_log is Callback.on_log for one in shown)
+        shown = [type(one) for one in trainer.callbacks if one.reads_tensors]
+        calls = ("on_update", "on_log", "on_warning")
+        return all(getattr(kind, call) is getattr(Callback, call) for kind in shown for call in calls)

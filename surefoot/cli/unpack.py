@@ -18,11 +18,11 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("file", metavar="FILE.zip", help="the packed run")
     parser.add_argument("--out", metavar="DIR", help="the new folder of the run [runs/unpacked/NAME-OF-THE-FILE]")
     arguments = parser.parse_args(words)
-    from surefoot.runs.directory import ROOT, escape
+    from surefoot.runs.directory import ROOT, escape, shell_path
     from surefoot.runs.pack import unpack
 
     file = Path(arguments.file)
     out = Path(arguments.out) if arguments.out else ROOT / "unpacked" / escape(file.stem, "run")
     found = unpack(file, out)
-    print(f"{found.path}\nTo look at it: surefoot eval {found.path}")
+    print(f"{found.path}\nTo look at it: surefoot eval {shell_path(found.path)}")
     return 0

@@ -20,6 +20,7 @@ from surefoot.deploy.describe import read_program
 from surefoot.deploy.light_agent import LightAgent
 from surefoot.deploy.serve.batching import Batcher
 from surefoot.deploy.serve.questions import Reader, Refusal
+from surefoot.deploy.size import num_weights
 from surefoot.errors import UsageError
 from surefoot.runs import Run
 from surefoot.runs.catalog import Entry
@@ -145,6 +146,5 @@ def _why_not_compiled(program: ops.Program) -> str | None:
         return (
             "there is no compiler for WebAssembly; install clang with lld, or the extra: pip install 'surefoot[wasm]'"
         )
-    operations = (program.operations[at] for at in program.acting)
-    weights = sum(each.weight.size for each in operations if isinstance(each, (ops.Linear, ops.Convolution)))
+    weights = sum(num_weights(program.operations[at]) for at in program.acting)
     return None if weights <= MOST_WEIGHTS else f"{weights:,} weights are too many to compile while you wait"

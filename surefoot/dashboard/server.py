@@ -14,10 +14,11 @@ import uvicorn
 
 from surefoot.dashboard.app import make_app
 from surefoot.dashboard.guard import new_token
-from surefoot.loopback import is_loopback, listen
+from surefoot.loopback import Patience, Reporter, is_loopback, listen
 from surefoot.text import print
 
 PATIENCE = 1.0  # seconds after Ctrl-C in which answers may still finish
+ARRIVE = 10.0  # seconds that the head of a request may take
 
 
 def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
@@ -50,6 +51,16 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, before_end: Callable[[], None]) -> None:
         super().__init__(config)
         self._before_end = before_end
+        self._patience = Patience(ARRIVE, None)  # the page's live connection is an answer without an end
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(Reporter())
+        await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # every second
+            self._patience.look(self.server_state.connections)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._before_end()

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from surefoot.errors import SurefootError, UsageError
 
+if TYPE_CHECKING:
     from surefoot.deploy.program import Program
     from surefoot.deploy.trials import Trials
     from surefoot.policies.actor_critic import ActorCritic
+
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
+
+
+def require_name(name: object) -> None:
+    """UsageError unless `name` may begin the names of files and C functions; so it cannot lead to another folder."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UsageError(f"the name {name!r} is not possible: use small letters, digits and _, starting with a letter")
+
+
+@contextmanager
+def working_folder() -> Iterator[Path]:
+    """A temporary folder. SurefootError if there is none, or if what is written to it does not fit."""
+    try:
+        with TemporaryDirectory(prefix="surefoot-") as place:
+            yield Path(place)
+    except OSError as error:
+        raise SurefootError(
+            f"the folder for temporary files cannot be used: {error.strerror or error}; free some space there, or set "
+            "TMPDIR to another folder"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -21,6 +47,9 @@ class Wish:
     name: str = "surefoot_policy"  # prefix of the files and functions
     seed: int | None = None  # for drawing actions; None: use the most likely ones
     about: str = ""  # a line about the run, for comments
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
 
     @property
     def drawn(self) -> bool:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surefoot import __version__
-from surefoot.deploy import program as ops
 from surefoot.deploy.describe import read_program
-from surefoot.deploy.exporter import Exporter, Parity, Wish
+from surefoot.deploy.exporter import Exporter, Parity, Wish, working_folder
+from surefoot.deploy.size import multiplications
 from surefoot.deploy.trials import Trials, narrowed, random_trials
 from surefoot.engine.torch_threads import torch_threads
 from surefoot.envs.playing import play
 from surefoot.errors import SurefootError, UsageError
-from surefoot.runs.files import write_atomic
+from surefoot.runs.files import fsync_directory, write_all_durable
 from surefoot.training.evaluation.actor import PolicyActor
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.evaluation.evaluate import open_envs, step_limit
@@ -71,10 +71,10 @@ def export_policy(
         seen = recorded_trials(Agent(policy), make, SEQUENCES, length, seed)
         kinds["recorded"] = Trials(narrowed(program, seen.rows), seen.begins)
     kinds["random"] = random_trials(program, SEQUENCES, length, seed)
-    with TemporaryDirectory() as place:
+    with working_folder() as place:
         for name, data in files.items():
-            (Path(place) / name).write_bytes(data)
-        found = {kind: exporter.check(Path(place), program, policy, each, wish) for kind, each in kinds.items()}
+            (place / name).write_bytes(data)
+        found = {kind: exporter.check(place, program, policy, each, wish) for kind, each in kinds.items()}
     _require_passed(found)
     files |= exporter.sample(program, policy, _some(kinds.get("recorded", kinds["random"])), wish)
     files["run_manifest.json"] = manifest
@@ -109,31 +109,32 @@ def _record(checkpoint: Path, exporter: Exporter, wish: Wish, found: Mapping[str
 
 
 def _write(out: Path, files: Mapping[str, bytes]) -> None:
+    """All files or none of them. RECORD is replaced last, so that it never stands beside files of another export."""
     if out.is_symlink():
         raise UsageError(f"{out} is a link; name a folder with --out")
+    new = not out.exists()
+    beside = {name: out / f".tmp-{name}-{os.getpid()}" for name in files}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            write_atomic(out / name, data)
+        write_all_durable({beside[name]: data for name, data in files.items()})
+        (out / RECORD).unlink(missing_ok=True)
+        for name in sorted(files, key=lambda each: each == RECORD):
+            os.replace(beside[name], out / name)
+        fsync_directory(out)
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror}; choose another --out") from None
+    finally:
+        with suppress(OSError):
+            for path in beside.values():
+                path.unlink(missing_ok=True)
+            if new:
+                out.rmdir()  # which succeeds if nothing was written
 
 
 def _some(trials: Trials) -> Trials:
     """The first steps of each trial, as many as fit into the sample."""
     length = max(1, min(64, SAMPLE // trials.rows[:, 0].nbytes))
     return Trials(trials.rows[:, :length], trials.begins[:, :length])
-
-
-def multiplications(program: ops.Program) -> int:
-    """For one observation, about."""
-    total = 0
-    for operation in program.operations:
-        if isinstance(operation, ops.Linear):
-            total += operation.weight.size
-        elif isinstance(operation, ops.Convolution):
-            total += operation.weight.size * operation.result[1] * operation.result[2]
-    return total
 
 
 class _Recorder:

@@ -31,9 +31,11 @@ class Inputs:
 def split_rows(program: ops.Program, rows: Array, memory: Array | None, dtype: type = np.float32) -> Inputs:
     """Rows of the layout, which may end in a mask, as inputs. In float64, results have no rounding to speak of."""
     layout = program.layout
-    flat = rows.reshape(len(rows), -1)
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))  # -1 does not work for no rows
     mask = None if layout.mask is None else flat[:, layout.mask] > 0.5
-    return Inputs(flat[:, layout.learned].astype(np.float32).astype(dtype), mask, memory)
+    with np.errstate(over="ignore"):  # as in PyTorch, a number that is too large becomes infinite
+        seen = flat[:, layout.learned].astype(np.float32)
+    return Inputs(seen.astype(dtype), mask, memory)
 
 
 def execute(program: ops.Program, inputs: Inputs) -> dict[ops.At, Array]:

@@ -12,7 +12,7 @@ import numpy as np
 from surefoot.deploy.choosing import Noise, choose, draw_noise, to_env
 from surefoot.deploy.interpret import execute, split_rows
 from surefoot.errors import NOT_FINITE, NonFiniteError
-from surefoot.spaces.given import given_memory, given_rows
+from surefoot.spaces.given import given_memory, given_rows, given_starts
 from surefoot.spaces.masks import ActionMasks
 from surefoot.text import one_line
 
@@ -79,6 +79,6 @@ class LightAgent:
         if episode_start is None or before is None or len(before) != count or over:
             self._matrix, self._held = noise.matrix, 1
         else:
-            begins = np.broadcast_to(np.asarray(episode_start, np.bool_), (count,))
+            begins = given_starts(episode_start, count)
             self._matrix, self._held = np.where(begins[:, None, None], noise.matrix, before), self._held + 1
         return replace(noise, matrix=self._matrix)

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from surefoot.errors import CheckpointError, UsageError
 
@@ -25,6 +25,8 @@ BROKEN = (ValueError, RecursionError)  # raised by reading JSON: invalid JSON or
 
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write a temporary file, flush it to disk, and rename it to `path`: readers see the old file or the new one."""
+    if not path.name:  # "." or "/"
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     beside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     raw = data.encode() if isinstance(data, str) else data
     try:
@@ -95,12 +97,23 @@ def write_json(path: Path, value: object) -> None:
 
 def read_regular(path: Path, limit: int = LARGEST) -> bytes:
     """The content of a regular file no larger than `limit`. Pipes, devices and larger files are not even opened."""
+    size = _require_regular(path).st_size
+    if size > limit:
+        raise OSError(errno.EFBIG, f"{size:,} bytes are too many for this file", str(path))
+    return path.read_bytes()
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file; OSError for pipes and devices, which might be waited for without end."""
+    _require_regular(path)
+    return open(path, "rb")
+
+
+def _require_regular(path: Path) -> os.stat_result:
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
-    if status.st_size > limit:
-        raise OSError(errno.EFBIG, f"{status.st_size:,} bytes are too many for this file", str(path))
-    return path.read_bytes()
+    return status
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import IO
 from surefoot.errors import BusyError, CheckpointError, UsageError
 from surefoot.runs.checkpoints import BEST, LATEST, MANIFEST, find_checkpoint, pointed, read_verified
 from surefoot.runs.directory import RunDirectory
-from surefoot.runs.files import BROKEN, read_regular, write_atomic
+from surefoot.runs.files import BROKEN, open_regular, read_regular, write_atomic
 from surefoot.runs.zips import NO_ZIP, entries_of, plain, read_entry
 from surefoot.schema import Items, Misfit, Record, Row, Text, Whole
 
@@ -95,7 +95,7 @@ def unpack(file: Path, out: Path, largest: int = LARGEST) -> RunDirectory:
         raise UsageError(f"{out} exists already; choose another --out")
     beside = out.with_name(f".tmp-{out.name}-{os.getpid()}")
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             out.parent.mkdir(parents=True, exist_ok=True)
             beside.mkdir()
             _extract(stream, beside, largest)

@@ -14,39 +14,70 @@ if TYPE_CHECKING:
     from surefoot.spaces.rows import RowLayout
     from surefoot.types import Array
 
+NUMBERS = "fiub"  # kinds of NumPy's dtypes
+NO_NUMBERS = (ValueError, KeyError, IndexError, TypeError, OverflowError)  # what values that do not fit raise
+
 
 def given_rows(
     layout: RowLayout, masks: ActionMasks, observation: object, given: Iterable[object] | None
 ) -> tuple[Array, bool]:
-    """(rows, whether it was a single observation). `given`: the action masks."""
-    if layout.plain:
-        obs = np.array(observation)  # a copy: PyTorch takes neither read-only arrays nor negative strides
-        if obs.shape == layout.shape:
-            return obs[None], True
-        if obs.shape[1:] != layout.shape:
-            raise UsageError(f"observation of shape {obs.shape}; the policy expects {layout.shape} or a batch of it")
-        return obs, False
+    """(rows, whether it was a single observation). `given`: the action masks. UsageError if they do not fit."""
+    if given is not None and (not layout.mask_size or layout.mask_in_obs):
+        why = "is a part of its observations" if layout.mask_in_obs else "was not used to train this policy"
+        raise UsageError(f"an action mask {why}; drop action_masks")
     try:
+        if layout.plain:
+            return _plain_rows(layout, observation)
         count = layout.count(observation)
         if count is None:
             flat = _free(layout, None) if given is None else masks.flat(given)
             return layout.pack(observation, flat)[None], True
-        flat = _free(layout, count) if given is None else np.stack([masks.flat(mask) for mask in given])
+        flat = _free(layout, count) if given is None else _flat_masks(masks, given, count)
         return layout.pack_batch(observation, count, flat), False
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except NO_NUMBERS as error:
         raise UsageError(f"the observation does not fit the policy's space {layout.tree}: {error}") from None
+
+
+def _plain_rows(layout: RowLayout, observation: object) -> tuple[Array, bool]:
+    obs = np.array(observation)  # a copy: PyTorch takes neither read-only arrays nor negative strides
+    single = obs.shape == layout.shape
+    if not single and obs.shape[1:] != layout.shape:
+        raise UsageError(f"observation of shape {obs.shape}; the policy expects {layout.shape} or a batch of it")
+    if obs.dtype.kind not in NUMBERS:
+        raise UsageError("an observation must be made of numbers")
+    return obs[None] if single else obs, single
+
+
+def _flat_masks(masks: ActionMasks, given: Iterable[object], count: int) -> Array:
+    """`[count, choices]`. One mask is not used for several observations."""
+    flat = [masks.flat(mask) for mask in given]
+    if len(flat) != count:
+        raise UsageError(f"{len(flat)} action masks for {count} observations")
+    return np.stack(flat)
 
 
 def given_memory(state: Array | None, episode_start: object, count: int, size: int) -> Array:
     """`[count, size]`: the memory of the last call, empty where an episode starts."""
     if state is None:
         return np.zeros((count, size), np.float32)
-    memory = np.array(state, np.float32).reshape(count, -1)
-    if memory.shape[1] != size:
-        raise UsageError(f"state of shape {np.shape(state)}; the policy expects {size} numbers for each observation")
+    try:
+        memory = np.array(state, np.float32)
+    except NO_NUMBERS:
+        raise UsageError("the state is not made of numbers; pass what the last call returned") from None
+    if memory.size != count * size:
+        raise UsageError(f"state of shape {memory.shape}; the policy expects {size} numbers for each observation")
+    memory = memory.reshape(count, size)
     if episode_start is not None:
-        memory[np.broadcast_to(np.asarray(episode_start, np.bool_), (count,))] = 0.0
+        memory[given_starts(episode_start, count)] = 0.0
     return memory
+
+
+def given_starts(episode_start: object, count: int) -> Array:
+    """`[count]` booleans: where an episode starts."""
+    try:
+        return np.broadcast_to(np.asarray(episode_start, np.bool_), (count,))
+    except NO_NUMBERS:
+        raise UsageError(f"episode_start is one truth value, or one for each of the {count} observations") from None
 
 
 def _free(layout: RowLayout, count: int | None) -> Array | None:

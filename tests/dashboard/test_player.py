@@ -15,6 +15,8 @@ from surefoot.dashboard import player
 from surefoot.dashboard.app import make_app
 from surefoot.deploy.c.wasm import compile_wasm, find_wasm_compiler
 from surefoot.deploy.describe import read_program
+from surefoot.deploy.program import Gru, Linear
+from surefoot.deploy.size import multiplications
 from surefoot.errors import UsageError
 from surefoot.runs.locate import locate_checkpoint
 
@@ -115,6 +117,18 @@ def test_a_policy_that_is_too_large_is_not_compiled(client, monkeypatch):
     monkeypatch.setattr(player, "_compiler", lambda: ("never called",))
     monkeypatch.setattr(player, "MOST_WEIGHTS", 10)
     assert "weights are too many to compile" in opened(client, "ppo-gru")["why"]
+
+
+def test_the_weights_of_a_memory_count(client, root, monkeypatch):
+    """They are most of the weights of a policy that has one, and a stranger chooses its size."""
+    monkeypatch.setattr(player, "_compiler", lambda: ("never called",))
+    program = read_program(locate_checkpoint(root / "ppo-gru")[0])
+    (memory,) = (each for each in program.operations if isinstance(each, Gru))
+    layers = sum(each.weight.size for each in program.operations if isinstance(each, Linear))
+    assert memory.of_hidden.size > 0
+    monkeypatch.setattr(player, "MOST_WEIGHTS", layers + memory.of_hidden.size - 1)
+    assert "weights are too many to compile" in opened(client, "ppo-gru")["why"]
+    assert multiplications(program) >= layers + memory.of_hidden.size + memory.of_input.size
 
 
 def test_only_a_page_of_ours_can_ask(client):

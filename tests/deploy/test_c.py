@@ -1,19 +1,23 @@
 """Exported C: it compiles without a warning, needs no library, and does what the policy does."""
 
+import ctypes
+import itertools
 import re
 import shutil
 import subprocess
 from functools import cache
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from gymnasium import spaces
 
 from surefoot.deploy.c.compiling import STRICT
 from surefoot.deploy.c.exporter import CExporter
 from surefoot.deploy.exporter import Wish
+from surefoot.deploy.light_agent import LightAgent
 from surefoot.deploy.trials import random_trials
-from surefoot.errors import SurefootError, UsageError
+from surefoot.errors import NonFiniteError, SurefootError, UsageError
 from tests.combinations import MEMORY
 from tests.deploy.making import BOX, CASES, FREE, KINDS, PIXELS, make, make_case, make_kind
 from tests.marks import quick
@@ -122,6 +126,38 @@ def test_a_network_for_atari(tmp_path):
     assert found.passed, found
 
 
+def test_an_observation_that_is_not_finite_changes_neither_action_nor_memory(tmp_path):
+    _, program = make(FREE, BOX, memory="gru", memory_size=5, activation="relu", normalize_observations=True)
+    light = LightAgent(program)
+    for name, data in CExporter("gcc").translate(program, Wish()).items():
+        (tmp_path / name).write_bytes(data)
+    subprocess.run(["gcc", "-shared", "-fPIC", "surefoot_policy.c", "-o", "policy.so"], cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "policy.so"))
+    obs, state, action = np.ones(3, np.float32), np.zeros(4096, np.float32), np.zeros(2, np.float32)
+
+    def step():
+        return library.surefoot_policy_step(obs.ctypes.data, None, state.ctypes.data, action.ctypes.data)
+
+    library.surefoot_policy_step.argtypes = [ctypes.c_void_p] * 4
+    library.surefoot_policy_begin(state.ctypes.data_as(ctypes.c_void_p))
+    assert step() == 0
+    before, memory = action.copy(), state[:5].copy()
+    for number, wrong in itertools.product(range(3), (np.nan, np.inf, -np.inf)):
+        obs[:] = 1
+        obs[number] = wrong
+        try:
+            light.predict(obs, memory)
+        except NonFiniteError:
+            assert step() == 1
+            np.testing.assert_array_equal(action, before)
+            np.testing.assert_array_equal(state[:5], memory)
+        else:  # an infinite number is clipped by the normaliser
+            assert not np.isnan(wrong)
+    obs[:] = 1
+    assert step() == 0
+    np.testing.assert_allclose(action, light.predict(obs, memory)[0], atol=1e-6)
+
+
 def test_the_header_says_what_each_number_is():
     _, program = make_case("nested", "hybrid", "none", False)
     header = CExporter("gcc").translate(program, Wish())["surefoot_policy.h"].decode()
@@ -149,7 +185,7 @@ def test_no_text_of_a_run_can_break_out_of_a_comment():
 @pytest.mark.parametrize("name", ["", "Policy", "a-b", "a b", "1a", "a;b", "a\n", "é", "x" * 70])
 def test_a_name_must_be_one_for_c(name):
     _, program = make_kind("tanh")
-    with pytest.raises(UsageError, match="is not a name for C"):
+    with pytest.raises(UsageError, match="is not possible: use small letters"):
         CExporter("gcc").translate(program, Wish(name=name))
 
 

@@ -52,6 +52,6 @@ def test_c_does_what_the_kernels_do(number, tmp_path):
         (tmp_path / file).write_bytes(data)
     columns = computed_params(program, drawn=False)
     (tmp_path / "recording").write_bytes(recording(program, trials, wanted, columns))
-    found = replay(tmp_path, "surefoot_policy", tmp_path / "recording", TOLERANCE, "gcc", STRICT)
+    found = replay(tmp_path, "surefoot_policy", tmp_path / "recording", TOLERANCE, ["gcc"], STRICT)
     assert found.records == 200
     assert found.passed, found

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -63,7 +64,10 @@ def test_an_export_that_differs_is_refused_and_not_written(run, capsys, monkeypa
         (["--to", "c", "--seed", "3"], "--seed has no effect without --stochastic"),
         (["--to", "c", "--stochastic", "--seed", "-3"], "--seed -3 must be from 0"),
         (["--to", "onnx", "--stochastic", "--seed", "3"], "--seed is only for --to c"),
-        (["--to", "c", "--name", "a b"], "'a b' is not a name for C"),
+        (["--to", "c", "--name", "a b"], "the name 'a b' is not possible: use small letters"),
+        (["--to", "onnx", "--name", "../../x"], "the name '../../x' is not possible"),
+        (["--to", "onnx", "--name", "a/b"], "the name 'a/b' is not possible"),
+        (["--to", "onnx", "--name", "."], "the name '.' is not possible"),
         (["--to", "c", "--checkpoint", "7"], "there is no checkpoint '7'"),
     ],
 )
@@ -76,6 +80,61 @@ def test_without_a_compiler_it_says_so(run, capsys, monkeypatch):
     monkeypatch.setattr("surefoot.deploy.c.exporter.find_compiler", lambda: None)
     assert main(["export", str(run), "--to", "c"]) == 2
     assert "there is no C compiler" in capsys.readouterr().err
+
+
+def test_cc_is_used_as_it_is_given_or_refused(run, capsys, monkeypatch):
+    for wrong in ("nonexistent", "nonexistent -m32", "'"):
+        monkeypatch.setenv("CC", wrong)
+        assert main(["export", str(run), "--to", "c"]) == 2
+        assert f"CC={wrong} names no compiler that can be found" in capsys.readouterr().err
+    monkeypatch.setenv("CC", "env gcc")  # words, as `ccache gcc` has
+    assert main(["export", str(run), "--to", "c", "--out", "policy"]) == 0
+    assert json.loads(Path("policy/parity.json").read_text(encoding="utf-8"))["checked_with"].startswith("env gcc -std")
+
+
+def test_a_full_disk_leaves_the_last_export_as_it_was_and_no_half_of_a_new_one(run, capsys, monkeypatch):
+    write = exporting.write_all_durable
+
+    def full(files):
+        write(dict(list(files.items())[:2]))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exporting, "write_all_durable", full)
+    assert main(["export", str(run), "--to", "c", "--out", "policy"]) == 2
+    assert "cannot write to policy: No space left on device" in capsys.readouterr().err
+    assert not Path("policy").exists()
+    monkeypatch.setattr(exporting, "write_all_durable", write)
+    assert main(["export", str(run), "--to", "c", "--out", "policy"]) == 0
+    before = {file.name: file.read_bytes() for file in Path("policy").iterdir()}
+    monkeypatch.setattr(exporting, "write_all_durable", full)
+    assert main(["export", str(run), "--to", "c", "--stochastic", "--out", "policy"]) == 2
+    assert {file.name: file.read_bytes() for file in Path("policy").iterdir()} == before
+
+
+def test_a_kill_between_two_files_leaves_no_record_of_a_check(run, monkeypatch):
+    assert main(["export", str(run), "--to", "c", "--out", "policy"]) == 0
+    replace, done = os.replace, []
+
+    def killed(source, target):
+        if done:
+            raise KeyboardInterrupt
+        done.append(target)
+        replace(source, target)
+
+    monkeypatch.setattr(exporting.os, "replace", killed)
+    assert main(["export", str(run), "--to", "c", "--stochastic", "--out", "policy"]) == 130
+    assert {file.name for file in Path("policy").iterdir()} >= {"surefoot_policy.c", "surefoot_policy.h"}
+    assert not Path("policy/parity.json").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), FileNotFoundError(2, "No usable folder")])
+def test_no_room_for_temporary_files_is_an_error_of_one_line(run, capsys, monkeypatch, error):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr("surefoot.deploy.exporter.TemporaryDirectory", refuse)
+    assert main(["export", str(run), "--to", "c"]) == 1
+    assert f"temporary files cannot be used: {error.strerror}" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_a_link_is_not_written_to(run, capsys, tmp_path):

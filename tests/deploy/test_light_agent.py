@@ -156,6 +156,31 @@ def test_what_does_not_fit_is_an_error_of_ours():
     assert repr(light) == "LightAgent(Box(3,) → Dict(a, b), 8 numbers of memory)"
 
 
+@pytest.mark.parametrize("light", [False, True])
+def test_nothing_that_is_given_is_ignored_or_broadcast(light):
+    obs, memory = np.zeros((4, 3), np.float32), np.zeros((4, 6), np.float32)
+    policy, program = make_case("flat", "Discrete", "gru", False)
+    agent = LightAgent(program) if light else Agent(policy)
+    for given, said in (
+        ({"action_masks": [[0, 1, 0]] * 4}, "was not used to train this policy"),  # it would not be obeyed
+        ({"state": [1, 2, 3]}, "expects 6 numbers for each observation"),
+        ({"state": memory[0]}, "expects 6 numbers for each observation"),
+        ({"state": "abc"}, "not made of numbers"),
+        ({"state": memory, "episode_start": [True, False]}, "one for each of the 4 observations"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            agent.predict(obs, **given)
+    for wrong in (["a"] * 3, [None] * 3, [1j] * 3, [[1], [1, 2]]):
+        with pytest.raises(UsageError, match=r"made of numbers|does not fit"):
+            agent.predict(wrong)
+    assert agent.predict(obs[:0])[0].shape == (0,)
+    assert agent.predict([1e300, 0, 0])[0] in (2, 3, 4)  # without a warning
+    policy, program = make_case("flat", "Discrete", "none", True)
+    agent = LightAgent(program) if light else Agent(policy)
+    with pytest.raises(UsageError, match="1 action masks for 4 observations"):
+        agent.predict(obs, action_masks=[[0, 1, 0]])
+
+
 @pytest.mark.parametrize("name", ["ppo-normalized", "ppo-gsde", "ppo-tanh", "ppo-lstm-torch", "ppo-gru", "reinforce"])
 def test_old_runs_act_the_same(name):
     agent, light = surefoot.load(RUNS / name), surefoot.load(RUNS / name, backend="numpy")

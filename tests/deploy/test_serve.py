@@ -1,6 +1,7 @@
 """`surefoot serve`: the agent's own actions over HTTP, 4xx for everything that is wrong, and it keeps serving."""
 
 import asyncio
+import errno
 import http.client
 import json
 import re
@@ -19,7 +20,8 @@ from surefoot.cli.main import main
 from surefoot.deploy.light_agent import LightAgent
 from surefoot.deploy.serve import app as serve_app
 from surefoot.deploy.serve.app import App, Limits
-from surefoot.loopback import listen
+from surefoot.deploy.serve.server import make_server
+from surefoot.loopback import Patience, Reporter, listen
 from tests.deploy.making import BOX, FREE, HYBRID, KINDS, make
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs-0.1.0"
@@ -194,12 +196,17 @@ def test_one_whose_outputs_are_not_finite_does_not_spoil_the_others():
         ({"observation": [0, 0, 0], "state": [1]}, 422, "no memory"),
         ({"observation": [0, 0, 0], "action_mask": [1]}, 422, "not used to train"),
         ({"observations": [[0, 0, 0]], "states": [None, None]}, 422, "2 entries for 1"),
+        ({"observation": [0, 0, 0], "x" * 10**6: 1}, 422, "xxx"),
+        ({"observation": [0, 0, 0], "\n\x1b\ud800": 1}, 422, "is unknown here"),
+        (b'{"observation": ' + b"[" * 60 + b"]" * 60 + b"}", 422, "not an observation"),
     ],
 )
 def test_wrong_questions_are_refused_and_the_next_is_answered(body, status, said):
     app = served(limits=Limits(observations=8))
     found, answer, _ = ask(app, body)
     assert (found, said in answer["error"]) == (status, True), answer
+    assert len(answer["error"]) <= 400  # it may quote the request, but not send all of it back
+    assert answer["error"].isprintable()
     assert ask(app, {"observation": [0, 0, 0]})[0] == 200
 
 
@@ -278,6 +285,102 @@ def test_a_port_in_use_and_wrong_flags_are_clear_errors(capsys):
     ):
         assert main(["serve", str(RUNS / "ppo-cartpole"), *words]) in (2, 4)
         assert said in capsys.readouterr().err
+
+
+def test_connections_that_never_finish_a_request_are_closed_and_others_are_served():
+    sound = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async def opened(port, *parts):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for part in parts:
+            writer.write(part)
+        return reader, writer
+
+    async def until_the_end(reader, writer):
+        while await reader.read(4096):
+            pass
+        writer.close()
+
+    async def scene(port):
+        server = make_server(served(), arrive=0.5)
+        running = asyncio.create_task(server.serve(sockets=[listening]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        patient = await opened(port, sound)  # idle after its first answer, which is no offence
+        assert b"200 OK" in await patient[0].readuntil(b"}")
+        hanging = [await opened(port, part) for part in (b"", b"GET /hea", sound[:-2], b"\r\n", sound)]
+        assert b"200 OK" in await hanging[-1][0].readuntil(b"}")
+        hanging[-1][1].write(b"GET /hea")
+        for connection in hanging:
+            await asyncio.wait_for(until_the_end(*connection), 60)
+        patient[1].write(sound)
+        assert b"200 OK" in await patient[0].readuntil(b"}")
+        patient[1].close()
+        server.should_exit = True
+        await running
+
+    with listen("surefoot serve RUN", "127.0.0.1", 0) as listening:
+        asyncio.run(scene(listening.getsockname()[1]))
+
+
+def test_connections_that_find_no_free_file_are_one_line(capsys):
+    """asyncio would print a traceback for each, and fill the disk with them."""
+    others = []
+
+    async def scene():
+        loop = asyncio.get_running_loop()
+        loop.default_exception_handler = others.append
+        loop.set_exception_handler(Reporter())
+        for _ in range(1000):
+            error = OSError(errno.EMFILE, "Too many open files")
+            loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
+        loop.call_exception_handler({"message": "something else"})
+
+    asyncio.run(scene())
+    assert capsys.readouterr().err == "note: no more connections can be taken at present: Too many open files\n"
+    assert [context["message"] for context in others] == ["something else"]
+
+
+def test_what_counts_as_not_moving_on(monkeypatch):
+    class Transport:
+        closing = aborted = False
+
+        def is_closing(self):
+            return self.closing
+
+        def abort(self):
+            self.aborted = True
+
+    class Connection:
+        cycle = timeout_keep_alive_task = None
+
+        def __init__(self):
+            self.transport = Transport()
+
+    class Cycle:
+        response_complete = False
+
+    clock = [0.0]
+    monkeypatch.setattr("surefoot.loopback.monotonic", lambda: clock[0])
+    _, idle, busy, next_one, leaving = connections = [Connection() for _ in range(5)]
+    idle.timeout_keep_alive_task = object()
+    busy.cycle, next_one.cycle, leaving.transport.closing = Cycle(), Cycle(), True
+    page, server = Patience(10, None), Patience(10, 60)
+    lost = {}
+    for now in (0.0, 9.0, 11.0, 59.0, 61.0, 119.0):
+        clock[0] = now
+        if now == 59.0:
+            next_one.cycle = Cycle()  # another request over the same connection
+        server.look(connections)
+        lost[now] = [each.transport.aborted for each in connections]
+    assert lost[9.0] == [False] * 5
+    assert lost[11.0] == lost[59.0] == [True, False, False, False, True]
+    assert lost[61.0] == lost[119.0] == [True, False, True, False, True]
+    busy.transport.aborted = False
+    page.look([busy])
+    clock[0] = 10_000.0
+    page.look([busy])
+    assert not busy.transport.aborted  # a page's live stream has no end
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from tests.helpers import episode_rows
 
 DISK, WATCHED, RESCUED = Path("disk"), Path("watched.jsonl"), Path("rescued")
 SIZE = 2**20
+MODEL = Path(__file__).parents[1] / "fixtures" / "sb3" / "cnn.zip"
 
 
 @pytest.fixture(autouse=True)
@@ -211,7 +212,7 @@ def test_a_run_whose_last_checkpoint_finds_no_room_fails_and_the_older_one_goes_
     assert "the end of the run is not saved: the checkpoint of step 1,600 could not be written" in said
     assert "No space left on device" in said
     assert "bytes are needed" in said
-    assert "that of step 960 stands" in said
+    assert said.endswith("that of step 960 stands")
     run = opened(RESCUED / "run")
     assert run.directory.read_status()["state"] == "failed"
     assert newest(run).name == "960"
@@ -220,6 +221,24 @@ def test_a_run_whose_last_checkpoint_finds_no_room_fails_and_the_older_one_goes_
     whole = surefoot.train(**LATE, run_dir=tmp_path / "whole")
     assert (run.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
     assert run.result["eval"] == whole.result["eval"]
+
+
+def import_on_a_small_disk():
+    own_mounts()
+    small_disk(DISK, SIZE)
+    fill(DISK, leave=8 * PAGE)
+    code = main(["import-sb3", str(MODEL), "--run-dir", str(DISK / "run")])
+    print(sorted(os.listdir(DISK)))
+    return code
+
+
+def test_a_model_that_finds_no_room_is_not_imported_and_nothing_is_left_of_it(nursery):
+    child = nursery.run(import_on_a_small_disk).ended(1)
+    assert len(child.err.splitlines()) == 1
+    assert "cnn.zip was not imported, and nothing is left of the attempt: " in child.err
+    assert "No space left on device" in child.err
+    assert "Training continues" not in child.err
+    assert child.out.splitlines() == ["['ballast']"]
 
 
 def test_a_term_on_a_full_disk_leaves_the_last_checkpoint_which_goes_on_exactly(nursery, whole):

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 import pickle
 import stat
 import zipfile
@@ -294,8 +295,12 @@ def test_statistics_that_do_not_fit(changes, said):
 
 def test_statistics_that_are_no_file_of_arrays():
     Path("stats.npz").write_bytes(pickle.dumps(Evil()))
-    refused(MODELS / "ppo-pendulum.zip", "does not hold VecNormalize's statistics", normalizer="stats.npz")
+    said = ("does not hold VecNormalize's statistics", "docs/import.md has the lines")
+    refused(MODELS / "ppo-pendulum.zip", *said, normalizer="stats.npz")
+    refused(MODELS / "ppo-pendulum.zip", *said, "it has no clip_obs", normalizer=MODELS / "ppo-pendulum.npz")
     refused(MODELS / "ppo-pendulum.zip", "none.npz cannot be read", normalizer="none.npz")
+    os.mkfifo("pipe.npz")  # nothing would ever come
+    refused(MODELS / "ppo-pendulum.zip", "pipe.npz cannot be read: not a plain file", normalizer="pipe.npz")
 
 
 def test_a_refusal_is_one_line_on_the_command_line(capsys):

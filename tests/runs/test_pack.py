@@ -3,6 +3,8 @@
 import hashlib
 import io
 import json
+import os
+import shlex
 import shutil
 import stat
 import zipfile
@@ -90,6 +92,19 @@ def test_the_commands(run, capsys):
     assert main(["unpack", "nothing.zip"]) == 2
     assert "No such file" in capsys.readouterr().err
     assert main(["list", "runs"]) == 0
+    assert main(["unpack", "mine.zip", "--out=-it's here"]) == 0
+    words = shlex.split(capsys.readouterr().out.rpartition("surefoot ")[2])
+    assert words == ["eval", "./-it's here"]
+    assert main(["pack", str(run.path), "--out", "."]) == 2
+    assert "cannot write .: Is a directory; choose another --out" in capsys.readouterr().err
+
+
+def test_a_pipe_is_not_waited_for(capsys):
+    os.mkfifo("pipe.zip")
+    for words in (["unpack", "pipe.zip"], ["import-sb3", "pipe.zip"]):
+        assert main(words) == 2
+        assert "not a plain file" in capsys.readouterr().err
+    assert not list(Path("runs").rglob("*"))
 
 
 def test_a_run_in_progress_is_not_packed(run):

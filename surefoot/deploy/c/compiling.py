@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surefoot.errors import SurefootError
+from surefoot.errors import SurefootError, UsageError
 from surefoot.text import one_line
 
 if TYPE_CHECKING:
@@ -31,13 +32,22 @@ class Replayed:
     passed: bool
 
 
-def find_compiler() -> str | None:
-    """`CC`, or the first C compiler that is there."""
-    named = os.environ.get("CC")
-    return next((found for name in (named, "cc", "gcc", "clang") if name and (found := shutil.which(name))), None)
+def find_compiler() -> tuple[str, ...] | None:
+    """The words of `CC` (`ccache gcc`, for example), or the first C compiler that is there."""
+    if named := os.environ.get("CC", "").strip():
+        try:
+            words = tuple(shlex.split(named))
+        except ValueError:
+            words = ()
+        if not words or shutil.which(words[0]) is None:
+            raise UsageError(f"CC={one_line(named)} names no compiler that can be found; correct it, or unset it")
+        return words
+    return next(((found,) for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 
 
-def replay(folder: Path, name: str, recording: Path, allowed: float, compiler: str, flags: Sequence[str]) -> Replayed:
+def replay(
+    folder: Path, name: str, recording: Path, allowed: float, compiler: Sequence[str], flags: Sequence[str]
+) -> Replayed:
     """Run the test program in `folder` on the recording. `allowed`: largest difference."""
     program = _compiled(folder, name, compiler, flags)
     done = run_tool([str(program), str(recording), repr(allowed)], folder, RUN_SECONDS)
@@ -48,14 +58,16 @@ def replay(folder: Path, name: str, recording: Path, allowed: float, compiler: s
     return Replayed(records, float(found[2]), float(found[3]), ties, wrong, done.returncode == 0)
 
 
-def _compiled(folder: Path, name: str, compiler: str, flags: Sequence[str]) -> Path:
+def _compiled(folder: Path, name: str, compiler: Sequence[str], flags: Sequence[str]) -> Path:
     """The test program, compiled unless an earlier check did so: a large network takes a while."""
     program = folder / f"{name}_test.out"
     if not program.exists():
         sources = [f"{name}.c", f"{name}_test.c"]
-        built = run_tool([compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
+        built = run_tool([*compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
         if built.returncode:
-            raise SurefootError(f"{compiler} does not compile the exported policy: {one_line(built.stderr, 2000)}")
+            raise SurefootError(
+                f"{' '.join(compiler)} does not compile the exported policy: {one_line(built.stderr, 2000)}"
+            )
     return program
 
 

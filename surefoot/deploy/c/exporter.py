@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ from surefoot.deploy.c.compiling import STRICT, find_compiler, replay
 from surefoot.deploy.c.random_twin import RandomTwin
 from surefoot.deploy.c.replay import TOLERANCE, recording, replay_program
 from surefoot.deploy.c.source import translate
-from surefoot.deploy.exporter import Parity, Wish
+from surefoot.deploy.exporter import Parity, Wish, working_folder
 from surefoot.deploy.trials import Expected, Trials, expected
 from surefoot.errors import UsageError
 
@@ -27,13 +26,13 @@ class CExporter:
     tolerance = TOLERANCE
 
     def __init__(self, compiler: str | None = None, flags: tuple[str, ...] = STRICT) -> None:
-        found = compiler or find_compiler()
+        found = find_compiler() if compiler is None else (compiler,)
         if found is None:
             raise UsageError(
                 "there is no C compiler, so the exported file could not be checked; install gcc or clang, or set CC"
             )
         self.compiler, self.flags = found, flags
-        self.checked_with = f"{Path(found).name} {' '.join(flags)}"
+        self.checked_with = " ".join((Path(found[0]).name, *found[1:], *flags))
 
     def translate(self, program: ops.Program, wish: Wish) -> Mapping[str, bytes]:
         found = translate(program, wish.name, seed=wish.seed, about=wish.about)
@@ -45,8 +44,8 @@ class CExporter:
         return {name: text.encode("ascii") for name, text in files.items()}
 
     def check(self, folder: Path, program: ops.Program, policy: ActorCritic, trials: Trials, wish: Wish) -> Parity:
-        with TemporaryDirectory() as place:
-            file = Path(place) / "recording"
+        with working_folder() as place:
+            file = place / "recording"
             wanted = self._expected(program, policy, trials, wish)
             file.write_bytes(recording(program, trials, wanted, computed_params(program, drawn=wish.drawn)))
             allowed = self.tolerance + wanted.rounding

@@ -11,12 +11,11 @@ from surefoot.deploy import program as ops
 from surefoot.deploy.c.body import Body, is_bytes
 from surefoot.deploy.c.maths import FUNCTIONS, with_needs
 from surefoot.deploy.choosing import paths
+from surefoot.deploy.exporter import require_name
 from surefoot.errors import UsageError
 from surefoot.math.constants import GAMMA_CANDIDATES, LAYER_NORM_EPS
 from surefoot.spaces.rows import MOST_CHOICES
 from surefoot.text import one_line
-
-NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,7 @@ class Translation:
 
 def translate(program: ops.Program, name: str, *, seed: int | None = None, about: str = "") -> Translation:
     """`seed`: of drawn actions; None: the most likely ones. `about`: a line that says what this is."""
-    if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a name for C: use small letters, digits and _, starting with a letter")
+    require_name(name)
     _require_exact(program)
     body = Body(program, drawn=seed is not None)
     body.write()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import shutil
 import sys
 from importlib.util import find_spec
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from surefoot.deploy.c.compiling import STRICT, run_tool
 from surefoot.deploy.c.source import translate
+from surefoot.deploy.exporter import working_folder
 from surefoot.errors import SurefootError
 from surefoot.text import one_line
 
@@ -51,17 +50,16 @@ def find_wasm_compiler() -> tuple[str, ...] | None:
 
 def _links(compiler: tuple[str, ...]) -> bool:
     """Tried with an empty program: clang is often there without the linker, which is a package of its own."""
-    with TemporaryDirectory() as place:
-        (Path(place) / "empty.c").write_text("typedef int nothing;\n", encoding="ascii")
+    with working_folder() as place:
+        (place / "empty.c").write_text("typedef int nothing;\n", encoding="ascii")
         words = [*compiler, *ALONE, "empty.c", "-o", "empty.wasm"]
-        return run_tool(words, Path(place), COMPILE_SECONDS).returncode == 0
+        return run_tool(words, place, COMPILE_SECONDS).returncode == 0
 
 
 def compile_wasm(program: Program, compiler: tuple[str, ...]) -> bytes:
     """A module with the policy, which takes raw observations and gives the most likely actions."""
     found = translate(program, "policy")
-    with TemporaryDirectory() as place:
-        folder = Path(place)
+    with working_folder() as folder:
         for name, text in {"policy.h": found.header, "policy.c": found.source, "player.c": GLUE}.items():
             (folder / name).write_text(text, encoding="ascii")
         words = [*compiler, *STRICT, *ALONE, "policy.c", "player.c", "-o", "policy.wasm"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from surefoot.deploy.weights import Weights
-from surefoot.runs.files import BROKEN
+from surefoot.runs.files import BROKEN, open_regular
 from surefoot.runs.zips import entries_of, plain, read_entry
 from surefoot.schema import ArrayOf, Misfit
 
@@ -43,7 +43,7 @@ class SavedModel:
 
 def read_model(file: Path) -> SavedModel:
     """Misfit, or one of NO_ZIP, if the file is not such a model."""
-    with zipfile.ZipFile(file) as archive:
+    with open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
         entries = entries_of(archive)
         if missing := [name for name in (DATA, POLICY) if name not in entries]:
             raise Misfit(f"it has no {missing[0]}, which every model of Stable-Baselines3 has")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +21,7 @@ from surefoot.deploy.sb3.stand_in import MaskedStandIn, StandIn
 from surefoot.deploy.sb3.statistics import Statistics, read_statistics
 from surefoot.envs.backends import backend_of
 from surefoot.envs.config import EnvConfig
-from surefoot.errors import CheckpointError, UsageError
+from surefoot.errors import CheckpointError, CodeError, SurefootError, UsageError
 from surefoot.policies.config import PolicyConfig
 from surefoot.runs import RunDirectory
 from surefoot.runs.zips import NO_ZIP
@@ -43,6 +45,7 @@ LARGEST_CRITIC = 2**22  # parameters of a critic that is not in the file
 UNKNOWN_ENV = "unknown-env"  # the name of the env if none is given
 AFRESH = "not taken over: the optimizer's state, the open episodes and the random generators; they start afresh"
 NO_ENV = "the file does not name its env; give --env ID to evaluate, film and train on it from the command line"
+HOW_TO_WRITE = "; docs/import.md has the lines that turn VecNormalize's pickle into such a file"
 NO_STATISTICS = "if it was trained with VecNormalize, its statistics are in another file: give --normalizer"
 
 
@@ -96,7 +99,16 @@ def import_model(
         raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
     unknown = partial(MaskedStandIn if known.kind == "maskable" else StandIn, *ours)
     made = unknown if env is None else env
-    result = train_config(config, env=made, run_dir=run_dir, callbacks=[arrival], progress=False, evaluate=False)
+    new = run_dir is None or not os.path.lexists(run_dir)
+    try:
+        result = train_config(config, env=made, run_dir=run_dir, callbacks=[arrival], progress=False, evaluate=False)
+    except CodeError:  # an error of the env's own code, which the run's crash report describes
+        raise
+    except SurefootError as error:
+        if not new or arrival.run is None:
+            raise
+        shutil.rmtree(arrival.run.path, ignore_errors=True)
+        raise SurefootError(f"{file} was not imported, and nothing is left of the attempt: {error}") from None
     normalized = statistics is not None or not any(leaf.kind == "vector" for leaf in layout.leaves)
     notes = _notes(known, found, normalized=normalized, named=env is not None)
     return Imported(RunDirectory(Path(result["run_dir"])), known.algo, known.steps, tuple(notes))
@@ -116,7 +128,7 @@ def _statistics(file: Path, layout: Layout) -> Statistics:
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from None
     except (*NO_ZIP, Misfit) as error:
-        raise CheckpointError(f"{file} does not hold VecNormalize's statistics: {error}") from None
+        raise CheckpointError(f"{file} does not hold VecNormalize's statistics: {error}{HOW_TO_WRITE}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
 
@@ -139,6 +151,7 @@ class Arrival(Callback):
 
     def __init__(self, source: str, found: Translated, statistics: Statistics | None, steps: int) -> None:
         self.source, self.found, self.statistics, self.steps = source, found, statistics, steps
+        self.run: RunDirectory | None = None
 
     def try_on(self, observations: GymSpace, actions: GymSpace) -> None:
         """Misfit or UsageError unless a policy of these settings takes these weights."""
@@ -158,6 +171,7 @@ class Arrival(Callback):
         policy.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=not fresh)
 
     def on_start(self, trainer: Trainer) -> None:
+        self.run = trainer.run
         self.fill(trainer.policy)
         scaling = trainer.collector.reward_normalizer
         if scaling is not None and self.statistics is not None and self.statistics.returns is not None:

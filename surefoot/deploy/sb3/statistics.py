@@ -12,6 +12,7 @@ import numpy as np
 from surefoot.envs.rewards import CLIP as REWARD_CLIP
 from surefoot.errors import UsageError
 from surefoot.math.constants import LEAST_VARIANCE, NORMALIZED_CLIP
+from surefoot.runs.files import open_regular
 from surefoot.runs.zips import entries_of, read_entry
 from surefoot.schema import ArrayOf, Misfit
 
@@ -50,11 +51,13 @@ class Statistics:
 
 def read_statistics(file: Path, layout: RowLayout) -> Statistics:
     """Misfit, or one of NO_ZIP, if the file does not have them. `layout`: the rows that are to be normalised."""
-    with zipfile.ZipFile(file) as archive:
+    with open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
         found = {
             name.removesuffix(".npy"): _array(read_entry(archive, entry, LARGEST), name)
             for name, entry in entries_of(archive).items()
         }
+    if missing := [name for name in ("clip_obs", "epsilon") if name not in found]:
+        raise Misfit(f"it has no {missing[0]}")
     for name in ("clip_obs", "epsilon", "norm_reward", "clip_reward"):
         if name in ("clip_obs", "epsilon") or name in found:
             ArrayOf((), None, 0.0).check(found.get(name), name)

@@ -12,6 +12,7 @@ from surefoot.errors import SurefootError, did_you_mean
 from surefoot.spaces.given import given_rows
 from surefoot.spaces.masks import ActionMasks
 from surefoot.spaces.rows import CHOICES, MASK
+from surefoot.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 SINGLE = ("observation", "state", "action_mask")
 BATCH = ("observations", "states", "action_masks")
 FLAG = "deterministic"
+LONGEST_REASON = 400  # characters of an error
 # What a value from a stranger can make NumPy raise.
 NO_NUMBERS = (ValueError, TypeError, OverflowError, RecursionError)
 
@@ -30,7 +32,7 @@ class Refusal(Exception):
     """A request that gets no action, and the status to answer with."""
 
     def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+        super().__init__(one_line(why, LONGEST_REASON))  # it may quote the request
         self.status = status
 
 
@@ -57,7 +59,7 @@ class Reader:
         if names[0] not in asked:
             raise Refusal(422, "the request has neither observation nor observations")
         if unknown := asked.keys() - {*names, FLAG}:
-            name = min(unknown)
+            name = min(unknown)[:LONGEST_REASON]
             raise Refusal(422, f"{name!r} is unknown here{did_you_mean(name, (*names, FLAG))}")
         deterministic = asked.get(FLAG, True)
         if not isinstance(deterministic, bool):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +14,8 @@ import uvicorn
 
 from surefoot.deploy.describe import read_program
 from surefoot.deploy.light_agent import LightAgent
-from surefoot.deploy.serve.app import App, Limits
-from surefoot.loopback import listen
+from surefoot.deploy.serve.app import PATIENCE, App, Limits
+from surefoot.loopback import Patience, Reporter, listen
 from surefoot.text import print
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ HOST = "127.0.0.1"
 MOST_CONNECTIONS = 512
 IDLE = 75  # seconds after which a silent connection is closed
 LAST = 3  # seconds in which open requests may finish at the end
+LONGEST = 60.0  # seconds from the head of a request to the last byte of its answer
 
 
 def serve(folder: Path, port: int, limits: Limits, seed: int) -> None:
@@ -32,22 +35,40 @@ def serve(folder: Path, port: int, limits: Limits, seed: int) -> None:
     with listen("surefoot serve RUN", HOST, port) as listening:
         print(f"surefoot serve: http://{HOST}:{listening.getsockname()[1]}/act", flush=True)
         print(f"{app.batcher.agent} of {folder}   (Ctrl-C ends it)", flush=True)
-        config = uvicorn.Config(
-            app,
-            log_level="error",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            server_header=False,
-            date_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_keep_alive=IDLE,
-            timeout_graceful_shutdown=LAST,
-        )
-        _Server(config).run(sockets=[listening])
+        make_server(app).run(sockets=[listening])
+
+
+def make_server(app: App, arrive: float = PATIENCE) -> uvicorn.Server:
+    """`arrive`: seconds that the head of a request may take."""
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        date_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=IDLE,
+        timeout_graceful_shutdown=LAST,
+    )
+    return _Server(config, Patience(arrive, LONGEST))
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, patience: Patience) -> None:
+        super().__init__(config)
+        self._patience = patience
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(Reporter())
+        await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # every second
+            self._patience.look(self.server_state.connections)
+        return await super().on_tick(counter)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """SIGINT and SIGTERM end the server. uvicorn would raise them again afterwards, as if it had failed."""

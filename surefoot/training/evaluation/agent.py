@@ -13,7 +13,7 @@ from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.masks import MaskReader, Source, has_method, method_of
 from surefoot.errors import NOT_FINITE, NonFiniteError, UsageError
 from surefoot.math.distributions import Bernoulli, Categorical, MultiCategorical
-from surefoot.spaces.given import given_memory, given_rows
+from surefoot.spaces.given import given_memory, given_rows, given_starts
 from surefoot.spaces.masks import ActionMasks
 from surefoot.spaces.plain import as_plain
 from surefoot.text import one_line
@@ -63,7 +63,7 @@ class Agent:
         memory = self._memory(state, episode_start, len(rows))
         begins = None
         if self.policy.sde and episode_start is not None:
-            begins = np.broadcast_to(np.asarray(episode_start, np.bool_), len(rows))
+            begins = given_starts(episode_start, len(rows))
         action, memory = self.act(rows, memory, deterministic, begins)
         if memory is not None:
             memory = memory[0] if single else memory

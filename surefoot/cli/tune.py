@@ -34,8 +34,7 @@ from surefoot.tuning.budget import Budget, Stopwatch, parse_budget
 from surefoot.tuning.folder import TuneFolder, Wish, usual_place
 from surefoot.tuning.journal import require_optuna
 from surefoot.tuning.outcome import Tuned
-from surefoot.tuning.rungs import make_rungs
-from surefoot.tuning.search import ROUND
+from surefoot.tuning.rungs import make_rungs, round_size
 from surefoot.tuning.space import as_choices, parse_search, space_of, with_short_rollouts
 from surefoot.tuning.task import Task, make_task, usual_steps
 from surefoot.tuning.trial_runner import TrialRunner
@@ -285,7 +284,7 @@ def _tune(asked: Asked, arguments: Namespace) -> Tuned | None:
 def _needs(task: Task, jobs: int | None) -> Needs:
     """Room for the first rung of a round, or for as many runs as were asked for."""
     config = task.default.config
-    return Needs(max(ROUND * task.wish.seeds, jobs or 0), cores_of(config), config.run.threads != "auto")
+    return Needs(max(round_size(0) * task.wish.seeds, jobs or 0), cores_of(config), config.run.threads != "auto")
 
 
 def _show(asked: Asked, out: TextIO) -> None:

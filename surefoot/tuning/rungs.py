@@ -44,15 +44,29 @@ def make_rungs(total_steps: int, seeds: int, first_seed: int) -> tuple[Rung, ...
     return tuple(rungs)
 
 
-def survivors(number: int, rung: int) -> int:
-    """How many of so many trials reach a rung."""
-    share: int = FACTOR**rung
+def first_rung(round_number: int) -> int:
+    """Where a round begins: in turn on every rung, as in Hyperband (Li et al. 2018). Short runs favour what learns fast
+    and may be lost later; rounds that begin with long ones do not, but can try fewer trials.
+    """
+    return round_number % RUNGS
+
+
+def round_size(first: int) -> int:
+    """Trials of a round that begins on this rung: for all of them, rounds take about the same time."""
+    above = RUNGS - 1 - first
+    share: int = FACTOR**above
+    return math.ceil(RUNGS * share / (above + 1))
+
+
+def survivors(number: int, climbed: int) -> int:
+    """How many of so many trials climb so many rungs."""
+    share: int = FACTOR**climbed
     return math.ceil(number / share)
 
 
 def round_cost(trials: int, rungs: Sequence[Rung]) -> int:
-    """Steps of a round that begins with so many trials."""
-    return sum(survivors(trials, rung.number) * rung.cost for rung in rungs)
+    """Steps of a round that begins with so many trials on the first of these rungs."""
+    return sum(survivors(trials, climbed) * rung.cost for climbed, rung in enumerate(rungs))
 
 
 def lower_ends(scores: Mapping[int, Sequence[float]]) -> dict[int, float]:

@@ -15,12 +15,11 @@ from surefoot.sweep.plan import Planned
 from surefoot.sweep.progress import Tracked
 from surefoot.tuning.budget import Budget, Stopwatch
 from surefoot.tuning.journal import Journal, Trial
-from surefoot.tuning.rungs import FACTOR, RUNGS, Rung, best, lower_ends, round_cost, survivors
+from surefoot.tuning.rungs import FACTOR, Rung, best, first_rung, lower_ends, round_cost, round_size, survivors
 from surefoot.tuning.task import Task
 from surefoot.tuning.trial_runner import TrialRunner, seconds_per_step
 from surefoot.tuning.wording import standing_table
 
-ROUND: int = FACTOR ** (RUNGS - 1)  # trials per round, of which one reaches the last rung
 MOST_FAILURES = 10  # in a row
 MARGIN = 1.25  # on the time that the check on fresh seeds is expected to take: its evaluations have more episodes
 Say = Callable[[str], None]
@@ -88,7 +87,7 @@ class Search:
         there = [trial for trial in trials if trial.round == number]
         if any(trial.scores or trial.state != "open" for trial in there):
             return True  # it is under way
-        size = self._size(len(trials) - len(there), trials)
+        size = self._size(number, len(trials) - len(there), trials)
         if not size:
             return False
         first = {origin: at for origin, at in self.task.first_trials.items() if number == 0}
@@ -99,10 +98,11 @@ class Search:
             there.append(self.journal.ask(number))
         return True
 
-    def _size(self, before: int, trials: Sequence[Trial]) -> int:
-        """Trials of the next round; 0: none."""
-        wanted = max(ROUND, self.runner.slots // self.task.wish.seeds // FACTOR * FACTOR)
-        if self._failures >= ROUND:
+    def _size(self, number: int, before: int, trials: Sequence[Trial]) -> int:
+        """Trials of a round; 0: none. `before`: how many there were in earlier rounds."""
+        rungs = self.task.rungs[first_rung(number) :]
+        wanted = max(round_size(rungs[0].number), self.runner.slots // len(rungs[0].seeds) // FACTOR * FACTOR)
+        if self._failures:
             wanted = min(wanted, MOST_FAILURES - self._failures)
         if self.budget.trials is not None:
             return max(0, min(wanted, self.budget.trials - before))
@@ -111,18 +111,21 @@ class Search:
             return wanted
         left = self.budget.seconds - self.stopwatch.seconds - self.reserve()
         steps = left * self.runner.slots / (sum(speeds) / len(speeds))
-        return next((size for size in range(wanted, 1, -1) if round_cost(size, self.task.rungs) <= steps), 0)
+        return next((size for size in range(wanted, 1, -1) if round_cost(size, rungs) <= steps), 0)
 
     def _carry(self, number: int) -> None:
-        """The rungs of a round, each with the best trials of the one before."""
-        rungs = self.task.rungs
+        """The rungs of a round, each with the best trials of the one before. The default and the shipped preset reach
+        the last one in any case: whatever is preferred to them there is so with all steps.
+        """
+        rungs = self.task.rungs[first_rung(number) :]
         there = [trial for trial in self.journal.trials() if trial.round == number]
         alive = [trial.number for trial in there if trial.state != "failed"]
-        for rung in rungs:
-            if rung.number:
-                alive = self._halve(alive, rung, survivors(len(there), rung.number))
+        always = {trial.number for trial in there if trial.origin != "sampler"}
+        for climbed, rung in enumerate(rungs):
+            if climbed:
+                alive = self._halve(alive, rungs[climbed - 1], survivors(len(there), climbed), always)
             self.say(
-                f"\nround {number + 1}, rung {rung.number + 1} of {len(rungs)}: {len(alive)} "
+                f"\nround {number + 1}, rung {rung.number + 1} of {len(self.task.rungs)}: {len(alive)} "
                 f"trial{'s' * (len(alive) != 1)}, {len(rung.seeds)} seeds × {rung.steps:,} steps each"
             )
             alive, complete = self._test(alive, rung)
@@ -136,9 +139,11 @@ class Search:
         known = {trial.number: trial.scores for trial in self.journal.trials()}
         return {number: known[number][rung.number] for number in trials if rung.number in known[number]}
 
-    def _halve(self, trials: Sequence[int], rung: Rung, number: int) -> list[int]:
-        """The trials that reach a rung; the others are dropped."""
-        kept = best(self._scores(trials, self.task.rungs[rung.number - 1]), number)
+    def _halve(self, trials: Sequence[int], rung: Rung, number: int, always: set[int]) -> list[int]:
+        """The best trials of a rung, and those of `always`; the others are dropped."""
+        scores = self._scores(trials, rung)
+        kept = best(scores, number)
+        kept += [trial for trial in scores if trial in always and trial not in kept]
         for trial in trials:
             if trial not in kept:
                 self.journal.close(trial, "dropped")

@@ -86,7 +86,9 @@ def verdict(checked: Checked | None, task: Task) -> str:
         f"better than the default: {numbers} on {len(task.fresh_seeds)} fresh seeds; the 95 % intervals do not overlap"
     ]
     for name, how in checked.others.items():
-        lines.append(f"{how} the {name}")
+        shipped = checked.estimates[name].value
+        rather = f" ({as_return(shipped)}): rather use that one" if shipped > tuned.value else ""
+        lines.append(f"{how} the {name}{rather}")
     return "; ".join(lines)
 
 

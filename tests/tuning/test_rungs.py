@@ -7,7 +7,7 @@ import pytest
 
 from surefoot.errors import UsageError
 from surefoot.tuning.budget import Budget, Stopwatch, parse_budget
-from surefoot.tuning.rungs import best, lower_ends, make_rungs, round_cost, survivors
+from surefoot.tuning.rungs import best, first_rung, lower_ends, make_rungs, round_cost, round_size, survivors
 
 
 def test_rungs_end_with_all_steps_and_share_no_seed():
@@ -24,6 +24,13 @@ def test_a_third_goes_on():
     assert [survivors(4, rung) for rung in range(3)] == [4, 2, 1]
     rungs = make_rungs(900, 3, 0)
     assert round_cost(9, rungs) == 9 * 3 * 100 + 3 * 4 * 300 + 5 * 900
+    assert round_cost(5, rungs[1:]) == 5 * 4 * 300 + 2 * 5 * 900
+
+
+def test_rounds_begin_on_every_rung_in_turn():
+    """As in Hyperband, with three rungs and a factor of three: ⌈3/3·9⌉, ⌈3/2·3⌉ and ⌈3/1·1⌉ trials."""
+    assert [first_rung(number) for number in range(5)] == [0, 1, 2, 0, 1]
+    assert [round_size(first) for first in range(3)] == [9, 5, 3]
 
 
 def test_the_lower_end_by_hand():

@@ -45,9 +45,12 @@ def test_better_needs_intervals_that_do_not_overlap():
         ),
         (
             checked(tuned=(10, 8, 12), default=(5, 3, 7), preset_a=(11, 9, 13)),
-            "not distinguishable from the preset a",
+            "not distinguishable from the preset a (11.0): rather use that one",
         ),
-        (checked(tuned=(10, 8, 12), default=(5, 3, 7), preset_a=(20, 19, 21)), "worse than the preset a"),
+        (
+            checked(tuned=(10, 8, 12), default=(5, 3, 7), preset_a=(20, 19, 21)),
+            "worse than the preset a (20.0): rather use that one",
+        ),
     ],
 )
 def test_the_verdict_in_words(found, says):

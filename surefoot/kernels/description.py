@@ -26,6 +26,7 @@ class Linear:
     weight: int
     bias: int
     activated: bool
+    norm: tuple[int, int] | None = None  # the offsets of a layer normalisation's gain and bias
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Description:
             numbers.append(len(chain))
             for layer in chain:
                 numbers += [layer.inputs, layer.outputs, layer.weight, layer.bias, layer.activated]
+                numbers += layer.norm or (-1, -1)
         numbers.append(len(self.parts))
         ranges: list[Array] = []
         for part in self.parts:

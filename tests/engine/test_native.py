@@ -204,7 +204,8 @@ def choose(wanted, policy):
 class TestChoice:
     def test_a_plain_policy_is_served(self):
         for memory in ("none", "gru", "lstm"):
-            assert choose("auto", make_policy(memory=memory)) == ("native", "the kernels serve this policy")
+            for policy in (make_policy(memory=memory), make_policy(memory=memory, layer_norm=True)):
+                assert choose("auto", policy) == ("native", "the kernels serve this policy")
         assert choose("torch", make_policy()) == ("torch", "as asked")
 
     @pytest.mark.parametrize(
@@ -212,7 +213,6 @@ class TestChoice:
         [
             ({"memory": "gru", "std": "gsde", "action_space": CONTINUOUS}, "torch", "depends on the state"),
             ({"std": "gsde", "action_space": CONTINUOUS}, "torch", "depends on the state"),
-            ({"layer_norm": True}, "torch", "its layers are normalised"),
             (
                 {"observation_space": spaces.Discrete(500), "shared_trunk": True},
                 "hybrid",

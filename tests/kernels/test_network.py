@@ -34,6 +34,8 @@ CASES = {
     "odd-widths": (spaces.Discrete(3), {"hidden_sizes": (33, 1, 17), "critic_hidden_sizes": (7,)}),
     "wide": (SQUARE, {"hidden_sizes": (300, 110)}),  # no block of the product holds it all
     "no-hidden": (spaces.Discrete(3), {"hidden_sizes": ()}),
+    "normed": (SQUARE, {"layer_norm": True, "hidden_sizes": (33, 18)}),
+    "normed-trunk": (spaces.Discrete(3), {"layer_norm": True, "shared_trunk": True, "activation": "relu"}),
     "deep-trunk": (spaces.Discrete(3), {"hidden_sizes": (20, 20, 20), "shared_trunk": True, "activation": "relu"}),
 }
 MASKED = ("discrete", "multi-discrete", "hybrid")

@@ -27,17 +27,15 @@ class NotServed(Exception):
     """The kernels cannot run this policy; the message says why."""
 
 
-def require_plain_layers(policy: ActorCritic) -> None:
-    """NotServed if the kernels do not know what the MLPs or the head compute."""
+def require_known_head(policy: ActorCritic) -> None:
+    """NotServed if the kernels do not know what the head computes."""
     if policy.sde:
         raise NotServed("its exploration depends on the state")
-    if policy.config.layer_norm:
-        raise NotServed("its layers are normalised")
 
 
 def parts_to_compile(policy: ActorCritic) -> list[MLP]:
     """The MLPs that the kernels can compute for a policy that they support only in part; NotServed if none."""
-    require_plain_layers(policy)
+    require_known_head(policy)
     if policy.critic_encoder is not None:
         raise NotServed("its critic has an encoder of its own")
     return [part for part in (policy.trunk, policy.actor, policy.critic if policy.has_critic else None) if part]
@@ -71,7 +69,7 @@ def _mlps(policy: ActorCritic, inputs: int, offsets: dict[int, int]) -> Descript
 
 def describe(policy: ActorCritic, first_trained: int = 0) -> Description:
     """The policy's description for the kernels; raises NotServed. Parameters are laid out as in `FlatParameters`."""
-    require_plain_layers(policy)
+    require_known_head(policy)
     learned = (part.parameters() for part in (policy.encoder, policy.critic_encoder) if part is not None)
     if any(True for parameters in learned for _ in parameters):
         raise NotServed("its observations go through an encoder that learns")
@@ -113,7 +111,11 @@ def _layers(mlp: MLP, offsets: dict[int, int]) -> list[Linear]:
         assert isinstance(layer, nn.Linear)
         activated = at < last or mlp.activate_last
         where = (offsets[id(layer.weight)], offsets[id(layer.bias)])
-        layers.append(Linear(layer.in_features, layer.out_features, *where, activated))
+        norm = None
+        if activated and len(mlp.norms):
+            gain, shift = mlp.norms[at].parameters()  # in PyTorch's order
+            norm = (offsets[id(gain)], offsets[id(shift)])
+        layers.append(Linear(layer.in_features, layer.out_features, *where, activated, norm))
     return layers
 
 

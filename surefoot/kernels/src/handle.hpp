@@ -14,7 +14,7 @@ namespace surefoot {
 struct Description {
   // inputs, masks, activation; the memory: how many layers (0 or 2), whether it is an LSTM, and for each layer in, out,
   // weight, bias; then three chains (trunk, actor, critic), each: count of layers, and for each in, out, weight, bias,
-  // activated; then the parts: count, and for each kind, size, output, param, action, noise, mask, log_std, squashed.
+  // activated, the gain and the bias of its norm (−1: none); then the parts: count, and for each kind, size, output, param, action, noise, mask, log_std, squashed.
   std::vector<int64_t> numbers;
   std::vector<float> ranges;  // per part: its log_scale and, if its mean is squashed, centres and halves
   int64_t size, actor_size, first_trained;
@@ -36,8 +36,8 @@ static inline std::unique_ptr<Recurrent> make_engine(const Description& descript
     made->memory.layers.push_back({(int)d[0], (int)d[1], d[2], d[3], 0, 0, -1});
   Chain* chains[3] = {&mlps.trunk, &mlps.actor, &mlps.critic};
   for (Chain* chain : chains) {
-    for (int64_t left = *d++; left; left--, d += 5)
-      chain->layers.push_back({(int)d[0], (int)d[1], d[2], d[3], 0, 0, d[4] ? activation : -1});
+    for (int64_t left = *d++; left; left--, d += 7)
+      chain->layers.push_back({(int)d[0], (int)d[1], d[2], d[3], 0, 0, d[4] ? activation : -1, {d[5], d[6]}});
   }
   mlps.has_trunk = !mlps.trunk.layers.empty();
   mlps.has_critic = !mlps.critic.layers.empty();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "norm.hpp"
 #include "product.hpp"
 
 namespace surefoot {
@@ -16,6 +17,7 @@ struct Layer {
   int64_t shard;              // in a shard's gradient: [out][stride], then the bias, [out][LANES]
   int stride;                 // in, rounded up to whole vectors
   int activation;             // −1: none
+  Norm norm = {};             // before the activation
 };
 
 struct Chain {
@@ -74,9 +76,9 @@ static inline void outer(const Layer& layer, const vec* dy, const vec* x, float*
   outer_given_rows(layer, dy, {(const vec*)rows, 1, (int64_t)tiles * LANES}, g, tiles, start);
 }
 
-// One thread's workspace for one chain: outputs and slopes of every layer, their tangents, and gradients.
+// One thread's workspace for one chain: outputs and slopes of every layer, what a norm found, tangents, and gradients.
 struct Scratch {
-  std::vector<std::vector<vec>> y, slope, tangent;
+  std::vector<std::vector<vec>> y, slope, hat, inverse, tangent;
   std::vector<vec> back[2], rows_storage;
   float* rows = nullptr;
 
@@ -85,6 +87,7 @@ struct Scratch {
     for (const Layer& layer : chain.layers) {
       const size_t size = (size_t)tiles * layer.out;
       y.emplace_back(size), slope.emplace_back(size), tangent.emplace_back();
+      hat.emplace_back(layer.norm ? size : 0), inverse.emplace_back(layer.norm ? tiles : 0);
       widest = std::max(widest, std::max(layer.in, layer.out));
       stride = std::max(stride, layer.stride);
     }
@@ -102,10 +105,11 @@ struct Scratch {
 struct Turned {
   std::vector<std::vector<vec>> weight, bias;  // per layer: [in][vectors of out], [vectors of out]
   std::vector<vec> y[2], slope;
+  const float* theta = nullptr;                // for the norms
 
-  void turn(const Chain& chain, const float* theta) {
+  void turn(const Chain& chain, const float* from) {
     size_t widest = 1;
-    weight.clear(), bias.clear();
+    theta = from, weight.clear(), bias.clear();
     for (const Layer& layer : chain.layers) {
       const int V = (layer.out + LANES - 1) / LANES;
       std::vector<vec> w((size_t)layer.in * V), b(V);
@@ -136,6 +140,7 @@ struct Turned {
             for (int j = 0; j < W; j++) sum[j] += w[j] * x[i];
           for (int j = 0; j < W; j++) out[column + j] = sum[j];
         });
+      if (layer.norm) normalise(layer.norm, theta, layer.out, (float*)out, (float*)slope.data());
       if (layer.activation >= 0) activate(layer.activation, out, slope.data(), V);
       x = (const float*)out;
     }
@@ -154,9 +159,13 @@ static inline const vec* forward(const Chain& chain, const float* theta, const v
                                  int64_t x_tile = 0) {
   for (size_t k = 0; k < chain.layers.size(); k++) {
     const Layer& layer = chain.layers[k];
-    dense(theta + layer.weight, theta + layer.bias, layer.in, layer.out, x, s.y[k].data(), tiles, x_tile);
-    if (layer.activation >= 0) activate(layer.activation, s.y[k].data(), s.slope[k].data(), tiles * layer.out);
-    x = s.y[k].data(), x_tile = layer.out;
+    vec* y = s.y[k].data();
+    dense(theta + layer.weight, theta + layer.bias, layer.in, layer.out, x, y, tiles, x_tile);
+    if (layer.norm)
+      for (int64_t t = 0, at = 0; t < tiles; t++, at += layer.out)
+        s.inverse[k][t] = normalise(layer.norm, theta, layer.out, y + at, &s.hat[k][at]);
+    if (layer.activation >= 0) activate(layer.activation, y, s.slope[k].data(), tiles * layer.out);
+    x = y, x_tile = layer.out;
   }
   return x;
 }
@@ -173,6 +182,8 @@ static inline const vec* forward_tangent(const Chain& chain, const float* theta,
       dense(theta + layer.weight, nullptr, layer.in, layer.out, dx, part, tiles, layer.in);
       for (int o = 0; o < tiles * layer.out; o++) t[o] += part[o];
     }
+    if (layer.norm)
+      normalise_tangent(layer.norm, theta, direction, layer.out, s.hat[k].data(), s.inverse[k].data(), t, tiles);
     if (layer.activation >= 0)
       for (int o = 0; o < tiles * layer.out; o++) t[o] *= s.slope[k][o];
     x = s.y[k].data(), x_tile = layer.out, dx = t;
@@ -188,6 +199,8 @@ static inline void backward(const Chain& chain, const float* theta, const vec* x
     const Layer& layer = chain.layers[k];
     if (layer.activation >= 0)
       for (int o = 0; o < tiles * layer.out; o++) dy[o] *= s.slope[k][o];
+    if (layer.norm)
+      normalise_back(layer.norm, theta, layer.out, s.hat[k].data(), s.inverse[k].data(), dy, g, tiles, start);
     outer(layer, dy, k ? s.y[k - 1].data() : x, s.rows, g + layer.shard, tiles, k ? layer.in : x_tile, start);
     if (k == 0 && !dx) return;
     vec* next = k == 0 ? dx : s.back[dy == s.back[0].data() ? 1 : 0].data();

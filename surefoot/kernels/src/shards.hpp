@@ -35,8 +35,12 @@ class Shards {
         pieces_.push_back({layer.shard + (int64_t)row * layer.stride, layer.weight + (int64_t)row * layer.in,
                            std::min(most, layer.out - row), layer.in, layer.stride, false, layer.weight >= first_trained,
                            of_critic});
-      pieces_.push_back({layer.shard + (int64_t)layer.out * layer.stride, layer.bias, layer.out, 1, LANES, true,
-                         layer.bias >= first_trained, of_critic});
+      per_lane(layer.shard + (int64_t)layer.out * layer.stride, layer.bias, layer.out, first_trained, of_critic);
+      if (!layer.norm) continue;
+      layer.norm.shard = size;
+      size += (int64_t)2 * LANES * layer.out;
+      per_lane(layer.norm.shard, layer.norm.gain, layer.out, first_trained, of_critic);
+      per_lane(layer.norm.shard + (int64_t)layer.out * LANES, layer.norm.bias, layer.out, first_trained, of_critic);
     }
   }
   void lay(Part& part, int64_t first_trained) {
@@ -88,8 +92,12 @@ class Shards {
   struct Piece {
     int64_t from, to;
     int rows, columns, stride;
-    bool lanes /* a bias */, trained, critic;
+    bool lanes /* one number per unit */, trained, critic;
   };
+
+  void per_lane(int64_t from, int64_t to, int units, int64_t first_trained, bool of_critic) {
+    pieces_.push_back({from, to, units, 1, LANES, true, to >= first_trained, of_critic});
+  }
 
   template <typename Body>
   void each_of(int rank, const Body& body) {
@@ -123,7 +131,7 @@ class Shards {
     return sum_of_double(squares) + rest;
   }
 
-  // The same for biases, which are kept per lane: sums the lanes of LANES units at a time.
+  // The same for biases and the like, which are kept per lane: sums the lanes of LANES units at a time.
   double add_lanes(const Piece& p, int shards, float* to) const {
     for (int row = 0; row < p.rows; row += LANES) {
       const int here = std::min(LANES, p.rows - row);

@@ -32,7 +32,8 @@ from surefoot.analysis.intervals import Estimate, improvement_interval, interval
 
 EPISODES = 20
 OUT = machine.RESULTS / "ablation.json"
-HIDDEN_WIND = f"{Path(__file__).resolve().parent / 'peers' / 'hidden_wind.py'}:make"
+HERE = Path(__file__).resolve().parent / "peers"
+HIDDEN_WIND, RANDOMISED = f"{HERE / 'hidden_wind.py'}:make", f"{HERE / 'randomised.py'}:make"
 Runs: TypeAlias = dict[str, dict[str, Outcome]]  # {"cartpole spo 3f2a…": {seed: outcome}}
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -43,7 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "critic-apart": {"value_epochs": 10},
     "value-lambda": {"value_lambda": 1.0},
     "layer-norm": {"layer_norm": True},
-    "critic-obs": {"critic_obs": ["wind"]},
+    "critic-obs": {"critic_obs": ["hidden"]},
 }
 BOX_ONLY, PRIVILEGED_ONLY = ("mean-noise",), ("critic-obs",)
 MUJOCO = {"normalize_observations": True, "normalize_rewards": True, "rollout_length": 256}
@@ -51,7 +52,7 @@ MUJOCO = {"normalize_observations": True, "normalize_rewards": True, "rollout_le
 
 @dataclass(frozen=True)
 class Task:
-    """`privileged`: an env whose critic may see more."""
+    """`privileged`: an env whose critic may see more; `kwargs`: what its factory gets."""
 
     env: str
     steps: int
@@ -59,31 +60,42 @@ class Task:
     preset: str = "auto"
     settings: dict[str, Any] = field(default_factory=dict)
     privileged: bool = False
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+def randomised(env: str, steps: int, *, box: bool = False, **settings: Any) -> Task:
+    return Task(RANDOMISED, steps, box, "none", settings, privileged=True, kwargs={"env": env})
 
 
 TASKS = {
     "cartpole": Task("CartPole-v1", 50_000),
     "acrobot": Task("Acrobot-v1", 100_000),
     "pendulum": Task("Pendulum-v1", 200_000, box=True),
-    "lunarlander": Task("LunarLander-v3", 500_000),
-    "lunarlander-box": Task("LunarLanderContinuous-v3", 500_000, box=True),
-    "bipedalwalker": Task("BipedalWalker-v3", 1_000_000, box=True),
-    "hopper": Task("Hopper-v5", 500_000, box=True, preset="none", settings=MUJOCO),
-    "halfcheetah": Task("HalfCheetah-v5", 500_000, box=True, preset="none", settings=MUJOCO),
-    "walker2d": Task("Walker2d-v5", 500_000, box=True, preset="none", settings=MUJOCO),
+    "lunarlander": Task("LunarLander-v3", 300_000),
+    "lunarlander-box": Task("LunarLanderContinuous-v3", 300_000, box=True),
+    "bipedalwalker": Task("BipedalWalker-v3", 500_000, box=True),
+    "hopper": Task("Hopper-v5", 300_000, box=True, preset="none", settings=MUJOCO),
+    "halfcheetah": Task("HalfCheetah-v5", 300_000, box=True, preset="none", settings=MUJOCO),
+    "walker2d": Task("Walker2d-v5", 300_000, box=True, preset="none", settings=MUJOCO),
     "hidden-wind": Task(HIDDEN_WIND, 200_000, box=True, preset="none", privileged=True),
+    "random-cartpole": randomised("CartPole-v1", 30_000),
+    "random-acrobot": randomised("Acrobot-v1", 200_000),
+    "random-pendulum": randomised("Pendulum-v1", 200_000, box=True, gamma=0.9, normalize_rewards=True),
+    "random-lunarlander": randomised("LunarLander-v3", 300_000, gamma=0.997, normalize_rewards=True),
 }
 
 
 def settings_for(task: Task) -> list[str]:
-    """`off`, and the settings that make sense on a task."""
-    left_out = (() if task.box else BOX_ONLY) + (() if task.privileged else PRIVILEGED_ONLY)
+    """`off`, and the settings that make sense on a task. Where a critic may see more, only that is asked."""
+    if task.privileged:
+        return ["off", *PRIVILEGED_ONLY]
+    left_out = PRIVILEGED_ONLY if task.box else (*BOX_ONLY, *PRIVILEGED_ONLY)
     return ["off", *(name for name in SETTINGS if name not in left_out)]
 
 
 def overrides(task: Task, setting: str, scale: float) -> dict[str, Any]:
-    """The settings of one arm. Without `critic_obs`, nobody sees the wind."""
-    shown = {"env_kwargs": {"shown": setting in PRIVILEGED_ONLY}} if task.privileged else {}
+    """The settings of one arm. Without `critic_obs`, nobody sees what is hidden."""
+    shown = {"env_kwargs": {**task.kwargs, "shown": setting in PRIVILEGED_ONLY}} if task.privileged else {}
     steps = {"total_steps": max(20_000, int(task.steps * scale))}
     return shown | task.settings | steps | SETTINGS.get(setting, {})
 

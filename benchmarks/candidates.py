@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from peers.zoo import PPO as ZOO
+
 Settings: TypeAlias = dict[str, Any]
-SHORT_STEPS = 300_000  # of the first round, in which all candidates take part
+SHORT_STEPS = 300_000  # of the first round
 MUJOCO = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid", "Swimmer", "Reacher", "InvertedPendulum")
 MUJOCO += ("InvertedDoublePendulum", "Pusher", "HumanoidStandup")
 BOX2D = {"LunarLander-v3": 1_000_000, "LunarLanderContinuous-v3": 1_000_000, "BipedalWalker-v3": 3_000_000}
@@ -30,6 +32,9 @@ PPO: dict[str, Settings] = {
 LINEAR = {"learning_rate_schedule": "linear"}
 NATURAL = {"value_epochs": 20, "value_minibatches": 16, "learning_rate": 1e-3, "cg_iterations": 15, "cg_damping": 0.1}
 WIDE = {"hidden_sizes": [256, 256], "activation": "relu"}
+# Short rollouts of many envs, as Tianshou has them on MuJoCo.
+MANY_TRPO = {"num_envs": 64, "rollout_length": 32, "log_std_init": -0.5}
+MANY = MANY_TRPO | {"recompute_advantage": True}
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,47 @@ def candidates(env: str) -> dict[str, Candidate]:
         "ppo-spo": ("ppo", ppo | {"surrogate": "spo"}),
         "ppo-adam-rel": ("ppo", ppo | {"optimizer": "adam-rel", "learning_rate": 2 * ppo["learning_rate"]}),
         "ppo-critic": ("ppo", ppo | {"value_epochs": ppo["num_epochs"], "value_lambda": 0.98}),
+        "ppo-zoo": ("ppo", from_zoo(ZOO[env])),
     }
+    quiet = {"log_std_init": -1.0, "learning_rate": ppo["learning_rate"] / 2}
     if box:
-        quiet = {"log_std_init": -1.0, "learning_rate": ppo["learning_rate"] / 2}
         found["ppo-noise"] = ("ppo", ppo | {"mean_noise": 0.1})
         found["ppo-quiet"] = ("ppo", ppo | WIDE | quiet)
+    if kind == "mujoco":
+        found["ppo-many"] = ("ppo", ppo | MANY)
+        found["ppo-many-short"] = ("ppo", ppo | MANY | {"gamma": 0.98, "gae_lambda": 0.92})
+        found["ppo-many-long"] = ("ppo", ppo | MANY | {"gamma": 0.995, "gae_lambda": 0.97})
+        found["ppo-many-wide"] = ("ppo", ppo | MANY | WIDE | quiet)
+        found["trpo-many"] = ("trpo", natural | MANY_TRPO)
+        found["trpo-often"] = ("trpo", natural | {"rollout_length": 128, "value_minibatches": 8})
     if env == "Swimmer-v5":  # a stroke pays off much later
         found["trpo-long"] = ("trpo", natural | {"gamma": 0.9999})
         found["ppo-longest"] = ("ppo", ppo | {"gamma": 0.9999, "gae_lambda": 0.98})
     return {name: Candidate(algo, settings) for name, (algo, settings) in found.items()}
+
+
+def from_zoo(given: Settings) -> Settings:
+    """The RL Zoo's settings of PPO, in our words. What it leaves out is Stable-Baselines3's default."""
+    envs, length, batch = given.get("n_envs", 1), given.get("n_steps", 2048), given.get("batch_size", 64)
+    network = {}
+    if policy := given.get("policy_kwargs"):
+        network = {"hidden_sizes": policy["net_arch"]["pi"], "activation": policy["activation_fn"]}
+        network |= {"log_std_init": float(policy["log_std_init"])}
+    return {
+        "num_envs": envs,
+        "rollout_length": length,
+        "num_minibatches": max(1, envs * length // batch),
+        "num_epochs": given.get("n_epochs", 10),
+        "gamma": given.get("gamma", 0.99),
+        "gae_lambda": given.get("gae_lambda", 0.95),
+        "learning_rate": given.get("learning_rate", 3e-4),
+        "entropy_coef": given.get("ent_coef", 0.0),
+        "clip_ratio": given.get("clip_range", 0.2),
+        "max_grad_norm": given.get("max_grad_norm", 0.5),
+        "value_coef": given.get("vf_coef", 0.5),
+        **network,
+        **(BOTH if given.get("normalize") else {}),
+    }
 
 
 def _without(settings: Settings, name: str) -> Settings:

@@ -13,7 +13,8 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = tuple(DOCS / name for name in ("performance.md", "scale.md", "improvements.md", "conformance.md"))
+NAMES = ("performance.md", "scale.md", "improvements.md", "conformance.md", "mujoco.md")
+PAGES = tuple(DOCS / name for name in NAMES)
 RESULTS = Path(__file__).resolve().parent / "results"
 BLOCK = re.compile(r"(<!-- results (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -7,10 +7,11 @@
     python benchmarks/results.py --presets                       # write the winners as presets
     python benchmarks/results.py --scale 0.01 --out /tmp/try.json --work /tmp/try --env Reacher-v5   # a quick try
 
-For each env, every candidate (candidates.py) is trained for 300k steps on seeds 100 to 102. The three best are trained
-for all steps on the same seeds, and the best of them is the row's. It is reported on seeds 0 to 4, which took no part
-in the choice. The peers get the same steps and seeds, with the RL Zoo's settings (peers/zoo.py). A score is the mean
-return of 20 greedy episodes with the final weights. Runs have one thread, two at a time.
+For each env, every candidate (candidates.py) is trained for 300k steps on seed 100, and the best eight on seeds 101 and
+102 too. The three best of these are trained for all steps on the same seeds, and the best of them is the row's. It is
+reported on seeds 0 to 4, which took no part in the choice. The peers get the same steps and seeds, with the RL Zoo's
+settings (peers/zoo.py). A score is the mean return of 20 greedy episodes with the final weights. Runs have one thread,
+two at a time.
 
 The study takes days. Stop it in any way and call it again: runs in progress go on where they were. Scores are written
 to benchmarks/results/results.json as they arrive, and docs/results.md is written from that file.
@@ -35,6 +36,7 @@ from results_page import page
 
 EPISODES = 20
 CHOICE_SEEDS, SEEDS = (100, 101, 102), (0, 1, 2, 3, 4)
+PROMISING = 8  # candidates that get all seeds of the choice in the first round
 KEEP = 3  # candidates of the second round
 LEAST = 16_384  # steps of a quick try: the longest rollout
 PEERS = {"sb3-ppo": "ppo", "sb3-trpo": "trpo"}
@@ -99,18 +101,24 @@ class Study:
             return None
         return [one.get("score", -math.inf) for one in found if one is not None]
 
-    def ranking(self, env: str, names: list[str], steps: int) -> list[tuple[str, float]] | None:
-        """(name, mean over the seeds of the choice), the best first; None as long as one is missing."""
+    def ranking(
+        self, env: str, names: list[str], steps: int, seeds: tuple[int, ...] = CHOICE_SEEDS
+    ) -> list[tuple[str, float]] | None:
+        """(name, mean over the seeds), the best first; None as long as one is missing."""
         means: dict[str, float] = {}
         for name in names:
-            scores = self.scores(env, name, steps, CHOICE_SEEDS)
+            scores = self.scores(env, name, steps, seeds)
             if scores is None:
                 return None
             means[name] = sum(scores) / len(scores)
         return sorted(means.items(), key=lambda item: -item[1])
 
+    def scouts(self, env: str) -> list[tuple[str, float]] | None:
+        return self.ranking(env, list(candidates(env)), self.steps(env, short=True), CHOICE_SEEDS[:1])
+
     def first_round(self, env: str) -> list[tuple[str, float]] | None:
-        return self.ranking(env, list(candidates(env)), self.steps(env, short=True))
+        scouts = self.scouts(env)
+        return scouts and self.ranking(env, [name for name, _ in scouts[:PROMISING]], self.steps(env, short=True))
 
     def second_round(self, env: str) -> list[tuple[str, float]] | None:
         first = self.first_round(env)
@@ -131,7 +139,9 @@ class Study:
 
     def _ours(self, env: str) -> Iterator[Wanted]:
         short, full = self.steps(env, short=True), self.steps(env)
-        yield from (Wanted(env, name, short, seed) for seed in CHOICE_SEEDS for name in candidates(env))
+        yield from (Wanted(env, name, short, CHOICE_SEEDS[0]) for name in candidates(env))
+        scouts = (self.scouts(env) or [])[:PROMISING]
+        yield from (Wanted(env, name, short, seed) for seed in CHOICE_SEEDS[1:] for name, _ in scouts)
         first = self.first_round(env)
         yield from (Wanted(env, name, full, seed) for seed in CHOICE_SEEDS for name, _ in (first or [])[:KEEP])
         best = self.winner(env)

@@ -28,20 +28,22 @@ TRPO with the settings of the RL Zoo, trained here for the same steps on the sam
 
 - **Score.** The mean return of 20 greedy episodes with the final weights. A cell shows the interquartile mean over the
   seeds and its 95 % interval, as in [`surefoot compare`](compare.md).
-- **Choice.** Every candidate (`benchmarks/candidates.py`) was trained for 300k steps on seeds 100 to 102. The three
-  best were trained for all steps on the same seeds, and the best of them is the row's. The seeds of the table, 0 to 4,
-  took no part in the choice.
+- **Choice.** Every candidate (`benchmarks/candidates.py`) was trained for 300k steps on seed 100, and the best eight on
+  seeds 101 and 102 too. The three best of these were trained for all steps on the same seeds, and the best of them is
+  the row's. The seeds of the table, 0 to 4, took no part in the choice.
 - **Peers.** Their settings are in `benchmarks/peers/zoo.py`. They finish their last rollout, so they get up to
   one rollout more. A peer's run that was interrupted went on with fresh episodes from its last rollout; ours go on
   exactly.
 - **What the comparison can say.** Our settings were chosen here, for this version of the env and these steps, among
-  some sixteen candidates. The zoo's were tuned by others, for older versions and partly for other steps (PPO on
-  Humanoid: 10M), and where it has none we took its nearest. So a difference is one of settings as well as of
-  libraries: the table shows what you get from each as it is, not which implementation is better with equal tuning.
+  some twenty candidates, one of which has the zoo's own settings for PPO. The zoo's were tuned by others, for older
+  versions and partly for other steps (PPO on Humanoid: 10M), and where it has none we took its nearest. So a difference
+  is one of settings as well as of libraries: the table shows what you get from each as it is, not which implementation
+  is better with equal tuning.
 - **Published.** The best scores of on-policy algorithms that we found within the same steps, and with any number of
   steps. They were measured on the version of the env that is named, and version 5 changed rewards; some are the maximum
   over training, or one run. `benchmarks/results/published.json` has the sources.
-- **Time.** The median over the seeds, with one thread, while two runs trained at a time.
+- **Time.** The median over the seeds, with one thread, beside other work on the same machine. For a comparison of
+  speeds see [performance](performance.md).
 
 CarRacing (images, 4M steps) and BipedalWalkerHardcore (100M steps) are not in the table: on a CPU they take weeks.
 
@@ -148,10 +150,14 @@ def details(study: Study, env: str, best: str) -> list[str]:
         found = study.outcomes(env, who)
         each = [number(found[s]["score"]) if s in found and "score" in found[s] else "–" for s in study.seeds]
         lines.append(machine.row(name, *each))
-    rounds = {"300k steps": study.first_round(env), "all steps": study.second_round(env)}
+    rounds = {
+        "Seed 100 after 300k steps": study.scouts(env),
+        "Mean of seeds 100 to 102 after 300k steps": study.first_round(env),
+        "After all steps": study.second_round(env),
+    }
     for name, ranking in rounds.items():
         told = ", ".join(f"{who} {number(mean) if math.isfinite(mean) else 'failed'}" for who, mean in ranking or [])
-        lines += ["", f"Mean of seeds 100 to 102 after {name}: {told}."]
+        lines += ["", f"{name}: {told}."]
     return [*lines, ""]
 
 

@@ -13,19 +13,19 @@ WIND = 0.7  # the strongest; the mass is pushed with at most 1
 
 
 class HiddenWind(gym.Env[Any, Any]):
-    """Observation: position and velocity as `sensor` and, if `shown`, the `wind`. Reward: −|position|."""
+    """Observation: position and velocity as `sensor` and, if `shown`, the wind as `hidden`. Reward: −|position|."""
 
     def __init__(self, shown: bool) -> None:
         self.shown = shown
         parts = {"sensor": spaces.Box(-np.inf, np.inf, (2,), np.float32)}
         if shown:
-            parts["wind"] = spaces.Box(-WIND, WIND, (1,), np.float32)
+            parts["hidden"] = spaces.Box(-WIND, WIND, (1,), np.float32)
         self.observation_space = spaces.Dict(parts)
         self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def _observe(self) -> dict[str, Any]:
         seen = {"sensor": np.array([self.position, self.velocity], np.float32)}
-        return seen | ({"wind": np.array([self.wind], np.float32)} if self.shown else {})
+        return seen | ({"hidden": np.array([self.wind], np.float32)} if self.shown else {})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

@@ -208,9 +208,9 @@ def test_automatic_minibatches_fit_any_size(algo, settings):
     ("env", "preset"),
     [
         ("ALE/Pong-v5", "family/atari-ppo"),
-        ("HalfCheetah-v5", "family/mujoco-ppo"),
-        ("HumanoidStandup-v5", "family/mujoco-ppo"),
-        ("InvertedDoublePendulum-v5", "family/mujoco-ppo"),
+        ("HalfCheetah-v4", "family/mujoco-ppo"),
+        ("HumanoidStandup-v4", "family/mujoco-ppo"),
+        ("InvertedDoublePendulum-v4", "family/mujoco-ppo"),
         ("CartPole-v1", "CartPole-v1/ppo"),
         ("Blackjack-v1", None),
     ],

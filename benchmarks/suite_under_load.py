@@ -85,16 +85,19 @@ class Log:
         }
         if add and out.exists():
             for found in json.loads(out.read_text(encoding="utf-8"))["runs"]:
-                self.add(found)
+                self._note(found)
 
     def add(self, found: dict[str, Any]) -> None:
         with self.lock:
-            self.result["runs"].append(found)
-            self.result["all_passed"] &= not found["failed"]
-            keys = ("kind", "beside", "passed", "failed", "skipped", "seconds")
-            self.table.append(machine.row(*(found[key] for key in keys)))
+            self._note(found)
             print(self.table[-1], *found["failures"], sep="\n    ", flush=True)
             machine.write(self.result, self.table, self.out)
+
+    def _note(self, found: dict[str, Any]) -> None:
+        self.result["runs"].append(found)
+        self.result["all_passed"] &= not found["failed"]
+        keys = ("kind", "beside", "passed", "failed", "skipped", "seconds")
+        self.table.append(machine.row(*(found[key] for key in keys)))
 
 
 def both_at_once(log: Log, arguments: argparse.Namespace, words: list[str], slow_words: list[str]) -> None:

@@ -6,7 +6,8 @@ Checks: fused kernels against float64 and PyTorch (`gpu_kernels.py`); one update
 equals the torch engine's up to rounding; whole iterations as one graph have the bits of the ordinary loop; the same
 seed gives the same bytes twice; a run that is killed and resumed ends with the bytes of one that was not; an encoder
 that waits for the device is trained without a graph, and the run says so; 100 runs on the device's CartPole learn what
-100 on Gymnasium's do, within 5 %. Most run in several processes at once.
+100 on Gymnasium's do, within 5 %; agents that are trained at once have the bytes of each alone
+(`gpu_population.py`, which also measures 256 of them). Most run in several processes at once.
 Speed: training steps per second, collecting and learning together, with each engine in turn, logs and checkpoints
 included.
 `--beside`: a script that prints the speed of another implementation for settings [(num_envs, rollout_length, epochs,
@@ -33,6 +34,7 @@ from typing import Any
 
 import gpu_envs
 import gpu_kernels
+import gpu_population
 import machine
 import numpy as np
 import same_learning
@@ -394,6 +396,7 @@ def speeds(engines: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for name, (env, updates, settings) in SPEEDS.items():
         for engine in engines:
             yield f"{name}, {engine}", speed(env, engine, updates, **settings)
+    yield from gpu_population.speeds()
 
 
 CHECKS: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
@@ -404,6 +407,7 @@ CHECKS: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
     "bytes": check_bytes,
     "waiting": check_waiting,
     "rows": check_rows,
+    "populations": lambda: in_processes(gpu_population.check_case, gpu_population.CASES),
 }
 
 

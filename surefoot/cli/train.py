@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
@@ -20,6 +20,7 @@ from surefoot.errors import UsageError
 from surefoot.runs import find_run
 from surefoot.runs.files import read_json, read_toml
 from surefoot.settings import title_of
+from surefoot.sweep.grid import parse_seeds
 from surefoot.text import print
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import load_preset
@@ -52,7 +53,7 @@ EXAMPLES = """examples:
 def run(words: Sequence[str]) -> int:
     algo = algorithm_of(words)
     arguments = vars(_parser(algo).parse_args(words))
-    names = ("env", "preset", "config", "like", "run_dir", "dry_run", "json", "trust", "ranks")
+    names = ("env", "preset", "config", "like", "run_dir", "seeds", "dry_run", "json", "trust", "ranks")
     control = {key: arguments.pop(key) for key in names}
     typed_algo = arguments.pop("algo")
     preset, source = control["preset"], control["config"]
@@ -68,9 +69,21 @@ def run(words: Sequence[str]) -> int:
         if control["json"]:
             print(json.dumps(config.flat()))
         return 0
+    seeds = _seeds(control["seeds"], arguments, ranks)
     if ranks > 1:
         return launch(ranks, "train", words)
-    return _train(config, control["run_dir"], as_json=control["json"], trust=control["trust"])
+    return _train(config, control["run_dir"], seeds, as_json=control["json"], trust=control["trust"])
+
+
+def _seeds(words: Sequence[str] | None, typed: Mapping[str, object], ranks: int) -> tuple[int, ...]:
+    """Those of `--seeds`; none if the run has one seed."""
+    if words is None:
+        return ()
+    if "seed" in typed:
+        raise UsageError("--seed is for one run and --seeds for several at once; give one of the two")
+    if ranks > 1:
+        raise UsageError("--seeds trains several runs in one process, --ranks one run in several; give one of the two")
+    return parse_seeds(words)
 
 
 def _config_of(run: str) -> str:
@@ -151,6 +164,9 @@ def _parser(algo: str) -> Parser:
     parser.add_argument("--config", metavar="FILE.toml", help="read settings from a file, such as a run's config.toml")
     parser.add_argument("--like", metavar="RUN", help="repeat a run with its settings and seed; flags override")
     parser.add_argument("--run-dir", metavar="DIR", help="run directory to create [runs/ENV/ALGO/TIME-sSEED]")
+    parser.add_argument(
+        "--seeds", nargs="+", metavar="N..M", help="train a run with each of these seeds, all at once on a GPU"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print every setting and where it comes from, then stop")
     add_ranks(parser)
     add_json(parser)
@@ -182,18 +198,19 @@ def describe(config: TrainConfig) -> str:
     return "\n".join(lines)
 
 
-def _train(config: TrainConfig, run_dir: str | None, *, as_json: bool, trust: bool) -> int:
+def _train(config: TrainConfig, run_dir: str | None, seeds: Sequence[int], *, as_json: bool, trust: bool) -> int:
     if sys.stderr.isatty():
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
-    from surefoot.training.life.launch import train_config
+    how: dict[str, Any] = {"run_dir": run_dir, "to_stderr": as_json, "own_process": True, "trust": trusting(trust)}
+    result: object
+    if seeds:
+        from surefoot.training.life.seeds import train_seeds
 
-    result = train_config(
-        config,
-        run_dir=run_dir,
-        to_stderr=as_json,
-        own_process=True,
-        trust=trusting(trust),
-    )
+        result = train_seeds(config, seeds, **how)
+    else:
+        from surefoot.training.life.launch import train_config
+
+        result = train_config(config, **how)
     if as_json and is_first():
         print(json.dumps(result))
     return 0

@@ -144,6 +144,11 @@ class Iterations(Protocol):
         """Whether another one may be begun before that is read."""
         ...
 
+    @property
+    def more(self) -> bool:
+        """Whether the next one is over as well, and was begun because nobody needs to look in between."""
+        ...
+
     def begin(self, update: int, remaining: float) -> bool:
         """Start the iteration of this number. False: this one must be done in the ordinary way."""
         ...
@@ -160,6 +165,26 @@ class Iterations(Protocol):
 
     def leave(self) -> None:
         """The next iteration is done in the ordinary way."""
+        ...
+
+
+class Turn(NamedTuple):
+    """The iteration that one of several runs is about to do, and those after it before which nobody needs to look."""
+
+    agent: int
+    update: int
+    remaining: tuple[float, ...]  # the fraction of the budget that is left before each of them
+
+
+class Together(Protocol):
+    """Several runs whose iterations an engine does at once."""
+
+    def member(self, agent: int) -> Iterations:
+        """What the run's own loop asks for its iterations."""
+        ...
+
+    def begin(self, turns: Sequence[Turn]) -> None:
+        """Start these iterations, if they can be done at once; a member is `busy` then. Otherwise each does its own."""
         ...
 
 
@@ -192,6 +217,10 @@ class Engine(ABC):
     def iterations(self, collector: Collector, learner: Learner, algorithm: Learns) -> Iterations | None:
         """What does whole iterations of this run; None if every part of one is called separately."""
         return None
+
+    def together(self, runs: Sequence[tuple[Collector, Learner, Learns]]) -> Together | str:
+        """What does the iterations of several runs at once, or why this engine cannot."""
+        return f"the engine {self.name} trains one run at a time"
 
     def take_notices(self) -> list[str]:
         """What the user should know that has come up since the last call."""

@@ -63,7 +63,7 @@ MOST_ENVS = 1024  # whose episodes are told apart: a GPU steps many more, and en
 
 def of_first_envs(episodes: Sequence[Episode]) -> Sequence[Episode]:
     """Those of the first `MOST_ENVS` envs, where a GPU steps more."""
-    if not isinstance(episodes, EpisodeColumns):
+    if not isinstance(episodes, EpisodeColumns) or not len(episodes) or int(episodes.env.max()) < MOST_ENVS:
         return episodes
     own = episodes.env < MOST_ENVS
     return EpisodeColumns(episodes.env[own], episodes.ret[own], episodes.length[own], episodes.truncated[own])
@@ -166,6 +166,10 @@ class EpisodeTracker:
     def finish_many(self, episodes: EpisodeColumns, ret: Array, length: Array) -> None:
         """Episodes of one rollout; `ret` and `length` `[N]` are those of the open ones after it."""
         self._columns.append(episodes)
+        self.ret[:], self.length[:] = ret, length
+
+    def carry(self, ret: Array, length: Array) -> None:
+        """Return and length `[N]` of the open episodes."""
         self.ret[:], self.length[:] = ret, length
 
     def cut(self, whole: Array) -> None:

@@ -200,6 +200,6 @@ def averaged(history: list[Metrics]) -> Metrics:
     names = list(dict.fromkeys(name for entry in history for name in entry))
     columns = {name: torch.stack([entry[name] for entry in history if name in entry]) for name in names}
     return {
-        name: column.mean() if len(column) == len(history) else column.sum() / len(history)
+        name: column.mean(0) if len(column) == len(history) else column.sum(0) / len(history)
         for name, column in columns.items()
     }

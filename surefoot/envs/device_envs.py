@@ -6,6 +6,7 @@ depends neither on the other envs nor on how many there are, and nothing has to 
 
 from __future__ import annotations
 
+from copy import copy
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +25,7 @@ from surefoot.spaces.layout import Layout
 from surefoot.types import TensorStep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from surefoot.envs.config import EnvConfig
     from surefoot.kernels.fused_rollout import World
@@ -180,6 +181,20 @@ class DeviceEnvs(TensorEnvs):
             for tensor, old in zip(self.tensors, before, strict=True):
                 tensor.copy_(old)
         return bool((found[0] - found[1]).abs().max() < CLOSE)
+
+    @classmethod
+    def side_by_side(cls, several: Sequence[DeviceEnvs]) -> DeviceEnvs:
+        """The envs of several runs, those of one after those of another, each run with a clock of its own. Only a
+        kernel can step them.
+        """
+        both = copy(several[0])
+        both.num_envs = sum(envs.num_envs for envs in several)
+        both._keys = torch.cat([envs._keys for envs in several])
+        both._state = torch.cat([envs._state for envs in several])
+        both._taken = torch.cat([envs._taken for envs in several])
+        both._clock = torch.stack([envs._clock for envs in several])
+        both._everyone = torch.cat([envs._everyone for envs in several])
+        return both
 
     def odd_flags(self) -> None:
         """Nothing to do: our flags are flags."""

@@ -21,9 +21,14 @@ STEP = 256  # parameters per program of the optimizer's step
 @triton.jit
 def _add_up(
     sums_at, total_at, squares_at, ACTOR_SIZE: tl.constexpr, TOTAL: tl.constexpr, PROGRAMS: tl.constexpr,
-    COLUMNS: tl.constexpr, DEEP: tl.constexpr,
+    COLUMNS: tl.constexpr, DEEP: tl.constexpr, AGENTS: tl.constexpr,
 ):  # fmt: skip
     """The gradient and the sums, and for each program the squared norm of its columns: the actor's, and all."""
+    if AGENTS > 1:
+        agent = tl.program_id(1)
+        sums_at += agent.to(tl.int64) * PROGRAMS * (TOTAL + 6)
+        total_at += agent * (TOTAL + 6)
+        squares_at += agent * tl.num_programs(0) * 2
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     known = column < TOTAL + 6
     deep = tl.arange(0, DEEP)
@@ -70,11 +75,20 @@ def _report(
 @triton.jit(do_not_specialize=["part", "size", "begin", "split"])
 def _descend(
     theta, total_at, first_at, second_at, squares_at, table_at, index_at, limit_at, numbers_at, metrics_at, error_at,
-    worst_at, look_at, look_squares_at, blocks, part, programs, size, begin, split, eps, BLOCKS: tl.constexpr,
+    worst_at, look_at, look_squares_at, blocks, part, programs, size, begin, split, eps, PLANNED: tl.constexpr,
+    AGENTS: tl.constexpr, NUMBERS: tl.constexpr, REPORTED: tl.constexpr, BLOCKS: tl.constexpr,
     PROGRAMS: tl.constexpr, STEP: tl.constexpr, ACTOR_SIZE: tl.constexpr, TOTAL: tl.constexpr, SLICES: tl.constexpr,
     ADAM: tl.constexpr, LIMIT: tl.constexpr, OPENING: tl.constexpr, ACTOR: tl.constexpr, CRITIC: tl.constexpr,
     BETA: tl.constexpr, KL: tl.constexpr, CLIPPED: tl.constexpr,
 ):  # fmt: skip
+    if AGENTS > 1:
+        agent = tl.program_id(1)
+        theta, first_at, second_at = theta + agent * TOTAL, first_at + agent * TOTAL, second_at + agent * TOTAL
+        total_at, squares_at = total_at + agent * (TOTAL + 6), squares_at + agent * blocks * 2
+        table_at, index_at, limit_at = table_at + agent * PLANNED * (1 + SLICES), index_at + agent, limit_at + agent
+        numbers_at, metrics_at = numbers_at + agent * NUMBERS, metrics_at + agent * REPORTED
+        error_at, worst_at = error_at + agent * programs, worst_at + agent
+        look_at, look_squares_at = look_at + agent * ACTOR_SIZE, look_squares_at + agent
     i = tl.program_id(0) * STEP + tl.arange(0, STEP)
     block = tl.arange(0, BLOCKS)
     squares = tl.load(squares_at + block * 2 + 1, mask=block < blocks, other=0.0)
@@ -119,11 +133,11 @@ def _descend(
 
 @dataclass(frozen=True)
 class Optimizer:
-    """State and rates of an optimizer. `limit` None: the norm is not clipped."""
+    """State and rates of an optimizer. `limit` None: the norm is not clipped. Several agents have a row of each."""
 
     first: Tensor
     second: Tensor
-    table: Tensor  # a row for each step: see `PlannedOptimizer`
+    table: Tensor  # a row for each step, `[steps, 1 + slices]`: see `PlannedOptimizer`
     index: Tensor  # the first step of this pass
     limit: Tensor | None
     begin: int  # the first parameter that is trained
@@ -135,7 +149,7 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Report:
-    """Where the results of steps are added up."""
+    """Where the results of steps are added up. Several agents have a row of each."""
 
     metrics: Tensor
     ratio_error: Tensor
@@ -143,36 +157,46 @@ class Report:
     look_squares: Tensor  # the sum of their squared norms
 
 
+def add_up(gradients: Gradients, total: Tensor, squares: Tensor | None = None, actor_size: int = 0) -> None:
+    """The gradient and, behind it, the sums of the loss's terms, into `total`. `squares`: the norms of its columns, the
+    actor's and all.
+    """
+    blocks = triton.cdiv(total.shape[-1], COLUMNS)
+    found = total.new_zeros(gradients.agents, blocks, 2) if squares is None else squares
+    _add_up[(blocks, gradients.agents)](
+        gradients.sums, total, found, ACTOR_SIZE=actor_size,
+        TOTAL=gradients.parameters, PROGRAMS=gradients.programs, COLUMNS=COLUMNS, DEEP=DEEP, AGENTS=gradients.agents,
+    )  # fmt: skip
+
+
 class Descent:
     """Steps along the gradients that `Gradients` has computed."""
 
     def __init__(self, gradients: Gradients, optimizer: Optimizer, report: Report) -> None:
         self.gradients, self.optimizer, self.report = gradients, optimizer, report
-        theta, self.actor_size = gradients.theta, len(report.look)
-        self.total = theta.new_zeros(len(theta) + SUMS)
-        self.blocks = triton.cdiv(len(self.total), COLUMNS)
-        self.squares = theta.new_zeros(self.blocks, 2)
+        theta, self.actor_size, columns = gradients.theta, report.look.shape[-1], gradients.parameters + SUMS
+        self.total = theta.new_zeros(*theta.shape[:-1], columns)
+        self.blocks = triton.cdiv(columns, COLUMNS)
+        self.squares = theta.new_zeros(gradients.agents, self.blocks, 2)
 
     def add_up(self) -> None:
         """The gradient and, behind it, the sums of the loss's terms, into `total`."""
-        gradients = self.gradients
-        _add_up[(self.blocks,)](
-            gradients.sums, self.total, self.squares, ACTOR_SIZE=self.actor_size,
-            TOTAL=len(gradients.theta), PROGRAMS=gradients.programs, COLUMNS=COLUMNS, DEEP=DEEP,
-        )  # fmt: skip
+        add_up(self.gradients, self.total, self.squares, self.actor_size)
 
     def step(self, part: int, *, opening: bool) -> None:
         """`opening`: the gradient counts among those that an update begins with."""
-        gradients, optimizer, report, size = self.gradients, self.optimizer, self.report, len(self.gradients.theta)
-        terms = gradients.terms
+        gradients, optimizer, report, terms = self.gradients, self.optimizer, self.report, self.gradients.terms
+        size = gradients.parameters
         self.add_up()
         limit = self.squares if optimizer.limit is None else optimizer.limit
-        _descend[(triton.cdiv(size, STEP),)](
+        _descend[(triton.cdiv(size, STEP), gradients.agents)](
             gradients.theta, self.total, optimizer.first, optimizer.second, self.squares, optimizer.table,
             optimizer.index, limit, gradients.numbers, report.metrics, gradients.errors, report.ratio_error,
             report.look, report.look_squares, self.blocks, part, gradients.programs, gradients.size, optimizer.begin,
-            optimizer.split, optimizer.eps, BLOCKS=triton.next_power_of_2(self.blocks),
-            PROGRAMS=triton.next_power_of_2(PROGRAMS), STEP=STEP, ACTOR_SIZE=self.actor_size, TOTAL=size,
+            optimizer.split, optimizer.eps, AGENTS=gradients.agents, PLANNED=optimizer.table.shape[-2],
+            NUMBERS=gradients.numbers.shape[-1], REPORTED=report.metrics.shape[-1],
+            BLOCKS=triton.next_power_of_2(self.blocks), PROGRAMS=triton.next_power_of_2(PROGRAMS), STEP=STEP,
+            ACTOR_SIZE=self.actor_size, TOTAL=size,
             SLICES=optimizer.slices, ADAM=optimizer.adam, LIMIT=optimizer.limit is not None, OPENING=opening,
             ACTOR=gradients.with_actor, CRITIC=gradients.with_critic, BETA=terms.beta, KL=terms.approx_kl,
             CLIPPED=terms.clip_fraction,

@@ -167,32 +167,45 @@ def _load_log_std(at, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     return found[None, :]
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "inner"])
 def _look(
-    theta, x_at, old_at, out_at, kl_at, rows, log_std_at: tl.constexpr,
+    theta, x_at, old_at, out_at, kl_at, rows, inner, AGENTS: tl.constexpr, TOTAL: tl.constexpr,
+    log_std_at: tl.constexpr,
     F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, KL: tl.constexpr, ACTIVATION: tl.constexpr, TILES: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """The outputs of every row, or KL(old‖new)."""
+    """The outputs of every row (KL 0), KL(old‖new) (1), or the last hidden layer (2).
+
+    If there are several agents, each `inner` rows belong to the next one.
+    """
+    if AGENTS > 1:  # a single agent has the code that it had without others: an offset would hide the alignment
+        agent = tl.program_id(1)
+        theta += agent * TOTAL
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
+    L: tl.constexpr = H2 if H2 > 0 else H
     d = tl.arange(0, BD)
     o = tl.arange(0, BO)
     w, b = _load_layer(theta + F, D, H, BD, BH, P)
-    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO, P)
+    w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO, P)
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
     log_std = _load_log_std(theta + log_std_at, A, BO, HEAD)
     for tile in range(TILES):
         row = (tile * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * BM + tl.arange(0, BM)
         inside = row < rows
+        if AGENTS > 1:
+            row = row // inner * (inner * AGENTS) + agent * inner + row % inner
         x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
         h = _layer(_parts(x, P), w, b, ACTIVATION, P)
         if H2 > 0:
             h = _layer(_parts(h, P), w2, b2, ACTIVATION, P)
         out = _layer(_parts(h, P), w3, b3, 0, P)
-        if KL:
+        if KL == 2:
+            unit = tl.arange(0, BH2)
+            tl.store(out_at + row[:, None] * L + unit[None, :], h, mask=inside[:, None] & (unit < L)[None, :])
+        elif KL == 1:
             old, old_log_std = _load_old(old_at, row, inside, A, BO, HEAD)
             tl.store(kl_at + row, _kl(out, log_std, old, old_log_std, A, BO, HEAD), mask=inside)
         else:
@@ -217,29 +230,46 @@ def sizes_of(net: Net) -> dict[str, int | str]:
     }
 
 
-def outputs(theta: Tensor, net: Net, x: Tensor) -> Tensor:
-    """What a net's last layer says of rows `[B, D]`, `[B, A]`."""
+def outputs(theta: Tensor, net: Net, x: Tensor, inner: int = 1) -> Tensor:
+    """What a net's last layer says of rows `[B, D]`, `[B, A]`.
+
+    `theta` `[P]`, or `[agents, P]`: then the first `inner` rows belong to the first agent, the next ones to the second,
+    and after the last agent it is the first one's turn again.
+    """
     found = torch.empty((len(x), net.weights.outputs), dtype=torch.float32, device=x.device)
-    _looked(theta, net, x, theta, found, found, kl=False)
+    _looked(theta, net, x, theta, found, found, inner, what=0)
     return found
 
 
-def kl_from(theta: Tensor, net: Net, x: Tensor, params: Tensor) -> Tensor:
-    """KL(old‖new) of rows `[B, D]` with old parameters `[B, A]`, `[B]`."""
+def hidden(theta: Tensor, net: Net, x: Tensor, inner: int = 1) -> Tensor:
+    """What a net's last layer is given of rows `[B, D]`, `[B, H]`. `theta` and `inner`: as for `outputs`."""
+    width = net.weights.inner or net.weights.hidden
+    found = torch.empty((len(x), width), dtype=torch.float32, device=x.device)
+    _looked(theta, net, x, theta, found, found, inner, what=2)
+    return found
+
+
+def kl_from(theta: Tensor, net: Net, x: Tensor, params: Tensor, inner: int = 1) -> Tensor:
+    """KL(old‖new) of rows `[B, D]` with old parameters `[B, A]`, `[B]`. `theta` and `inner`: as for `outputs`."""
     found = torch.empty(len(x), dtype=torch.float32, device=x.device)
-    _looked(theta, net, x, params, found, found, kl=True)
+    _looked(theta, net, x, params, found, found, inner, what=1)
     return found
 
 
-def _looked(theta: Tensor, net: Net, x: Tensor, old: Tensor, out: Tensor, kl_out: Tensor, *, kl: bool) -> None:
-    if len(x):
-        size = ROWS if len(x) < MANY else MANY_ROWS
-        tiles = triton.cdiv(len(x), size)
+def _looked(
+    theta: Tensor, net: Net, x: Tensor, old: Tensor, out: Tensor, kl_out: Tensor, inner: int, *, what: int
+) -> None:
+    agents, total = theta.shape if theta.dim() == 2 else (1, len(theta))
+    rows = len(x) // agents  # of each agent
+    if rows:
+        size = ROWS if rows < MANY else MANY_ROWS
+        tiles = triton.cdiv(rows, size)
         # A power of two, so that batches of most sizes need no kernel of their own.
         each = triton.next_power_of_2(triton.cdiv(tiles, PROGRAMS))
-        _look[(triton.cdiv(tiles, each),)](
-            theta, x, old, out, kl_out, len(x), net.log_std, **sizes_of(net), BM=size, TILES=each,
-            HEAD=net.head, KL=kl, ACTIVATION=net.activation_code, **(LOOK if size == ROWS else LOOK_AT_MANY),
+        _look[(triton.cdiv(tiles, each), agents)](
+            theta, x, old, out, kl_out, rows, inner, AGENTS=agents, TOTAL=total, log_std_at=net.log_std,
+            **sizes_of(net), BM=size, TILES=each, HEAD=net.head, KL=what, ACTIVATION=net.activation_code,
+            **(LOOK if size == ROWS else LOOK_AT_MANY),
         )  # fmt: skip
 
 

@@ -72,6 +72,18 @@ def _scaled(x, shift_at, scale_at, at: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
+def _all_scaled(s0, s1, s2, s3, s4, s5, shift_at, scale_at, D: tl.constexpr):
+    return (
+        _scaled(s0, shift_at, scale_at, 0, D),
+        _scaled(s1, shift_at, scale_at, 1, D),
+        _scaled(s2, shift_at, scale_at, 2, D),
+        _scaled(s3, shift_at, scale_at, 3, D),
+        _scaled(s4, shift_at, scale_at, 4, D),
+        _scaled(s5, shift_at, scale_at, 5, D),
+    )
+
+
+@triton.jit
 def _drawn(out, log_std, noise, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
     """The action as one float64 per env, before any clipping."""
     o = tl.arange(0, BO)[None, :]
@@ -100,6 +112,14 @@ def _store_state(at, inside, a, b, c, d, S: tl.constexpr):
     if S == 4:
         tl.store(at + 2, c, mask=inside)
         tl.store(at + 3, d, mask=inside)
+
+
+@triton.jit
+def _store_ends(over_at, cut_at, done_at, start_at, inside, over, cut, done):
+    tl.store(over_at, over, mask=inside)
+    tl.store(cut_at, cut, mask=inside)
+    tl.store(done_at, done, mask=inside)
+    tl.store(start_at, done, mask=inside)
 
 
 @triton.jit
@@ -133,14 +153,20 @@ def _play(
     theta, shift_at, scale_at, noise_at, state_at, taken_at, clock_at, keys_at,
     obs_at, action_at, params_at, reward_at, over_at, cut_at, done_at, start_at, final_at,
     num_envs, limit, low, high, env_number, goal_velocity, T: tl.constexpr, KIND: tl.constexpr, S: tl.constexpr,
-    LOG_STD: tl.constexpr, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
+    AGENTS: tl.constexpr, TOTAL: tl.constexpr, LOG_STD: tl.constexpr,
+    F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, NORMALIZE: tl.constexpr, ACTIVATION: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     env = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     inside = env < num_envs
-    column = tl.arange(0, BD)[None, :]
-    o = tl.arange(0, BO)[None, :]
+    everyone = num_envs.to(tl.int64)
+    if AGENTS > 1:
+        agent = tl.program_id(1)
+        env, everyone = env + agent * num_envs, everyone * AGENTS  # among those of all agents
+        theta, clock_at = theta + agent * TOTAL, clock_at + agent
+        shift_at, scale_at = shift_at + agent * D, scale_at + agent * D
+    column, o = tl.arange(0, BD)[None, :], tl.arange(0, BO)[None, :]
     own = inside[:, None] & (column < D)
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
@@ -150,17 +176,14 @@ def _play(
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
     log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
     a, b, c, d = _load_state(state_at + env * S, inside, S)
-    taken = tl.load(taken_at + env, mask=inside, other=0)
-    key = tl.load(keys_at + env, mask=inside, other=0)
+    taken, key = tl.load(taken_at + env, mask=inside, other=0), tl.load(keys_at + env, mask=inside, other=0)
     clock = tl.load(clock_at)
     for t in range(T):
-        at = t * num_envs.to(tl.int64) + env
+        at = t * everyone + env
         s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
         tl.store(obs_at + at[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own)
         if NORMALIZE:
-            s0, s1 = _scaled(s0, shift_at, scale_at, 0, D), _scaled(s1, shift_at, scale_at, 1, D)
-            s2, s3 = _scaled(s2, shift_at, scale_at, 2, D), _scaled(s3, shift_at, scale_at, 3, D)
-            s4, s5 = _scaled(s4, shift_at, scale_at, 4, D), _scaled(s5, shift_at, scale_at, 5, D)
+            s0, s1, s2, s3, s4, s5 = _all_scaled(s0, s1, s2, s3, s4, s5, shift_at, scale_at, D)
         h = _layer(_parts(_row(s0, s1, s2, s3, s4, s5, D, BD), P), w, b1, ACTIVATION, P)
         if H2 > 0:
             h = _layer(_parts(h, P), w2, b2, ACTIVATION, P)
@@ -180,12 +203,9 @@ def _play(
         a, b, c, d = tl.where(done, e, a), tl.where(done, f, b), tl.where(done, g, c), tl.where(done, k, d)
         taken = tl.where(done, 0, taken + 1)
         tl.store(reward_at + at, reward, mask=inside)
-        tl.store(over_at + at, over, mask=inside)
-        tl.store(cut_at + at, cut, mask=inside)
-        tl.store(done_at + at, done, mask=inside)
-        tl.store(start_at + at + num_envs, done, mask=inside)
+        _store_ends(over_at + at, cut_at + at, done_at + at, start_at + at + everyone, inside, over, cut, done)
     s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
-    last = T * num_envs.to(tl.int64) + env
+    last = T * everyone + env
     tl.store(obs_at + last[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own)
     _store_state(state_at + env * S, inside, a, b, c, d, S)
     tl.store(taken_at + env, taken, mask=inside)
@@ -193,7 +213,7 @@ def _play(
 
 @dataclass(frozen=True)
 class Played:
-    """Where a rollout goes, `[T, N, ...]` each; `obs` and `start` have one step more."""
+    """Where a rollout goes, `[T, N, ...]` each; `obs` and `start` have one step more. N: envs of all agents."""
 
     obs: Tensor
     action: Tensor
@@ -213,7 +233,7 @@ class World:
     kind: str
     state: Tensor
     taken: Tensor
-    clock: Tensor
+    clock: Tensor  # one for each agent
     keys: Tensor
     limit: int
     params: tuple[float, float]
@@ -223,16 +243,21 @@ class World:
 def play(
     theta: Tensor, net: Net, normalizer: tuple[Tensor, Tensor] | None, world: World, noise: Tensor, into: Played
 ) -> None:
-    """Play as many steps as there is `noise` for, `[T, N, A]`. `normalizer`: shift and scale. Counts no clock."""
-    steps, num_envs = noise.shape[:2]
+    """Play as many steps as there is `noise` for, `[T, N, A]`. `normalizer`: shift and scale. Counts no clock.
+
+    `theta` `[P]`, or `[agents, P]`: then each agent plays its own N/agents envs, the first agent the first of them, and
+    has its own row of shifts and scales.
+    """
+    agents, total = theta.shape if theta.dim() == 2 else (1, len(theta))
+    steps, num_envs = noise.shape[0], noise.shape[1] // agents
     kind, (shift, scale) = KINDS.index(world.kind), normalizer or (theta, theta)
     assert net.weights.inputs == NUM_OBS[world.kind]
     assert net.head == CATEGORICAL.value or (net.head == GAUSSIAN.value and net.weights.outputs == 1)
     envs = ROWS if num_envs <= MANY else 2 * ROWS
-    _play[(triton.cdiv(num_envs, envs),)](
+    _play[(triton.cdiv(num_envs, envs), agents)](
         theta, shift, scale, noise, world.state, world.taken, world.clock, world.keys,
         into.obs, into.action, into.params, into.reward, into.terminated, into.truncated, into.done, into.start,
         into.final, num_envs, world.limit, *world.bounds, *world.params, T=steps, KIND=kind, S=world.state.shape[1],
-        LOG_STD=net.log_std, **sizes_of(net), BM=envs, HEAD=net.head, NORMALIZE=normalizer is not None,
-        ACTIVATION=net.activation_code, **PLAY,
+        AGENTS=agents, TOTAL=total, LOG_STD=net.log_std, **sizes_of(net), BM=envs, HEAD=net.head,
+        NORMALIZE=normalizer is not None, ACTIVATION=net.activation_code, **PLAY,
     )  # fmt: skip

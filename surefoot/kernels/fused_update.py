@@ -175,6 +175,7 @@ def _gradients(
     theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, moments_at, numbers_at,
     sums_at, error_at, first, size, TILES: tl.constexpr, CHUNKS: tl.constexpr, CHUNK: tl.constexpr, part,
     LOG_STD: tl.constexpr, TOTAL: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr,
+    AGENTS: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr,
     F: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr,
     VF: tl.constexpr, VH: tl.constexpr, VH2: tl.constexpr, VBH: tl.constexpr, VBH2: tl.constexpr, VBO: tl.constexpr,
@@ -185,6 +186,21 @@ def _gradients(
 ):  # fmt: skip
     program = tl.program_id(0)
     net = tl.program_id(1) if ACTOR else 1
+    if AGENTS > 1:
+        agent = tl.program_id(2)
+        rows = agent.to(tl.int64) * PARTS * size  # of the agents before
+        theta += agent * TOTAL
+        x_at += rows * D
+        action_at += rows * (A if HEAD == GAUSSIAN else 1)
+        params_at += rows * (2 * A if HEAD == GAUSSIAN else A)
+        old_at, advantage_at = old_at + rows, advantage_at + rows
+        target_at, value_at = target_at + rows, value_at + rows
+        if ORDER:
+            order_at += rows
+        moments_at += agent * PARTS * CHUNKS * 2
+        numbers_at += agent * NUMBERS
+        sums_at += agent.to(tl.int64) * tl.num_programs(0) * (TOTAL + 6)
+        error_at += agent * tl.num_programs(0)
     if ACTOR and net == 0:
         mean, stretch = 0.0, 1.0
         if NORMALIZE:
@@ -220,7 +236,10 @@ class Terms:
 
 @dataclass(frozen=True)
 class Rows:
-    """What is learned from, `[B, ...]` each. `order` `[B]`: the minibatches, one after the other; None: as they are."""
+    """What is learned from, `[B, ...]` each. `order` `[B]`: the minibatches, one after the other; None: as they are.
+
+    If there are several agents, B counts the rows of all, one agent's after another's, and `order` those of each.
+    """
 
     x: Tensor
     action: Tensor
@@ -245,18 +264,22 @@ class Gradients:
         parts: int,
         numbers: Tensor,
     ) -> None:
-        """`theta`: all parameters. `actor` None: the critic learns alone. `numbers`: of the loss."""
+        """`theta`: all parameters. `actor` None: the critic learns alone. `numbers`: of the loss.
+
+        Several agents learn at once if `theta` is `[agents, P]`; then each has its row of `numbers`, too.
+        """
         self.theta, self.rows, self.numbers, self.terms = theta, rows, numbers, terms
-        self.size = len(rows.x) // parts
+        self.agents, self.parameters = theta.shape if theta.dim() == 2 else (1, len(theta))
+        self.size = len(rows.x) // parts // self.agents
         self.rows_at_once = ROWS if self.size < MANY else MANY_ROWS
         self.parts, tiles = parts, triton.cdiv(self.size, self.rows_at_once)
         self.tiles = triton.cdiv(tiles, min(tiles, PROGRAMS))
         self.programs = triton.cdiv(tiles, self.tiles)
         self.with_actor, self.with_critic = actor is not None, critic is not None
         # What a kernel does not write stays 0: the actor's columns if the critic learns alone.
-        self.sums = theta.new_zeros(self.programs, len(theta) + SUMS)
-        self.errors = theta.new_zeros(self.programs)
-        self.moments = theta.new_zeros(parts, CHUNKS, 2)
+        self.sums = theta.new_zeros(self.agents, self.programs, self.parameters + SUMS)
+        self.errors = theta.new_zeros(self.agents, self.programs)
+        self.moments = theta.new_zeros(self.agents, parts, CHUNKS, 2)
         self._how = self._constants(actor, critic)
 
     def _constants(self, actor: Net | None, critic: Net | None) -> dict[str, object]:
@@ -267,7 +290,10 @@ class Gradients:
         return how | {
             "HEAD": some.head,
             "LOG_STD": some.log_std,
-            "TOTAL": len(self.theta),
+            "TOTAL": self.parameters,
+            "AGENTS": self.agents,
+            "PARTS": self.parts,
+            "NUMBERS": self.numbers.shape[-1],
             "ACTOR": self.with_actor,
             "CRITIC": self.with_critic,
             "CHUNKS": CHUNKS,
@@ -293,15 +319,15 @@ class Gradients:
         """Before a pass over the minibatches: the moments of their advantages."""
         if self.terms.normalize:
             chunk = triton.cdiv(self.size, CHUNKS)
-            _moments[(CHUNKS, self.parts)](
+            _moments[(CHUNKS, self.parts, self.agents)](
                 self.rows.advantage, self._order, self.moments, self.size,
-                CHUNK=chunk, BLOCK=BLOCK, ORDER=self.rows.order is not None,
+                CHUNK=chunk, BLOCK=BLOCK, ORDER=self.rows.order is not None, AGENTS=self.agents,
             )  # fmt: skip
 
     def compute(self, part: int) -> None:
         """Each program's sum of the gradient over its rows of one minibatch, into `sums`."""
         rows = self.rows
-        _gradients[(self.programs, self.with_actor + self.with_critic)](
+        _gradients[(self.programs, self.with_actor + self.with_critic, self.agents)](
             self.theta, rows.x, rows.action, rows.log_prob, rows.params, rows.advantage, rows.target, rows.value,
             self._order, self.moments, self.numbers, self.sums, self.errors, part * self.size, self.size,
             TILES=self.tiles, part=part, **self._how, **LEARN,

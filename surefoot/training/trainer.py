@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -12,7 +12,6 @@ import numpy as np
 
 from surefoot.analysis.watch import Watch
 from surefoot.engine.group import ALONE, local_device
-from surefoot.engine.precision import held_precision
 from surefoot.engine.registry import choose_engine
 from surefoot.engine.timing import Deadline, PhaseTimer
 from surefoot.engine.torch.modes import own_modes
@@ -46,6 +45,7 @@ from surefoot.training.loop.out_of_space import SpaceWatch
 from surefoot.training.loop.saving import Saving
 from surefoot.training.loop.selection import Selection
 from surefoot.training.loop.target import Target
+from surefoot.training.loop.turns import held, with_pauses
 
 if TYPE_CHECKING:
     from surefoot.engine.group import Group
@@ -79,7 +79,7 @@ class Trainer:
         `group`: the processes of this run. Each has its envs and the same policy, and only the first has a `run`.
         `own_process`: nothing else in this process uses the global generators.
         """
-        self.group, self.own_process = group, own_process
+        self.group, self.own_process, self.globals = group, own_process, capture_globals
         self.deadline = Deadline(config.run.max_time)  # includes the start-up of the envs
         self.original = Original()
         self.config, self.seed, self.run, self.callbacks = config, seed, run, list(callbacks)
@@ -95,8 +95,7 @@ class Trainer:
         except BaseException:
             self.envs.close()
             raise
-        self.step = 0
-        self.journal = Journal(config.run.log_interval, config.run.log_info)
+        self.step, self.journal = 0, Journal(config.run.log_interval, config.run.log_info)
         self.selection, self.target = Selection(config.run, seed), Target(config.run, seed)
         self.advice = Watch(facts_of(config, self.envs))
         self.watch = SpaceWatch(self.envs.layout, self.device, trusted=isinstance(self.envs, DeviceEnvs))
@@ -205,8 +204,20 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the step budget, to `stop(...)` or to an error. Closes the envs."""
-        threads = self.threads.number if self.engines.acts_in_pytorch else 1
-        with torch_threads(threads), held_precision(self.config.run.precision), ExitStack() as leaving:
+        with self.held():
+            for _ in self._turns():
+                pass
+
+    def held(self) -> AbstractContextManager[None]:
+        """PyTorch's settings while it trains. They are the process's: a run that pauses must not hold them."""
+        return held(self.threads.number if self.engines.acts_in_pytorch else 1, self.config.run.precision)
+
+    def turns(self) -> Generator[None]:
+        """`train` with a pause before each iteration, in which an engine may begin those of several runs."""
+        return with_pauses(self._turns(), self.held)
+
+    def _turns(self) -> Generator[None]:
+        with ExitStack() as leaving:
             leaving.callback(self.envs.close)
             for callback in reversed(self.callbacks):  # every callback gets on_end, even if another one raises
                 leaving.callback(callback.on_end, self)
@@ -214,33 +225,38 @@ class Trainer:
                 callback.on_start(self)
             leaving.push(self.original)  # before any on_end
             leaving.callback(self.settle)
-            self._loop()
+            yield from self._loop()
 
-    def _loop(self) -> None:
+    def _loop(self) -> Generator[None]:
         start = perf_counter() - self.seconds
         while True:  # handle pending work first: a resumed run may start here
             agree(self)
             evaluate_log_save(self)
             if self.over:
                 break
-            steps, episodes, metrics = iterate(self)
-            if not steps:
-                continue
-            self.step += steps
-            self.journal.add(metrics, episodes)
-            self.saving.behind = True
-            self.seconds = perf_counter() - start
-            for callback in self.callbacks:
-                callback.on_update(self, metrics)
-            self.deadline.turn()
-            if self.deadline.near:
-                self.suspend("max_time")
+            yield
+            while self._iterate(start):
+                pass
         self.run_errands()
         self.saving.settle(self)
         if self.group.agree(self.saving.behind):  # a signal arrived after the last save
             self.save()
         part(self)
         self.seconds = perf_counter() - start
+
+    def _iterate(self, start: float) -> bool:  # whether another one follows at once
+        steps, episodes, metrics = iterate(self)
+        if not steps:
+            return False
+        self.step += steps
+        self.journal.add(metrics, episodes)
+        self.saving.behind, self.seconds = True, perf_counter() - start
+        for callback in self.callbacks:
+            callback.on_update(self, metrics)
+        self.deadline.turn()
+        if self.deadline.near:
+            self.suspend("max_time")
+        return self.ahead is not None and self.ahead.more and not self.stopped
 
     def settle(self) -> None:
         """Take back what was begun ahead: the policy and all else are as after the last update."""
@@ -345,7 +361,7 @@ class Trainer:
             "selection": self.selection.state_dict(),
             "target": self.target.state_dict(),
             "advice": self.advice.state_dict(),
-            "globals": capture_globals() if self.own_process else None,
+            "globals": self.globals() if self.own_process else None,
         }
 
     def state_shape(self) -> Shape:

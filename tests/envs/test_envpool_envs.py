@@ -251,7 +251,7 @@ def test_the_doctor_promises_no_exact_resume(fake):
 def test_presets_and_trust_of_pool_ids():
     assert automatic_preset("envpool:CartPole-v1", "ppo") == "CartPole-v1/ppo"
     assert automatic_preset("envpool:Pong-v5", "ppo") == "family/atari-ppo"
-    assert automatic_preset("envpool:HalfCheetah-v5", "ppo") == "family/mujoco-ppo"
+    assert automatic_preset("envpool:HalfCheetah-v4", "ppo") == "family/mujoco-ppo"
     assert automatic_preset("envpool:Count-v1", "ppo") is None
     assert foreign_code(resolve("envpool:Count-v1", overrides={"eval_env": "a:b"})) == []
 

@@ -113,6 +113,17 @@ class Collector:
             f"an episode ran past the env's own limit of {self.options.rollout_length} steps; check its TimeLimit"
         )
 
+    def continue_from(self, last: int | None) -> None:
+        """Envs and storage have been brought to the end of a rollout of this many steps; None: before the first one."""
+        self._last = last
+
+    def start(self) -> int:
+        """Reset the envs before the first rollout. Returns the step of the storage at which the next one begins."""
+        if self._last is None:
+            self._begin()
+            self._last = 0
+        return self._last
+
     def _begin(self) -> None:
         storage = self.storage
         storage.clear()

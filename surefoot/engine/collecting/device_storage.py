@@ -47,7 +47,7 @@ class DeviceStorage:
         tracker: EpisodeTracker,
         reward_gamma: float | None = None,
     ) -> None:
-        self.policy, self.envs, self.device, self.tracker = policy, envs, device, tracker
+        self.envs, self.device, self.tracker, self.normalize = envs, device, tracker, policy.normalize
         self._send = policy.actions.tensor_sender(envs.device)
         (length, num_envs), actions, layout = shape, policy.actions, envs.layout
 
@@ -121,6 +121,7 @@ class DeviceStorage:
         assert self._final is not None
         self._given[:] = True
         self.valid.fill_(True)
+        self._complete = self.device.type != "cpu"
         flags = (self.terminated, self.truncated, self._ended, self.start)
         return Played(self.obs, self.action, self.params, self.reward, *flags, self._final)
 
@@ -209,7 +210,7 @@ class DeviceStorage:
 
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
         """The rollout, without values yet. `memory`: the memory before the first step."""
-        policy, obs, params, action = self.policy, self.obs[: used + 1], self.params[:used], self.action[:used]
+        normalize, obs, params, action = self.normalize, self.obs[: used + 1], self.params[:used], self.action[:used]
         final_index, final = self._finals(used)
         context = final_memory = None
         if memory is not None:
@@ -219,7 +220,7 @@ class DeviceStorage:
         log_prob = self.log_prob[:used].clone() if actor.fills_log_prob else actor.log_prob(params, action)
         return Rollout(
             obs=obs,
-            inputs=policy.normalize(obs),
+            inputs=normalize(obs),
             action=action,
             dist_params=params,
             log_prob=log_prob,
@@ -230,7 +231,7 @@ class DeviceStorage:
             value=params.new_empty(0),
             next_value=params.new_empty(0),
             final_index=final_index,
-            final_inputs=policy.normalize(final),
+            final_inputs=normalize(final),
             remaining=remaining,
             context=context,
             final_memory=final_memory,

@@ -13,12 +13,17 @@ from surefoot.engine.cuda.iteration import WholeIterations, not_whole
 from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.networks import RecordedNetworks
 from surefoot.engine.cuda.operations import DeviceOperations
+from surefoot.engine.cuda.population.iteration import Parts
+from surefoot.engine.cuda.population.members import Members
+from surefoot.engine.cuda.population.serving import not_together
 from surefoot.engine.cuda.recorder import Recorder
 from surefoot.engine.cuda.stepping import FusedStepping, RecordedStepping, can_play
 from surefoot.engine.torch.engine import make_learner
 from surefoot.envs.device_envs import DeviceEnvs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from surefoot.engine.collecting.collector import Stepping
     from surefoot.engine.contract import Actor, CollectorOptions, LearnerOptions, Learns
     from surefoot.engine.names import Precision
@@ -75,6 +80,11 @@ class CudaEngine(Engine):
         if not isinstance(learner, CudaLearner) or not_whole(collector, learner, algorithm) is not None:
             return None
         return WholeIterations(collector, learner, algorithm, self.recorder)
+
+    def together(self, runs: Sequence[tuple[Collector, Learner, Learns]]) -> Members | str:
+        several = [Parts(one, own, algorithm) for one, own, algorithm in runs if isinstance(own, CudaLearner)]
+        assert len(several) == len(runs), "a run of another engine"
+        return not_together(several) or Members(several)
 
     def take_notices(self) -> list[str]:
         return self.recorder.take_notices()

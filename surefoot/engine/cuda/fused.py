@@ -25,6 +25,8 @@ ROWS = 300  # on which they are compared
 
 def not_fused(policy: ActorCritic) -> str | None:
     """Why Triton cannot compute the linear layers of this policy; None if it can, as far as can be told."""
+    if policy.config.layer_norm:
+        return "its layers are normalised"
     try:
         layers = [layer for part in parts_to_compile(policy) for layer in part.layers]
     except NotServed as reason:

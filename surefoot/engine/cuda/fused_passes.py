@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from surefoot.engine.cuda.passes import GRAD_NORM, NUMBERS, FixedPasses, given
+from surefoot.engine.torch.instruments import rows_of_half
 
 if TYPE_CHECKING:
     from surefoot.engine.cuda.passes import FixedLoss, Objective
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from surefoot.kernels.fused_update import Terms
     from surefoot.types import Batch
 
+COLUMNS = ("obs", "action", "log_prob", "dist_params", "advantage", "value_target", "value")  # of a batch
 CLOSE = 1e-3  # to autograd's gradient, relative to its norm, which may be small; kernels are within 1e-5 of the terms
 WHAT = "the gradient step"
 REPORTED = ((), ("approx_kl",), ("approx_kl", "clip_fraction"))  # what the kernels report besides the terms
@@ -84,13 +86,21 @@ class FusedPasses(FixedPasses):
         self.loss, self.terms = loss, terms
         joint = terms.surrogate is not None
         critic = nets.critic if terms.value_weight >= 0 or not joint else None
+        self.actor, self.critic = nets.actor if joint else None, critic
         self._names = ["policy_loss"] if joint else []
         self._names += ["value_loss"] if critic is not None else []
         self._names += ["entropy", *loss.loss.metrics] if joint else []
         self._names.append(GRAD_NORM)
         self._sums = self._error.new_zeros(len(self._names))
         self._drawn_from: torch.Generator | None = None
-        self._build(nets.actor if joint else None, critic)
+        self._build(self.actor, critic)
+        self.halves = self.parts == 1 and joint and len(batch) > 3  # whether a half of the batch has a gradient
+        self._half = Half(self, learner.flat.vector, self.batch, loss.numbers) if self.halves else None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the metrics that the kernels report, in order."""
+        return self._names
 
     def _build(self, actor: Net | None, critic: Net | None) -> None:
         from surefoot.kernels.fused_descent import Descent, Optimizer, Report
@@ -163,6 +173,10 @@ class FusedPasses(FixedPasses):
             self._descent.step(part, opening=opening)
         self.optimizer.index.add_(self.parts)
 
+    def half_gradient(self) -> Tensor | None:
+        """The gradient over one half of the batch, whatever its minibatches; None if there is no such half."""
+        return None if self._half is None else self._half.gradient()
+
     def gradient(self) -> Tensor:
         """The gradient of the first minibatch."""
         self._gradients.prepare()
@@ -179,3 +193,33 @@ class FusedPasses(FixedPasses):
         self.objective(self._minibatch(), False)[0].backward()  # type: ignore[no-untyped-call]
         theirs = flat.gradient
         return float((ours - theirs).norm() / theirs.norm().clamp(min=1e-6))
+
+
+class Half:
+    """One half of a batch, of which an update that is measured wants the gradient. Of several agents, each one's."""
+
+    def __init__(self, passes: FusedPasses, theta: Tensor, batch: Batch, numbers: Tensor) -> None:
+        """`passes`: of one agent. The others: of all, with the samples of one agent after those of another."""
+        from surefoot.kernels.fused_update import SUMS, Gradients, Rows
+
+        agents, size = theta.numel() // theta.shape[-1], len(passes.batch)
+        index = torch.from_numpy(rows_of_half(size, passes.batch.num_envs)).to(theta.device)
+        begins = torch.arange(agents, dtype=torch.int64, device=theta.device) * size
+        self._index = (begins[:, None] + index).flatten()
+        self._whole = [getattr(batch, name) for name in COLUMNS]
+        self._columns = [column.index_select(0, self._index) for column in self._whole]
+        obs, action, log_prob, params, advantage, target, value = self._columns
+        rows, terms = Rows(obs, action, log_prob, params, advantage, target, value, None), passes.terms
+        self._gradients = Gradients(theta, passes.actor, passes.critic, terms, rows, 1, numbers)
+        self._total = theta.new_zeros(*theta.shape[:-1], theta.shape[-1] + SUMS)
+
+    def gradient(self) -> Tensor:
+        """The gradient of all parameters, `[P]` or `[agents, P]`."""
+        from surefoot.kernels.fused_descent import add_up
+
+        for column, whole in zip(self._columns, self._whole, strict=True):
+            torch.index_select(whole, 0, self._index, out=column)
+        self._gradients.prepare()
+        self._gradients.compute(0)
+        add_up(self._gradients, self._total)
+        return self._total[..., : self._gradients.parameters].clone()

@@ -111,7 +111,7 @@ class WholeIterations:
     def __init__(self, collector: Collector, learner: CudaLearner, algorithm: Learns, recorder: Recorder) -> None:
         self.collector, self.learner, self.algorithm, self.recorder = collector, learner, algorithm, recorder
         self._flights: list[Flight] = []
-        self._kinds: dict[bool, Recording] = {}  # those that are measured in full, and the others
+        self._kinds: dict[tuple[bool, bool], Recording] = {}  # whether they are measured, and by halves
         self._generators: list[torch.Generator] = []
         self._unread: tuple[Names, Tensor] | None = None  # metrics of the update, while it is recorded
         self._known = False  # the device knows the open episodes
@@ -147,6 +147,10 @@ class WholeIterations:
     def ahead(self) -> bool:
         """Whether another one may be begun before the last one is read."""
         return len(self._flights) < MOST_AHEAD and self.learner.adaptive_kl is None
+
+    @property
+    def more(self) -> bool:
+        return False  # somebody may want to look after any of them
 
     def begin(self, update: int, remaining: float) -> bool:
         """Start the iteration of this number, if it can be done whole."""
@@ -232,19 +236,18 @@ class WholeIterations:
             return None
         if not stepping.plays or self.recorder.failed(WHAT):
             return None
-        passes, samples, minibatches = asked
-        measured, halves = due(update, passes, samples) if self.learner.instruments else (False, False)
-        if measured and ((halves and minibatches == 1) or set(self.algorithm.config.changing) - set(RATES)):
-            return None  # it needs a gradient of its own, or the numbers of the loss on the host
+        kind = due(update, *asked[:2]) if self.learner.instruments else (False, False)
+        if kind[0] and not self.learner.looks_by_kernels:
+            return None  # it may need a gradient of its own, or the numbers of the loss on the host
         own = [self.collector.generator, self.learner.generator]
         if [id(x) for x in own] != [id(x) for x in self._generators]:
             self._kinds, self._generators = {}, own  # a resumed run has others
-        if measured not in self._kinds:
+        if kind not in self._kinds:
             found = self._record(update, Recording(*latest))
             if found is None:
                 return None
-            self._kinds[measured] = found
-        return self._kinds[measured]
+            self._kinds[kind] = found
+        return self._kinds[kind]
 
     def _record(self, update: int, recording: Recording) -> Recording | None:
         learner, steps = self.learner, self.learner.optimizer.steps

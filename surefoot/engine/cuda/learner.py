@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import FunctionType
 from typing import TYPE_CHECKING, TypeAlias
 
+import torch
+
 from surefoot.engine.cuda.actor import RecordedActor
 from surefoot.engine.cuda.fused_passes import CLOSE, FusedPasses, not_fused, terms_of
+from surefoot.engine.cuda.looking import Gradients, by_agent_of, look_over, of_gradients
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.passes import WHAT, FixedLoss, FixedPasses, critic, joint, shape_of, structure
+from surefoot.engine.cuda.statistics import explained_variances, means, standardized, weighted_means
 from surefoot.engine.losses import Loss
 from surefoot.engine.torch.learner import Learner
 
@@ -56,6 +61,46 @@ class CudaLearner(Learner):
         for _ in range(epochs):
             fixed.once()
         return fixed.history
+
+    def normalized(self, part: Batch) -> Batch:
+        if self.nets is None or part.weight is not None or self.shares.several:
+            return super().normalized(part)
+        return replace(part, advantage=standardized(part.advantage))
+
+    def mean(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        if self.nets is None:
+            return super().mean(x, weight)
+        return means(x) if weight is None else weighted_means(x.flatten(), weight.flatten())
+
+    def explained_variance(self, batch: Batch) -> Tensor:
+        if self.nets is None or batch.weight is not None or self.shares.several:
+            return super().explained_variance(batch)
+        return explained_variances(batch.value, batch.value_target)
+
+    @property
+    def looks_by_kernels(self) -> bool:
+        """Whether an update that is measured reads nothing on the host, so that it can be part of a recording."""
+        passes = None if self.latest is None else self.latest[0]
+        return isinstance(passes, FusedPasses) and passes.actor is not None
+
+    def half_gradient(self, loss: LossFunction, batch: Batch, passes: int) -> Tensor:
+        fixed = self._passes("joint", loss, batch, 1, passes, normalize=False)
+        found = fixed.half_gradient() if isinstance(fixed, FusedPasses) else None
+        return super().half_gradient(loss, batch, passes) if found is None else found[: self.flat.actor_size]
+
+    def look_over(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        look = self.look
+        if look is None or look.total is None or look.squares is None or not self.looks_by_kernels:
+            return super().look_over(batch)
+        assert self.nets is not None
+        assert self.latest is not None
+        loss = by_agent_of(look.loss, self.latest[1].numbers[None])
+        with torch.no_grad():
+            kl, looked = look_over(self.policy, self.nets, loss, batch, 1, normalize=look.normalize)
+            half = None if look.half is None else look.half[None]
+            kept = Gradients(look.start[None], look.total[None], look.squares.reshape(1), look.count, half)
+            looked |= of_gradients(kept, self.flat.actor[None], len(batch))
+        return kl[0], {name: x[0] for name, x in looked.items()}
 
     def kl_from(self, batch: Batch) -> Tensor:
         return super().kl_from(batch) if self.nets is None else self.nets.kl_from(batch.obs, batch.dist_params)

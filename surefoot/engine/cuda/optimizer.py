@@ -12,6 +12,7 @@ from surefoot.engine.cuda.told import Told
 
 if TYPE_CHECKING:
     from surefoot.engine.torch.optimizers import FlatOptimizer
+    from surefoot.types import Array
 
 
 TRIED = 2  # steps that a recorder tries before it records one
@@ -33,14 +34,7 @@ class PlannedOptimizer:
 
     def plan(self) -> None:
         """Fill the table for the coming steps, from the optimizer's own count and rates. `index` is to be 0 then."""
-        optimizer = self.optimizer
-        rows = np.empty(self.table.shape, np.float32)
-        rows[:, 0], rows[:, 1:] = 1.0, [-part.base_rate * optimizer.rate_factor for part in optimizer.slices]
-        if optimizer.kind != "rmsprop":
-            step = np.arange(optimizer.steps + 1, optimizer.steps + 1 + len(rows), dtype=np.float64)
-            rows[:, 0] /= np.sqrt(1.0 - 0.999**step)
-            rows[:, 1:] /= (1.0 - 0.9**step)[:, None]
-        self._told.tell(rows)
+        self._told.tell(planned(self.optimizer, len(self.table)))
 
     @property
     def changed(self) -> list[Tensor]:
@@ -62,3 +56,14 @@ class PlannedOptimizer:
                 part.second.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
                 part.parameters.addcmul_(gradient / part.second.sqrt().add_(eps), rate)
         self.index.add_(1)
+
+
+def planned(optimizer: FlatOptimizer, steps: int) -> Array:
+    """A row for each of the coming steps, `[steps, 1 + slices]`: Adam's correction of √v, and −α of each slice."""
+    rows = np.empty((steps, 1 + len(optimizer.slices)), np.float32)
+    rows[:, 0], rows[:, 1:] = 1.0, [-part.base_rate * optimizer.rate_factor for part in optimizer.slices]
+    if optimizer.kind != "rmsprop":
+        step = np.arange(optimizer.steps + 1, optimizer.steps + 1 + len(rows), dtype=np.float64)
+        rows[:, 0] /= np.sqrt(1.0 - 0.999**step)
+        rows[:, 1:] /= (1.0 - 0.9**step)[:, None]
+    return rows

@@ -40,7 +40,7 @@ class FixedLoss:
     """A `Loss` whose numbers are in a tensor, where a recorded step finds the current ones."""
 
     def __init__(self, loss: Loss, device: torch.device) -> None:
-        self.numbers = torch.tensor(_numbers(loss), dtype=torch.float32, device=device)
+        self.numbers = torch.tensor(numbers_of(loss), dtype=torch.float32, device=device)
         self._told = Told(self.numbers)
         held = iter(cast("tuple[float, ...]", self.numbers.unbind()))
         parameters = tuple(next(held) for _ in loss.parameters)
@@ -48,7 +48,7 @@ class FixedLoss:
         self.loss = replace(loss, parameters=parameters, **terms)  # type: ignore[arg-type] # of numbers, by name
 
     def load(self, loss: Loss) -> None:
-        self._told.tell(np.array(_numbers(loss), np.float32))
+        self._told.tell(np.array(numbers_of(loss), np.float32))
 
 
 def given(loss: Loss, name: str) -> bool:
@@ -57,7 +57,8 @@ def given(loss: Loss, name: str) -> bool:
     return number is not None and present(number)
 
 
-def _numbers(loss: Loss) -> list[float]:
+def numbers_of(loss: Loss) -> list[float]:
+    """The numbers of a loss, in the order in which `FixedLoss` holds them."""
     return [*loss.parameters, *(getattr(loss, name) for name in NUMBERS if given(loss, name))]
 
 

@@ -20,21 +20,31 @@ if TYPE_CHECKING:
 class WholeNets:
     """Actor and critic without gradients. A row gets the same bits here and where it is learned from."""
 
-    def __init__(self, theta: Tensor, actor: Net, critic: Net | None, slack: float = 1.0) -> None:
-        """`theta`: all parameters of the policy, which may change. `slack`: how much less exact than float32 it is."""
-        self.theta, self.actor, self.critic, self.slack = theta, actor, critic, slack
+    def __init__(self, theta: Tensor, actor: Net, critic: Net | None, slack: float = 1.0, num_envs: int = 1) -> None:
+        """`theta`: all parameters of the policy, which may change. `slack`: how much less exact than float32 it is.
 
-    def outputs(self, x: Tensor) -> Tensor:
-        """The outputs of the actor's last layer, `[..., O]`."""
-        return self._run(self.actor, x)
+        The nets of several agents have `theta` `[agents, P]`; rows are then those of a rollout with `num_envs` each.
+        """
+        self.theta, self.actor, self.critic, self.slack, self.num_envs = theta, actor, critic, slack, num_envs
 
-    def value(self, x: Tensor) -> Tensor | None:
-        return None if self.critic is None else self._run(self.critic, x).squeeze(-1)
+    def outputs(self, x: Tensor, each: int | None = None) -> Tensor:
+        """The outputs of the actor's last layer, `[..., O]`. `each`: how many rows of an agent follow each other."""
+        return self._run(self.actor, x, each)
 
-    def _run(self, net: Net, x: Tensor) -> Tensor:
+    def value(self, x: Tensor, each: int | None = None) -> Tensor | None:
+        return None if self.critic is None else self._run(self.critic, x, each).squeeze(-1)
+
+    def hidden(self, x: Tensor, each: int) -> Tensor:
+        """What the actor's last layer is given, `[..., H]`."""
+        from surefoot.kernels.fused_nets import hidden
+
+        found = hidden(self.theta, self.actor, x.reshape(-1, x.shape[-1]).contiguous(), each)
+        return found.reshape(*x.shape[:-1], -1)
+
+    def _run(self, net: Net, x: Tensor, each: int | None) -> Tensor:
         from surefoot.kernels.fused_nets import outputs
 
-        found = outputs(self.theta, net, x.reshape(-1, x.shape[-1]).contiguous())
+        found = outputs(self.theta, net, x.reshape(-1, x.shape[-1]).contiguous(), each or self.num_envs)
         return found.reshape(*x.shape[:-1], -1)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
@@ -44,10 +54,11 @@ class WholeNets:
         return log_prob(self.actor, params, action)
 
     def kl_from(self, x: Tensor, params: Tensor) -> Tensor:
-        """KL(old‖new) of every row, from the old parameters."""
+        """KL(old‖new) of every row, from the old parameters. Of several agents, all rows of one follow each other."""
         from surefoot.kernels.fused_nets import kl_from
 
-        return kl_from(self.theta, self.actor, x.contiguous(), params.contiguous())
+        each = len(x) * self.theta.shape[-1] // self.theta.numel()
+        return kl_from(self.theta, self.actor, x.contiguous(), params.contiguous(), each)
 
 
 def whole_nets(policy: ActorCritic, theta: Tensor, precision: Precision = "float32") -> WholeNets | str:
@@ -83,6 +94,7 @@ def _not_plain(policy: ActorCritic) -> str | None:
         "its observations go through an encoder": policy.encoder is not None,
         "its critic sees more than its actor": bool(policy.config.critic_obs),
         "actor and critic share a trunk": policy.trunk is not None,
+        "its layers are normalised": policy.config.layer_norm,
         "its actions are masked": bool(policy.layout.mask_size),
         "its actions are neither one choice nor one Gaussian": len(parts) != 1
         or parts[0].kind not in (CATEGORICAL, GAUSSIAN),

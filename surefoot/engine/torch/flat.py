@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,9 +32,17 @@ class FlatParameters:
             offset = end
         self.actor_size = _numel(self.actor_list)
 
+    @classmethod
+    def side_by_side(cls, several: Sequence[FlatParameters]) -> FlatParameters:
+        """Copies of the parameters of several equal policies, `[policies, P]`."""
+        both = copy(several[0])
+        both.vector = torch.stack([flat.vector for flat in several])
+        both.gradient = torch.zeros_like(both.vector)
+        return both
+
     @property
     def actor(self) -> Tensor:
-        return self.vector[: self.actor_size]
+        return self.vector[..., : self.actor_size]
 
 
 def _numel(parameters: Sequence[Tensor]) -> int:

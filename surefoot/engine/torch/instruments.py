@@ -109,6 +109,11 @@ def due(update: int, passes: int, samples: int) -> tuple[bool, bool]:
     return update % every == 0, update % (every * HALVES_EVERY) == 0
 
 
+def rows_of_half(size: int, envs: int) -> NDArray[np.int64]:
+    """The samples of `half_of`, without a memory."""
+    return spread(size // envs, envs, max(1, round(0.5 * size)))
+
+
 def half_of(batch: Batch) -> Batch:
     """Half of the samples, from all envs and all times alike; with a memory, of the envs."""
     return fisher_samples(batch, 0.5)
@@ -129,6 +134,11 @@ def _rows_on(device: torch.device, *sizes: int) -> Tensor:
     """`sampled_rows` on a device, copied there once."""
     with torch.inference_mode(False):
         return torch.from_numpy(spread(*sizes)).to(device)
+
+
+def rows_to_look_at(device: torch.device, size: int, envs: int) -> Tensor:
+    """`sampled_rows` of a batch of this size from so many envs, on a device."""
+    return _rows_on(device, size // envs, envs, min(size, SAMPLE))
 
 
 def kl_of(policy: ActorCritic, batch: Batch) -> Tensor:

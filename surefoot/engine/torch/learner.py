@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -47,19 +47,12 @@ if TYPE_CHECKING:
     from surefoot.engine.config import EpochConfig, GradientConfig, ValueFit
     from surefoot.engine.contract import Actor, Observer
     from surefoot.engine.losses import LossFunction
-    from surefoot.engine.torch.optimizers import FlatOptimizer, OptimizerState
+    from surefoot.engine.torch.optimizers import FlatOptimizer, LearnerState
     from surefoot.engine.torch.summary import Names
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Metrics, Rollout
 
     Estimate: TypeAlias = Callable[[Rollout, Operations], Batch]
-
-
-class LearnerState(TypedDict):
-    optimizer: OptimizerState
-    rate_scale: float
-    rate_is_set: NotRequired[bool | None]
-    shuffle: Tensor
 
 
 class Learner:
@@ -263,7 +256,11 @@ class Learner:
             return
         self.look = Look(loss, self.flat.actor.clone(), minibatches, normalize=normalize)
         if minibatches == 1 and halves and batch.units > 1 and not self.shares.several:
-            self.look.half = self.gradient_of(loss, half_of(normalized(batch) if normalize else batch))
+            self.look.half = self.half_gradient(loss, normalized(batch) if normalize else batch, passes)
+
+    def half_gradient(self, loss: LossFunction, batch: Batch, passes: int) -> Tensor:
+        """The actor's part of the gradient over one half of a batch, before so many passes of one minibatch each."""
+        return self.gradient_of(loss, half_of(batch))
 
     def gradient_of(self, loss: LossFunction, batch: Batch) -> Tensor:
         """The actor's part of the loss's gradient over a batch; nothing is learned from it."""
@@ -345,7 +342,10 @@ class Learner:
         clipped = self.policy.actions.clip_fraction(rollout.action)
         if self.policy.normalizer is not None:
             self.policy.normalizer.merge(rollout.obs[:-1], rollout.valid, self.operations)
-        return {} if clipped is None else {"action_clip_fraction": weighted_mean(clipped, rollout.valid.float())}
+        return {} if clipped is None else {"action_clip_fraction": self.mean(clipped, rollout.valid.float())}
+
+    def mean(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        return weighted_mean(x, weight)
 
     def look_over(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """(KL(old‖new) of every sample, the instruments where they are due), in one pass over the batch."""

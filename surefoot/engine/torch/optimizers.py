@@ -38,6 +38,15 @@ class OptimizerState(TypedDict):
     second: Tensor
 
 
+class LearnerState(TypedDict):
+    """What a learner saves besides the weights."""
+
+    optimizer: OptimizerState
+    rate_scale: float
+    rate_is_set: NotRequired[bool | None]
+    shuffle: Tensor
+
+
 class FlatOptimizer:
     """Adam (β 0.9, 0.999; eps 1e-5) or RMSprop (α 0.99; eps 1e-5), equal to `torch.optim`'s to rounding.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 import torch
@@ -19,8 +20,21 @@ def permutation(size: int, generator: torch.Generator) -> Tensor:
         return torch.randperm(size, generator=generator, device=device)
     from surefoot.kernels.fused_shuffle import shuffled
 
-    keys = torch.randint(0, 2**32, (ROUNDS,), generator=generator, dtype=torch.int64, device=device)
-    return shuffled(size, keys, halves(size))
+    return shuffled(size, _keys(generator), halves(size))
+
+
+def permutations(size: int, generators: Sequence[torch.Generator]) -> Tensor:
+    """`permutation` by each generator, `[generators, size]`."""
+    device = generators[0].device
+    if device.type != "cuda" or size > MOST or find_spec("triton") is None:
+        return torch.stack([permutation(size, generator) for generator in generators])
+    from surefoot.kernels.fused_shuffle import shuffled
+
+    return shuffled(size, torch.stack([_keys(generator) for generator in generators]), halves(size))
+
+
+def _keys(generator: torch.Generator) -> Tensor:
+    return torch.randint(0, 2**32, (ROUNDS,), generator=generator, dtype=torch.int64, device=generator.device)
 
 
 def halves(size: int) -> tuple[int, int]:

@@ -20,15 +20,18 @@ if TYPE_CHECKING:
 
 
 def unread(learner: Learner, batch: Batch, history: list[Metrics], once: Metrics) -> tuple[Names, Tensor]:
-    """The metrics of an update as one tensor. `history`: of its minibatches; `once`: of the whole."""
+    """The metrics of an update as one tensor `[M]`. `history`: of its minibatches; `once`: of the whole.
+
+    A population's learner gives a number for each agent instead of each number: then it is `[M, agents]`.
+    """
     kl, looked = learner.look_over(batch)
     everyone = learner.shares.concatenated(kl if batch.weight is None else kl[batch.weight > 0])
-    stride, means = 1 + len(everyone) // MOST_QUANTILES, averaged(history)
+    stride, means = 1 + everyone.shape[-1] // MOST_QUANTILES, averaged(history)
     last = {
-        "kl": everyone.mean() if learner.shares.several else batch.mean(kl),
-        "kl_p95": torch.quantile(everyone[::stride], 0.95),
-        "kl_max": everyone.max(),
-        "parameters_finite": learner.flat.vector.isfinite().all(),
+        "kl": everyone.mean() if learner.shares.several else learner.mean(kl, batch.weight),
+        "kl_p95": torch.quantile(everyone[..., ::stride], 0.95, -1),
+        "kl_max": everyone.amax(-1),
+        "parameters_finite": learner.flat.vector.isfinite().all(-1),
     }
     if learner.policy.has_critic and "explained_variance" not in once:
         once["explained_variance"] = learner.explained_variance(batch)

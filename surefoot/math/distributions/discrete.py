@@ -35,7 +35,11 @@ class Categorical:
     @staticmethod
     def noise(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Gumbel noise −log(−log u) of the parameters' shape."""
-        uniform = torch.rand(shape, generator=generator, dtype=torch.float32, device=generator.device)
+        return Categorical.gumbel(torch.rand(shape, generator=generator, dtype=torch.float32, device=generator.device))
+
+    @staticmethod
+    def gumbel(uniform: Tensor) -> Tensor:
+        """−log(−log u), in place."""
         tiny = torch.finfo(uniform.dtype).tiny
         return uniform.clamp_(min=tiny).log_().neg_().clamp_(min=tiny).log_().neg_()
 

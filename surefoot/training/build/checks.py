@@ -147,6 +147,17 @@ def check_memory(plan: Plan, device: torch.device = CPU, *, on_host: bool = True
     return needed
 
 
+def check_memory_for(several: int, each: Footprint, device: torch.device) -> None:
+    """Refuse more runs at once than fit into a device's memory. `each`: what one of them needs there."""
+    available = available_bytes(device)
+    if available is not None and several * each.total > MOST * available:
+        most = int(MOST * available / max(each.total, 1))
+        raise UsageError(
+            f"{several} runs at once would need about {_gib(several * each.total)} of memory; {_gib(available)} are "
+            f"available on {device}. Train at most {most} at once, or lower --num-envs or --rollout-length"
+        )
+
+
 def _require(needed: Footprint, plan: Plan, device: torch.device) -> None:
     available = available_bytes(device)
     if available is None or needed.total <= MOST * available:

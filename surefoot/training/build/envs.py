@@ -166,7 +166,7 @@ def _workers_act(config: TrainConfig, envs: Envs) -> bool:
     policy = config.policy
     if config.run.device == "cuda" or not uses_kernels(config.engine) or variant() is None:
         return False
-    if policy.layer_norm or policy.own_encoder or policy.critic_obs or policy.std == "gsde":
+    if policy.own_encoder or policy.critic_obs or policy.std == "gsde":
         return False
     whole = config.new_algorithm().episodes_per_env is not None
     normalized = policy.normalize_observations and not envs.layout.plain

@@ -90,8 +90,7 @@ class Plan:
         """Whether the kernels will be used, as far as can be told before the policy exists."""
         learned = any(_encoded(leaf, self.policy).parameters for leaf in self.layout.leaves)
         gsde = self.policy.std == "gsde" and bool(self.actions.num_gaussian)
-        special = gsde or self.policy.layer_norm or self.policy.own_encoder
-        return self.native and not learned and not special
+        return self.native and not learned and not gsde and not self.policy.own_encoder
 
 
 def footprint(plan: Plan) -> Footprint:
@@ -174,10 +173,10 @@ def _learning(plan: Plan, chains: list[list[int]], encoder: Part) -> int:
 
 def _workspace(plan: Plan, chains: list[list[int]]) -> int:
     """Per kernel thread: a group of samples in every layer, forward and backward."""
-    seen = chains[0][0]
+    seen, kept = chains[0][0], 3 if plan.policy.layer_norm else 2  # of every unit
     numbers = 2 * seen
     for chain in chains:
-        numbers += 2 * sum(chain[1:]) + 3 * max(chain)
+        numbers += kept * sum(chain[1:]) + 3 * max(chain)
     return F * GROUP * numbers
 
 

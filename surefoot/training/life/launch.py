@@ -122,33 +122,42 @@ def _train(
     trainer = Trainer(
         config, config.run.seed, envs=vector, factory=factory, encoder=made, group=group, own_process=own_process
     )
-    directory: RunDirectory | None = None
     try:
         notes = chosen + (start_from(trainer, Path(config.run.init_from)) if config.run.init_from else [])
         envs = other_envs(trainer, factory, ready_made=vector is not None)
         trainer.original.end_copies()
         if group.index:
             return _followed(trainer, RunDirectory(Path(group.agree(""))), envs[0], own)
-        written = to_toml(trainer.config)  # with the values that were chosen while building
-        directory = RunDirectory.create(run_dir, config.env.env, config.algo_name, config.run.seed, config.run.name)
-        directory.lock()
-        group.agree(str(directory.path))
         from_python = vector is not None or factory is not None
-        manifest = _manifest(config, trainer, label, env_from_python=from_python)
-        try:
-            write_atomic(directory.config, written)
-            write_json(directory.manifest, manifest)
-        except OSError as error:
-            raise UsageError(f"cannot write the run directory {directory.path}: {error.strerror}") from None
+        directory = new_directory(config, trainer, run_dir, label, env_from_python=from_python)
     except BaseException:
         trainer.envs.close()
-        if directory is not None:
-            directory.unlock()
         raise
     lost = from_python or encoder is not None or any(map(is_from_python, (config.run.algo, config.run.engine)))
     flags = None if lost else resume_flags(directory, config)
     session = Session(trainer, directory, *envs, own, progress, to_stderr, own_process, flags, can_be_filmed(trainer))
     return _run(replace(session, evaluate=evaluate), notes)
+
+
+def new_directory(
+    config: TrainConfig, trainer: Trainer, place: str | Path | None, label: str | None = None, *, env_from_python: bool
+) -> RunDirectory:
+    """The run's directory with its config and manifest, locked."""
+    assert config.run.seed is not None
+    written = to_toml(trainer.config)  # with the values that were chosen while building
+    directory = RunDirectory.create(place, config.env.env, config.algo_name, config.run.seed, config.run.name)
+    directory.lock()
+    try:
+        trainer.group.agree(str(directory.path))
+        write_atomic(directory.config, written)
+        write_json(directory.manifest, _manifest(config, trainer, label, env_from_python=env_from_python))
+    except OSError as error:
+        directory.unlock()
+        raise UsageError(f"cannot write the run directory {directory.path}: {error.strerror}") from None
+    except BaseException:
+        directory.unlock()
+        raise
+    return directory
 
 
 def _manifest(config: TrainConfig, trainer: Trainer, label: str | None, *, env_from_python: bool) -> dict[str, object]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO, TypeAlias, overload
 
@@ -21,7 +21,8 @@ from surefoot.training.config.resolve import MEMORY, preset_notes
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
 from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.life.crash import write_crash
-from surefoot.training.life.signals import CALM, Interrupted, complain, signals_handled
+from surefoot.training.life.signals import CALM, Interrupted, Signals, complain, signals_handled
+from surefoot.training.loop.saving import TRIES_AGAIN
 from surefoot.training.reports.episode_log import EpisodeLog
 from surefoot.training.reports.loggers import FileLog, OnlyOriginal, TensorBoardLog, VideoLog
 from surefoot.training.reports.progress import make_progress
@@ -61,9 +62,20 @@ class Session:
     filmed: bool = False  # `surefoot video` works on this run
     evaluate: bool = True  # at the end
     unwritten: dict[str, list[str]] | None = None  # rows of metrics that a full disk had refused
+    signals: Signals | None = None  # whoever handles them for several runs that take turns in this process
 
     def run(self) -> Result:
         """Train to the end, evaluate, write the result. However it ends, `status.json` says so."""
+        turns = self.turns()
+        while True:
+            try:
+                next(turns)
+            except StopIteration as over:
+                result: Result = over.value
+                return result
+
+    def turns(self) -> Generator[None, None, Result]:
+        """`run`; if other runs take turns with it, it pauses before each iteration."""
         trainer, directory = self.trainer, self.directory
         display = make_progress(enabled=self.progress, to_stderr=self.to_stderr)
         logs = directory.open_logs(self.unwritten)
@@ -75,7 +87,7 @@ class Session:
         directory.set_status("running", step=trainer.step)
         outcome = "failed"
         try:
-            result = self._train_and_evaluate(display)
+            result = yield from self._train_and_evaluate(display)
             outcome = "interrupted" if trainer.suspended else "done"
         except KeyboardInterrupt:
             outcome = "interrupted"
@@ -102,13 +114,14 @@ class Session:
         what = f"video {where} --untrained" if self.filmed else f"eval {where} --stochastic"
         return f"surefoot {what}{self.resume_flags}"
 
-    def _train_and_evaluate(self, display: Progress) -> Result:
+    def _train_and_evaluate(self, display: Progress) -> Generator[None, None, Result]:
         trainer, directory = self.trainer, self.directory
-        last_words = self._last_words if self.own_process else None
         try:
-            calm = CALM if trainer.group.size > 1 else 0.0
-            with signals_handled(trainer.suspend, trainer.saving.ask, last_words, calm) as signals:
-                trainer.train()
+            with self._signals() as signals:
+                if self.signals is None:
+                    trainer.train()
+                else:
+                    yield from trainer.turns()
                 warn_if_no_episode_ended(trainer)
                 evaluation = None if trainer.suspended else self._evaluate(display)
                 trainer.follow()
@@ -137,6 +150,13 @@ class Session:
         state = "interrupted" if trainer.suspended else "done"
         directory.set_status(state, step=trainer.step, eval_return=found, why=trainer.stop_reason)
         return result
+
+    def _signals(self) -> AbstractContextManager[Signals]:
+        if self.signals is not None:
+            return nullcontext(self.signals)
+        trainer, last_words = self.trainer, self._last_words if self.own_process else None
+        calm = CALM if trainer.group.size > 1 else 0.0
+        return signals_handled(trainer.suspend, trainer.saving.ask, last_words, calm)
 
     def _loggers(self, logs: Logs) -> list[Callback]:
         trainer, directory, config = self.trainer, self.directory, self.trainer.config.run
@@ -168,8 +188,8 @@ class Session:
 
     def _check_saved(self) -> None:
         """A run that ends without its last checkpoint must not look successful."""
-        if "checkpoint" in self.trainer.troubles:
-            raise SurefootError(f"the end of the run is not saved: {self.trainer.troubles['checkpoint']}")
+        if trouble := self.trainer.troubles.get("checkpoint"):
+            raise SurefootError(f"the end of the run is not saved: {trouble.removesuffix(TRIES_AGAIN)}")
 
     def _failed(self, error: BaseException) -> None:
         self.trainer.original.end_copies(error)

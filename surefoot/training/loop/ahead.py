@@ -20,6 +20,26 @@ class Ahead:
     def __init__(self, whole: Iterations) -> None:
         self.whole = whole
 
+    @property
+    def more(self) -> bool:
+        """Whether the next iteration is over already, with nothing due before it."""
+        return self.whole.more
+
+    def turns(self, trainer: Trainer, most: int) -> tuple[float, ...]:
+        """What is left of the budget before each of the next iterations, up to the first after which something is due.
+
+        They may be begun together with those of other runs. None if somebody wants to see the next rollout.
+        """
+        if self.whole.busy or not self._unwatched(trainer):
+            return ()
+        step, each, found = trainer.step, trainer.collector.most_steps, [trainer.remaining]
+        while len(found) < most and trainer.learner.adaptive_kl is None:
+            step += each
+            if trainer.journal.due(step) or not self._quiet(trainer, step):
+                break
+            found.append(trainer.remaining_at(step))
+        return tuple(found)
+
     def take(self, trainer: Trainer) -> Done | None:
         """The next iteration. None: it has to be done in the ordinary way."""
         whole, done = self.whole, None

@@ -63,6 +63,16 @@ def capture_globals() -> GlobalsState:
     }
 
 
+def seeded_globals(seed: int) -> GlobalsState:
+    """What `capture_globals` gives in a process of the run's own from which nobody has drawn."""
+    before = capture_globals()
+    try:
+        seed_globals(seed)
+        return capture_globals()
+    finally:
+        restore_globals(before)
+
+
 def globals_shape() -> Shape:
     """Both Mersenne twisters have 624 words of 32 bits and an index; a larger index would read out of bounds."""
     most = float(2**32 - 1)

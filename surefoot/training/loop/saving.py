@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 60.0
 TOO_MUCH, WATCHED_SECONDS = 0.2, 10.0  # warn if saving takes this fraction of at least this many seconds
 SHORT_RUN, MANY_SAVES = 1.0, 20  # a run that is over sooner is judged at its end, from this many seconds and saves on
+TRIES_AGAIN = ". Training continues and tries again"  # ends a warning; not true at the end of a run
 
 
 class Saving:
@@ -123,7 +124,7 @@ class Saving:
         trainer.trouble(
             "checkpoint",
             f"the checkpoint of step {step:,} could not be written to {trainer.run.checkpoints}: "
-            f"{error.strerror}; {stands}. Training continues and tries again",
+            f"{error.strerror}; {stands}{TRIES_AGAIN}",
         )
 
     def _count(self, trainer: Trainer, seconds: float) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 if TYPE_CHECKING:
     from surefoot.analysis.watch import WatchState
     from surefoot.engine.collecting.collector import CollectorState
-    from surefoot.engine.torch.learner import LearnerState
+    from surefoot.engine.torch.optimizers import LearnerState
     from surefoot.runs.directory import LogState
     from surefoot.training.loop.global_generators import GlobalsState
     from surefoot.training.loop.journal import JournalState

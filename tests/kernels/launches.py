@@ -1,0 +1,93 @@
+"""Which Triton kernels a run launches, and with what; and whether they compile for a GPU that is not here.
+
+    TRITON_INTERPRET=1 python -m tests.kernels.launches record FILE    # plays short runs in the interpreter
+    python -m tests.kernels.launches compile FILE 90                   # compiles what they launched, for sm_90
+
+Triton brings NVIDIA's assembler along, so compiling needs no GPU. The interpreter accepts programs that the compiler
+does not.
+"""
+
+import importlib
+import json
+import sys
+
+import torch
+
+WIDE = {"hidden_sizes": (64, 64), "num_envs": 4, "rollout_length": 4, "max_episode_steps": 5, "total_steps": 2 * 16}
+RUNS = {
+    "categorical": WIDE,
+    "gaussian": {**WIDE, "env": "Pendulum-v1", "normalize_observations": True, "normalize_rewards": True},
+    "one layer": {**WIDE, "hidden_sizes": (32,), "activation": "relu", "precision": "bf16", "num_minibatches": 1},
+}
+
+
+def record(file):
+    import pytest
+    from triton.runtime.interpreter import InterpretedFunction
+
+    from surefoot.training.life.population import Population, joined
+    from tests.engine.population import built, on_the_cpu
+
+    found, run = {}, InterpretedFunction.run
+
+    def noted(self, *args, grid, warmup, **kwargs):
+        values = dict(zip(self.arg_names, args, strict=False)) | kwargs
+        told = {name: _told(value) for name, value in values.items()}
+        one = {"module": self.fn.__module__, "kernel": self.fn.__name__, "arguments": told}
+        found[json.dumps(one, sort_keys=True)] = one
+        return run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        on_the_cpu(patch)
+        patch.setattr(InterpretedFunction, "run", noted)
+        for settings in RUNS.values():
+            built(0, **settings).train()
+            trainers = [built(seed, **settings) for seed in (1, 2)]
+            Population(trainers, joined(trainers), [trainer.turns() for trainer in trainers]).train()
+    with open(file, "w", encoding="utf-8") as out:
+        json.dump(list(found.values()), out)
+
+
+def _told(value):
+    return {"tensor": str(value.dtype).removeprefix("torch.")} if isinstance(value, torch.Tensor) else value
+
+
+class Absent:
+    """What Triton asks of the driver of a GPU before it compiles."""
+
+    def __init__(self, capability):
+        from triton.backends.compiler import GPUTarget
+
+        self.target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self):
+        return self.target
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+
+def compile_all(file, capability):
+    """Prints the number of kernels, and for each its name and the size of its code."""
+    from triton.runtime import driver
+    from triton.runtime.jit import MockTensor
+
+    driver.set_active(Absent(capability))
+    with open(file, encoding="utf-8") as stored:
+        launches = json.load(stored)
+    for one in launches:
+        kernel = getattr(importlib.import_module(one["module"]), one["kernel"])
+        given = {
+            name: MockTensor(getattr(torch, value["tensor"])) if isinstance(value, dict) else value
+            for name, value in one["arguments"].items()
+        }
+        made = kernel.warmup(grid=(1,), **given)
+        print(one["kernel"], len(made.asm["cubin"]), flush=True)
+
+
+if __name__ == "__main__":
+    what, name, *rest = sys.argv[1:]
+    record(name) if what == "record" else compile_all(name, int(rest[0]))

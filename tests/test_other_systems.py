@@ -67,7 +67,6 @@ def test_a_run_is_locked_on_windows_too(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "fcntl", None)
     monkeypatch.setattr(locks, "msvcrt", FakeWindows())
     first = RunDirectory.create(tmp_path / "run", "env", "ppo", 0)
-    first.lock()
     second = RunDirectory(first.path)
     assert second.is_locked()
     with pytest.raises(BusyError, match=rf"in use by pid {os.getpid()}"):
@@ -83,7 +82,6 @@ def test_a_system_without_locks_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "fcntl", None)
     monkeypatch.setattr(locks, "msvcrt", None)
     run = RunDirectory.create(tmp_path / "run", "env", "ppo", 0)
-    run.lock()
     assert not run.is_locked()
     run.unlock()
     assert "cannot lock files" in locks.complaints()[0]

@@ -73,9 +73,9 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | Path | None, env: str, algo: str, seed: int, name: str | None = None) -> RunDirectory:
-        """A new, empty directory: the given one, or `runs/<env>/<algo>/<name>-<time>-s<seed>`. Fails before any work.
+        """A new, empty, locked directory: the given one, or `runs/<env>/<algo>/<name>-<time>-s<seed>`.
 
-        The name comes first, so that it is the prefix by which commands find the run.
+        Fails before any work. The name comes first, so that it is the prefix by which commands find the run.
         """
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         called = "" if name is None else f"{_short(escape(name, 'run'))}-"
@@ -83,12 +83,18 @@ class RunDirectory:
         try:
             if path is None:
                 target = _make_new(target)
-            elif (target / "manifest.json").exists():
-                raise UsageError(f"{target} already holds a run; choose another --run-dir, or remove it")
+            else:
+                _refuse_a_run(target)
             target.mkdir(parents=True, exist_ok=True)
             run = cls(target)
             run.checkpoints.mkdir(exist_ok=True)
-            write_atomic(run.log, "")
+            run.lock()
+            try:
+                _refuse_a_run(target)  # again: another process may have trained here meanwhile, even to the end
+                write_atomic(run.log, "")
+            except BaseException:
+                run.unlock()
+                raise
         except OSError as error:
             raise UsageError(
                 f"cannot write the run directory {target}: {error.strerror}; choose another --run-dir"
@@ -102,8 +108,8 @@ class RunDirectory:
 
         target = ROOT if path is None else Path(path)
         try:
-            if path is not None and (target / "manifest.json").exists():
-                raise UsageError(f"{target} already holds a run; choose another --run-dir, or remove it")
+            if path is not None:
+                _refuse_a_run(target)
             existing = next(place for place in (target, *target.absolute().parents) if place.exists())
             os.rmdir(mkdtemp(prefix=".tmp-", dir=existing))
         except OSError as error:
@@ -259,6 +265,11 @@ class RunDirectory:
                     os.truncate(log, wanted)  # not a link: see `refuse_links`
             except OSError as error:
                 raise CheckpointError(f"{log} cannot be cut back to the checkpoint: {error.strerror}") from None
+
+
+def _refuse_a_run(path: Path) -> None:
+    if (path / "manifest.json").exists():
+        raise UsageError(f"{path} already holds a run; choose another --run-dir, or remove it")
 
 
 def shell_path(path: str | Path) -> str:

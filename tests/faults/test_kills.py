@@ -11,10 +11,12 @@ import pytest
 
 import surefoot
 import surefoot.runs.files
+from surefoot.cli.main import main
 from surefoot.runs.checkpoints import find_checkpoint, pointed
 from surefoot.training.loop import writing
 from surefoot.training.trainer import Trainer
 from tests.faults.runs import TINY, cli, command, copy, go_on, newest, opened, same
+from tests.faults.test_signals import LEARNS
 from tests.marks import quick
 
 PARTS = 4  # of the points of a save, so that all cores have something to do
@@ -204,13 +206,28 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_start(whole, tmp_path)
     same(surefoot.resume(run, progress=False), whole)
 
 
+def slowly(words):
+    """In a child: the command line; its 50 updates take two seconds at least, so that signals find it at work."""
+    for owner, name in LEARNS:
+        setattr(owner, name, delayed(getattr(owner, name)))
+    return main(words)
+
+
+def delayed(real):
+    def call(*args, **kwargs):
+        time.sleep(0.04)
+        return real(*args, **kwargs)
+
+    return call
+
+
 @pytest.mark.slow
 def test_random_terms_and_interrupts_change_no_byte_of_a_run(nursery, whole, tmp_path):
     """As on a cluster that moves a job about: each process saves and leaves, the next one goes on."""
     path, dice, stopped, longest = tmp_path / "stopped", random.Random(1), 0, 0.2
     words = command(path)
     for number in (signal.SIGTERM, signal.SIGINT) * 8:
-        child = nursery.start(cli, words=words)
+        child = nursery.start(slowly, words=words)
         child.await_file(path / "manifest.json")
         words = ["resume", str(path)]
         time.sleep(dice.uniform(0.05, longest))

@@ -67,7 +67,6 @@ def test_runs_of_the_same_second_do_not_share_a_directory():
 def test_a_given_directory_of_any_name_is_made(tmp_path, name):
     run = RunDirectory.create(tmp_path / name, "E-v0", "ppo", 0)
     assert run.path == tmp_path / name
-    run.lock()
     run.set_status("running", step=5)
     assert run.read_status() == {"state": "running", "step": 5}
     run.unlock()
@@ -82,6 +81,23 @@ def test_an_existing_run_is_refused_and_left_alone(tmp_path):
     with pytest.raises(UsageError, match=r"already holds a run.*--run-dir"):
         RunDirectory.create(path, "E-v0", "ppo", 0)
     assert os.listdir(path) == ["manifest.json"]
+
+
+def test_a_run_that_another_process_trained_meanwhile_is_left_alone(tmp_path, monkeypatch):
+    """It was not there when this process looked, and is done when this process gets the lock."""
+    lock = RunDirectory.lock
+
+    def late(run):
+        write_json(run.manifest, {})
+        run.log.write_text("trained")
+        lock(run)
+
+    monkeypatch.setattr(RunDirectory, "lock", late)
+    with pytest.raises(UsageError, match=r"already holds a run.*--run-dir"):
+        RunDirectory.create(tmp_path / "run", "E-v0", "ppo", 0)
+    run = RunDirectory(tmp_path / "run")
+    assert run.log.read_text() == "trained"
+    assert not run.is_locked()
 
 
 def test_an_existing_directory_without_a_run_is_used(tmp_path):

@@ -269,6 +269,7 @@ class TestRestarts:
         run = RunDirectory.create(f"runs/{name}", "CartPole-v1", "ppo", 1)
         run.manifest.write_text(json.dumps({"label": label, "created": name}), encoding="utf-8")
         run.set_status(state, step=0)
+        run.unlock()
         return run
 
     def found(self, config):

@@ -146,7 +146,6 @@ def new_directory(
     assert config.run.seed is not None
     written = to_toml(trainer.config)  # with the values that were chosen while building
     directory = RunDirectory.create(place, config.env.env, config.algo_name, config.run.seed, config.run.name)
-    directory.lock()
     try:
         trainer.group.agree(str(directory.path))
         write_atomic(directory.config, written)

@@ -14,7 +14,8 @@ import uvicorn
 
 from surefoot.dashboard.app import make_app
 from surefoot.dashboard.guard import new_token
-from surefoot.loopback import Patience, Reporter, is_loopback, listen
+from surefoot.loopback import is_loopback, listen
+from surefoot.patient_server import Patience, PatientServer
 from surefoot.text import print
 
 PATIENCE = 1.0  # seconds after Ctrl-C in which answers may still finish
@@ -45,22 +46,12 @@ def serve(root: Path, host: str, port: int, *, open_browser: bool) -> None:
         _Server(config, app.state.page.live.end).run(sockets=[listening])
 
 
-class _Server(uvicorn.Server):
+class _Server(PatientServer):
     """`before_end`: called before waiting for open connections to close, since every page keeps one open."""
 
     def __init__(self, config: uvicorn.Config, before_end: Callable[[], None]) -> None:
-        super().__init__(config)
+        super().__init__(config, Patience(ARRIVE, None))  # the page's live connection is an answer without an end
         self._before_end = before_end
-        self._patience = Patience(ARRIVE, None)  # the page's live connection is an answer without an end
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(Reporter())
-        await super().startup(sockets)
-
-    async def on_tick(self, counter: int) -> bool:
-        if counter % 10 == 0:  # every second
-            self._patience.look(self.server_state.connections)
-        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._before_end()

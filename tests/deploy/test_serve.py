@@ -21,7 +21,8 @@ from surefoot.deploy.light_agent import LightAgent
 from surefoot.deploy.serve import app as serve_app
 from surefoot.deploy.serve.app import App, Limits
 from surefoot.deploy.serve.server import make_server
-from surefoot.loopback import Patience, Reporter, listen
+from surefoot.loopback import listen
+from surefoot.patient_server import Patience, Reporter
 from tests.deploy.making import BOX, FREE, HYBRID, KINDS, make
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs-0.1.0"
@@ -361,7 +362,7 @@ def test_what_counts_as_not_moving_on(monkeypatch):
         response_complete = False
 
     clock = [0.0]
-    monkeypatch.setattr("surefoot.loopback.monotonic", lambda: clock[0])
+    monkeypatch.setattr("surefoot.patient_server.monotonic", lambda: clock[0])
     _, idle, busy, next_one, leaving = connections = [Connection() for _ in range(5)]
     idle.timeout_keep_alive_task = object()
     busy.cycle, next_one.cycle, leaving.transport.closing = Cycle(), Cycle(), True

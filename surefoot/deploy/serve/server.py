@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +13,8 @@ import uvicorn
 from surefoot.deploy.describe import read_program
 from surefoot.deploy.light_agent import LightAgent
 from surefoot.deploy.serve.app import PATIENCE, App, Limits
-from surefoot.loopback import Patience, Reporter, listen
+from surefoot.loopback import listen
+from surefoot.patient_server import Patience, PatientServer
 from surefoot.text import print
 
 if TYPE_CHECKING:
@@ -55,20 +54,7 @@ def make_server(app: App, arrive: float = PATIENCE) -> uvicorn.Server:
     return _Server(config, Patience(arrive, LONGEST))
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, patience: Patience) -> None:
-        super().__init__(config)
-        self._patience = patience
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(Reporter())
-        await super().startup(sockets)
-
-    async def on_tick(self, counter: int) -> bool:
-        if counter % 10 == 0:  # every second
-            self._patience.look(self.server_state.connections)
-        return await super().on_tick(counter)
-
+class _Server(PatientServer):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """SIGINT and SIGTERM end the server. uvicorn would raise them again afterwards, as if it had failed."""

@@ -104,6 +104,8 @@ def _execute(file: Path, modified: int) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    if (folder := str(file.parent)) not in sys.path:  # for modules beside it; at the end, so that they shadow no others
+        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except user_errors() as error:

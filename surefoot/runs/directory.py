@@ -268,8 +268,17 @@ class RunDirectory:
 
 
 def _refuse_a_run(path: Path) -> None:
+    """Refuse a directory with a run in it, or with other files that a run would overwrite."""
     if (path / "manifest.json").exists():
         raise UsageError(f"{path} already holds a run; choose another --run-dir, or remove it")
+    if (path / LOCK).exists():  # a run that ended before it had a manifest
+        return
+    own = (place for place in vars(RunDirectory(path)).values() if isinstance(place, Path) and place != path)
+    taken = next((place.name for place in own if os.path.lexists(place)), None)
+    if taken is not None:
+        raise UsageError(
+            f"{path} has a {taken} of something else, which a run would overwrite; choose another --run-dir"
+        )
 
 
 def shell_path(path: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""Many runs by a few words: directories, folders of runs, globs, names, prefixes, `latest`."""
+"""Many runs by a few words: directories, folders of runs, environments, globs, names, prefixes, `latest`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from glob import glob
 from pathlib import Path
 
-from surefoot.errors import UsageError, did_you_mean
-from surefoot.runs.directory import ROOT
+from surefoot.errors import CheckpointError, UsageError, did_you_mean
+from surefoot.runs.directory import ROOT, RunDirectory
+from surefoot.runs.files import read_json
 from surefoot.runs.index import find_run, list_runs
 from surefoot.runs.run import Run
 
@@ -16,8 +17,8 @@ from surefoot.runs.run import Run
 def select_runs(words: Sequence[str | Path], root: Path = ROOT) -> list[Run]:
     """The runs that the words name, each once, in the order of the words and, within a word, of their start times.
 
-    A word is a run's directory, a folder with runs in it (also one below `root`, such as `CartPole-v1/ppo`), a glob, a
-    run's name, the beginning of the names of one or several runs, or `latest`.
+    A word is a run's directory, a folder with runs in it (also one below `root`, such as `CartPole-v1/ppo`), an env
+    (all runs on it below `root`), a glob, a run's name, the beginning of the names of one or several runs, or `latest`.
     """
     found: dict[str, Run] = {}
     for word in words:
@@ -32,6 +33,9 @@ def select_runs(words: Sequence[str | Path], root: Path = ROOT) -> list[Run]:
 def _named(word: str | Path, root: Path) -> Iterator[Run]:
     if str(word) == "latest":
         yield Run(find_run("latest", root))
+        return
+    if not os.path.isdir(word) and (trained := [run for run in list_runs(root) if _env_of(run) == str(word)]):
+        yield from map(Run, trained)
         return
     for place in dict.fromkeys((Path(word), root / word)):
         if os.path.isdir(place):  # no error for a word that cannot be a file name
@@ -48,6 +52,13 @@ def _named(word: str | Path, root: Path) -> Iterator[Run]:
         names = (run.path.name, str(run.path.relative_to(root)), str(run.path))
         if any(name.startswith(wanted) for name in names):
             yield Run(run)
+
+
+def _env_of(run: RunDirectory) -> object:
+    try:
+        return read_json(run.manifest).get("env")
+    except CheckpointError:  # it cannot be read, or is gone
+        return None
 
 
 def _nothing(word: str, root: Path) -> str:

@@ -280,3 +280,13 @@ def test_a_factory_that_cannot_be_told_to_draw_is_named(factory):
         make_env(EnvConfig(), factory, render_mode="rgb_array")
     with pytest.raises(EnvError, match="raised TypeError"):  # something else is wrong with it
         make_env(EnvConfig(env_kwargs={"size": 3}), Bare, render_mode="rgb_array")
+
+
+def test_a_file_may_import_what_lies_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "beside_the_env_2718.py").write_text("import gymnasium as gym\nLIMIT = 3\n")
+    (tmp_path / "mine.py").write_text(
+        "from beside_the_env_2718 import LIMIT, gym\n"
+        "def make(): return gym.make('CartPole-v1', max_episode_steps=LIMIT)\n"
+    )
+    assert episode_length(make(f"{tmp_path / 'mine.py'}:make")) == 3

@@ -53,6 +53,7 @@ def test_a_number_that_is_none_stops_the_run_at_that_step_and_names_it(capsys, w
     assert step in (128, 160, 192)
     assert_failed_in_order(step)
     assert "what happened is in run/crash" in said
+    assert f"To continue from step {step}:\nsurefoot resume run" in said
 
 
 def test_a_run_that_failed_goes_on_once_the_env_is_mended(capsys):
@@ -60,7 +61,8 @@ def test_a_run_that_failed_goes_on_once_the_env_is_mended(capsys):
     config = RUN / "config.toml"
     config.write_text(config.read_text().replace('"reward', '"nothing'))
     assert main(["resume", str(RUN), "--trust"]) == 0
-    assert "could not be restored; they start afresh" in capsys.readouterr().out
+    why = "an error ended the run in the middle of a rollout"
+    assert f"could not be restored ({why}); they start afresh" in capsys.readouterr().out
     run = opened(RUN)
     assert run.directory.read_status()["state"] == "done"
     assert [row["step"] for row in run.metrics] == sorted({row["step"] for row in run.metrics})

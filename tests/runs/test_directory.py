@@ -106,6 +106,21 @@ def test_an_existing_directory_without_a_run_is_used(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "result.json", "log.txt", "checkpoints"])
+def test_files_of_others_are_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    for refuse in (RunDirectory.check_place, lambda path: RunDirectory.create(path, "E-v0", "ppo", 0)):
+        with pytest.raises(UsageError, match=rf"has a {name} that a run would overwrite.*--run-dir"):
+            refuse(tmp_path)
+    assert (tmp_path / name).read_text() == "mine"
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_run_that_ended_before_it_had_a_manifest_may_be_tried_again(tmp_path):
+    RunDirectory.create(tmp_path, "E-v0", "ppo", 0).config.write_text("begun")
+    assert RunDirectory.create(tmp_path, "E-v0", "ppo", 0).path == tmp_path
+
+
 def test_a_file_in_the_way_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):

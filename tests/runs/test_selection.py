@@ -1,6 +1,7 @@
 """Several runs by paths, folders, globs, prefixes and `latest`."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,15 @@ def test_every_way_to_name_runs():
     assert names("runs/*/vpg") == names("*/vpg/s*") == VPG
     assert names("latest") == ["ppo/s2"]  # by when it was started, not by name
     assert sorted(names("s1")) == ["ppo/s1", "vpg/s1"]
+
+
+@pytest.mark.usefixtures("runs")
+def test_an_env_is_all_its_runs_also_those_of_sweeps():
+    make_run(Path("runs/sweeps/mine/a2c-s0"), algo="a2c")
+    make_run(Path("runs/sweeps/mine/other-s0"), env="Acrobot-v1")
+    assert sorted(names("CartPole-v1")) == ["mine/a2c-s0", *PPO, *VPG]
+    assert sorted(names("runs/CartPole-v1")) == PPO + VPG  # a folder
+    assert names("Acrobot-v1") == ["mine/other-s0"]
 
 
 @pytest.mark.usefixtures("runs")

@@ -216,7 +216,8 @@ def test_a_failed_update_leaves_a_bundle_with_its_rollout_and_the_old_weights():
     (run,) = list_runs()
     assert torch.equal(kept["weights"], kept["after"])
     folder = run.crash / "512"
-    assert caught.value.__notes__ == [f"what happened is in {folder}"]
+    assert caught.value.__notes__[0] == f"what happened is in {folder}"
+    assert caught.value.__notes__[1:] == [f"To continue from step 512:\nsurefoot resume {run.path}"]
     assert torch.equal(load_file(folder / "rollout.safetensors")["obs"], kept["obs"])
     facts = json.loads((folder / "facts.json").read_text())
     assert (facts["step"], facts["update"]) == (512, 2)

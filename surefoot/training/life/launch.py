@@ -292,7 +292,8 @@ def _resumed(
         directory.cut_logs(restored.log_sizes)
         if restored.lost_envs:
             lost = ", ".join(map(str, restored.lost_envs))
-            notes.append(f"the open episodes of envs {lost} could not be restored; they start afresh")
+            why = " (an error ended the run in the middle of a rollout)" if restored.mid_rollout else ""
+            notes.append(f"the open episodes of envs {lost} could not be restored{why}; they start afresh")
         notes += set_horizon(trainer, directory)
         notes += what_differs(trainer, directory)
     except BaseException:

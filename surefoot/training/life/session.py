@@ -209,6 +209,8 @@ class Session:
             where = write_crash(self.directory, trainer, error)
             if where is not None:
                 error.add_note(f"what happened is in {where}")
+            if self.resume_command is not None and trainer.saved_step >= 0:
+                error.add_note(f"To continue from step {trainer.saved_step:,}:\n{self.resume_command}")
 
     def _cut_short(self) -> str:
         """In the middle of a rollout no exact state can be saved; the last checkpoint resumes exactly."""

@@ -23,6 +23,7 @@ from surefoot.training.evaluation.described import Described
 from surefoot.training.evaluation.facts import WRONG_CONTENT
 from surefoot.training.loop.global_generators import restore_globals
 from surefoot.training.loop.state_tree import join, split
+from surefoot.types import Restorable
 
 if TYPE_CHECKING:
     from surefoot.training.config.resolve import Outline
@@ -95,6 +96,7 @@ class Restored:
     lost_envs: list[int]  # envs whose open episode could not be restored
     log_sizes: dict[str, int]  # bytes of the logs when the checkpoint was written
     unwritten: dict[str, list[str]] = field(default_factory=dict)  # rows that a full disk had refused so far
+    mid_rollout: bool = False  # it was saved after an error, when the state of the envs was no longer known
 
 
 def restore(trainer: Trainer, folder: Path, content: Content | None = None) -> Restored:
@@ -120,7 +122,8 @@ def restore(trainer: Trainer, folder: Path, content: Content | None = None) -> R
         lost = [index for indices in group.gather(own) for index in indices]
         if trainer.own_process and state["globals"] is not None:
             restore_globals(state["globals"])
-        restored = Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"])
+        mid_rollout = state["collector"]["envs"] is None and isinstance(trainer.envs, Restorable)
+        restored = Restored(lost, state["logs"]["sizes"], state["logs"]["unwritten"], mid_rollout)
     except Misfit as misfit:
         raise CheckpointError(f"{folder / 'state.json'} is malformed: {misfit}") from None
     except WRONG_CONTENT as error:

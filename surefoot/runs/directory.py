@@ -276,9 +276,7 @@ def _refuse_a_run(path: Path) -> None:
     own = (place for place in vars(RunDirectory(path)).values() if isinstance(place, Path) and place != path)
     taken = next((place.name for place in own if os.path.lexists(place)), None)
     if taken is not None:
-        raise UsageError(
-            f"{path} has a {taken} of something else, which a run would overwrite; choose another --run-dir"
-        )
+        raise UsageError(f"{path} has a {taken} that a run would overwrite; choose another --run-dir")
 
 
 def shell_path(path: str | Path) -> str:

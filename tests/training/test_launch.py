@@ -228,3 +228,11 @@ def test_a_failed_update_leaves_a_bundle_with_its_rollout_and_the_old_weights():
 def test_a_wrong_setting_leaves_no_bundle():
     run = surefoot.train("CartPole-v1", **SHORT)
     assert write_crash(run.directory, None, UsageError("wrong")) is None
+
+
+def test_a_budget_of_which_much_is_left_is_explained(capsys):
+    how = {**SHORT, "total_steps": 2000, "num_envs": 8, "rollout_length": 128, "progress": True}
+    surefoot.train("CartPole-v1", **how)
+    assert "note: 976 of 2,000 steps are left; another rollout may take up to 1,024" in capsys.readouterr().out
+    surefoot.train("CartPole-v1", **how | {"total_steps": 1024})
+    assert "steps are left" not in capsys.readouterr().out

@@ -211,7 +211,18 @@ def _run(session: Session, notes: Sequence[str]) -> Result:
         session.directory.unlock()
     if session.progress:
         say(describe_result(result, out), session.to_stderr)
+        if left := steps_left(session.trainer):
+            say(fit(left, out), session.to_stderr)
     return result
+
+
+def steps_left(trainer: Trainer) -> str | None:
+    """A note if much of the budget is left, because a rollout is never begun that might exceed it."""
+    step, budget = trainer.step, trainer.budget
+    if trainer.stop_reason is not None or step >= 0.9 * budget:
+        return None
+    most = trainer.collector.most_steps * trainer.group.size
+    return f"note: {budget - step:,} of {budget:,} steps are left; another rollout may take up to {most:,}"
 
 
 def _followed(

@@ -41,7 +41,8 @@ WORDS = {
     "P(… better)": "How often a run of the best method beats a run of this one on the same env. The difference is "
     "settled if the interval excludes one half. The best was chosen by the same numbers, and with many methods "
     "some difference looks settled by chance.",
-    "steps to": "Steps until half of the runs have reached the threshold.",
+    "steps to": "Steps until half of the runs have reached the threshold in training, where a policy explores: it may "
+    "score less than in the greedy evaluation at the end.",
     "performance profile": "The share of runs with more than each score. A curve that is higher everywhere is better.",
 }
 

@@ -67,6 +67,8 @@ class Population:
         self.loaded = [False] * self.agents  # whose state is here, newer than their own
         self._draws: list[list[Tensor]] = []  # the generators of each agent, before the iteration
         self._tried = False
+        # As text, because a schedule equals every other one that has the same largest value.
+        self._settings = [repr(part.algorithm.config) for part in members]
 
     @staticmethod
     def _of_member(part: Parts) -> list[Tensor]:
@@ -139,12 +141,13 @@ class Population:
         return Page(recording, plans, self.rollouts.columns)
 
     def _plans(self, turns: Sequence[Turn], ahead: int, steps: int) -> dict[int, Plan | None]:
-        """What each member is told. Those that are alike share one."""
+        """What each member is told. Those that are alike share one: 256 seeds need it computed once."""
         known: dict[tuple[object, ...], Plan | None] = {}
         found = {}
         for turn in turns:
             learner, remaining = self.learners[turn.agent], turn.remaining[ahead]
-            key = (remaining, learner.optimizer.steps, learner.rate_scale, learner.rate_is_set)
+            rate = (learner.optimizer.steps, learner.rate_scale, learner.rate_is_set)
+            key = (remaining, *rate, self._settings[turn.agent])
             if key not in known:
                 known[key] = self._plan(turn.agent, remaining, steps)
             found[turn.agent] = known[key]

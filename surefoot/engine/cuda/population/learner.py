@@ -46,10 +46,27 @@ class SharesOfOne(Shares):
 
 
 class SideBySide(DeviceOperations):
-    """Operations over the rollout of all agents `[T, agents·N]`: each agent's statistics are its own."""
+    """Operations over the rollout of all agents `[T, agents·N]`: each agent's statistics and discounts are its own."""
 
-    def __init__(self, agents: int, num_envs: int) -> None:
-        self.agents, self.num_envs = agents, num_envs
+    def __init__(self, members: Sequence[CudaLearner], num_envs: int) -> None:
+        self.agents, self.num_envs = len(members), num_envs
+        rows = [discounts_of(member.config) for member in members]
+        self.numbers: Tensor | None = None  # `[3, agents]` γ, γλ and γ·value_lambda, if agents differ in them
+        if len(set(rows)) > 1:
+            numbers = [(gamma, gamma * lambda_, gamma * of_value) for gamma, lambda_, of_value in rows]
+            self.numbers = torch.tensor(
+                numbers, dtype=torch.float32, device=members[0].flat.vector.device
+            ).T.contiguous()
+        self._of_first = rows[0]
+
+    def advantages(
+        self, rollout: Rollout, gamma: float, gae_lambda: float, value_lambda: float, segment_length: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """The algorithm that asks is the first agent's, and so are its numbers."""
+        if self.numbers is None:
+            return super().advantages(rollout, gamma, gae_lambda, value_lambda, segment_length)
+        assert (gamma, gae_lambda, value_lambda) == self._of_first
+        return self.scanned(rollout, self.numbers, segment_length)
 
     def standardize(self, x: Tensor, weight: Tensor | None) -> Tensor:
         assert weight is None
@@ -81,7 +98,7 @@ class PopulationLearner(CudaLearner):
         assert first.nets is not None
         self.members, self.agents, self.num_envs, self.recorder = members, agents, num_envs, recorder
         self.policy, self.config, self.optimizer = first.policy, first.config, first.optimizer
-        self.group, self.shares, self.operations = ALONE, SharesOfOne(agents), SideBySide(agents, num_envs)
+        self.group, self.shares, self.operations = ALONE, SharesOfOne(agents), SideBySide(members, num_envs)
         self.flat = FlatParameters.side_by_side([member.flat for member in members])
         self.first = torch.stack([member.optimizer.first for member in members])
         self.second = torch.stack([member.optimizer.second for member in members])
@@ -190,6 +207,14 @@ class PopulationLearner(CudaLearner):
                 obs, valid = (x[:, own].contiguous() for x in (rollout.obs[:-1], rollout.valid))
                 member.policy.normalizer.merge(obs, valid, member.operations)
         return {} if clipped is None else {"action_clip_fraction": self.mean(clipped, rollout.valid.float())}
+
+
+def discounts_of(config: Any) -> tuple[float, float, float]:
+    """γ, λ and the λ of the critic's targets."""
+    names = ("gamma", "gae_lambda", "value_lambda")
+    gamma, gae_lambda, value_lambda = (getattr(config, name, None) for name in names)  # an own algorithm may have none
+    found: Any = (gamma, gae_lambda, gae_lambda if value_lambda is None else value_lambda)
+    return found  # type: ignore[no-any-return]
 
 
 def by_agent(x: Tensor, agents: int, num_envs: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Settings that agents who are trained at once may have of their own. Imports no torch: the command line checks them.
 
-They are numbers in a kernel's table or on the host. Any other setting is the same for all, because it changes the shape
-of a tensor or what a kernel does.
+They are numbers in a kernel's table or on the host. The other settings are the same for all, because they change the
+shape of a tensor or what a kernel does.
 """
 
 from __future__ import annotations

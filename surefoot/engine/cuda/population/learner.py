@@ -25,7 +25,7 @@ from surefoot.engine.torch.instruments import due
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surefoot.engine.config import EpochConfig, Minibatches
+    from surefoot.engine.config import EpochConfig, GradientConfig, Minibatches
     from surefoot.engine.cuda.recorder import Recorder
     from surefoot.engine.losses import LossFunction
     from surefoot.engine.torch.learner import Estimate
@@ -53,7 +53,7 @@ class SideBySide(DeviceOperations):
         rows = [discounts_of(member.config) for member in members]
         self.numbers: Tensor | None = None  # `[3, agents]` γ, γλ and γ·value_lambda, if agents differ in them
         if len(set(rows)) > 1:
-            numbers = [(gamma, gamma * lambda_, gamma * of_value) for gamma, lambda_, of_value in rows]
+            numbers = [(gamma, gamma * lambda_, gamma * of_value) for gamma, lambda_, of_value in filter(None, rows)]
             self.numbers = torch.tensor(
                 numbers, dtype=torch.float32, device=members[0].flat.vector.device
             ).T.contiguous()
@@ -209,12 +209,13 @@ class PopulationLearner(CudaLearner):
         return {} if clipped is None else {"action_clip_fraction": self.mean(clipped, rollout.valid.float())}
 
 
-def discounts_of(config: Any) -> tuple[float, float, float]:
-    """γ, λ and the λ of the critic's targets."""
-    names = ("gamma", "gae_lambda", "value_lambda")
-    gamma, gae_lambda, value_lambda = (getattr(config, name, None) for name in names)  # an own algorithm may have none
-    found: Any = (gamma, gae_lambda, gae_lambda if value_lambda is None else value_lambda)
-    return found  # type: ignore[no-any-return]
+def discounts_of(config: GradientConfig) -> tuple[float, float, float] | None:
+    """γ, λ and the λ of the critic's targets; None if an algorithm of the user's own has no such settings."""
+    values = config.as_dict()
+    gamma, gae_lambda, value_lambda = (values.get(name) for name in ("gamma", "gae_lambda", "value_lambda"))
+    if not isinstance(gamma, float) or not isinstance(gae_lambda, float):
+        return None
+    return gamma, gae_lambda, value_lambda if isinstance(value_lambda, float) else gae_lambda
 
 
 def by_agent(x: Tensor, agents: int, num_envs: int) -> Tensor:

@@ -8,23 +8,22 @@ import torch
 
 from surefoot.engine.cuda.population.iteration import Population as Iterations
 from surefoot.engine.own_numbers import OF_ALGORITHM, OWN_NUMBERS
+from surefoot.engine.torch import instruments
 from surefoot.training.life.population import Population, joined
 from tests.building import make_policy, make_rollout
 from tests.engine.population import Count, built, on_the_cpu, tensors
 
 os.environ["TRITON_INTERPRET"] = "1"  # it counts when Triton is imported
 pytest.importorskip("triton")
-LINES = [
-    {"learning_rate": "linear:3e-2:2e-2", "clip_ratio": 0.1, "entropy_coef": 0.01, "value_coef": 0.5},
-    {"learning_rate": "linear:3e-2:1e-2", "clip_ratio": 0.3, "entropy_coef": 0.1, "value_coef": 0.5},
-    {"learning_rate": 0.01, "clip_ratio": 0.2, "entropy_coef": 0.1, "value_coef": 2.0, "value_lambda": 0.5},
-]
+FIRST = {"learning_rate": "linear:3e-2:2e-2", "clip_ratio": 0.1, "entropy_coef": 0.01, "value_coef": 0.5}
+FIRST |= {"gamma": 0.9, "gae_lambda": 0.95, "max_grad_norm": 0.5}
+OTHER = {"learning_rate": 0.01, "clip_ratio": 0.2, "entropy_coef": 0.1, "value_coef": 2.0}
+OTHER |= {"gamma": 0.99, "gae_lambda": 0.8, "value_lambda": 0.5, "max_grad_norm": 0.05}
 AGENTS = {
-    "lines": [
-        {**line, "gamma": gamma, "gae_lambda": gae_lambda, "max_grad_norm": norm, "reward_scale": scale}
-        for line, gamma, gae_lambda, norm, scale in zip(
-            LINES, (0.9, 0.99, 0.99), (0.95, 0.95, 0.8), (0.5, 0.5, 0.05), (1.0, 0.1, 1.0), strict=True
-        )
+    "numbers": [
+        FIRST,
+        FIRST | {"learning_rate": "linear:3e-2:1e-2", "reward_scale": 0.1},  # a schedule that equals the first one's
+        OTHER,
     ],
     "pendulum": [
         {"log_std_init": -1.0, "gamma": 0.9, "value_clip": 0.1, "critic_learning_rate": 1e-2, "adaptive_kl": 1e-4},
@@ -81,7 +80,7 @@ def test_every_agent_has_the_bits_that_it_has_alone(case, begun):
 def test_agents_that_need_other_kernels_are_populations_of_their_own():
     together = joined(trainers_of(AGENTS["other kernels"]))
     assert [population.agents for population in together.populations] == [1, 2, 1, 1]
-    assert len(joined(trainers_of(AGENTS["lines"])).populations) == 1
+    assert len(joined(trainers_of(AGENTS["numbers"])).populations) == 1
 
 
 def test_shapes_and_other_settings_must_agree():
@@ -114,3 +113,17 @@ def test_advantages_of_agents_side_by_side_are_those_of_each_alone(segment_lengt
         for x, y, z in zip(kernel, alone, twin, strict=True):
             assert torch.equal(x[:, own], y)
             torch.testing.assert_close(z[:, own], y)
+
+
+@pytest.mark.slow
+def test_a_term_that_ends_is_left_to_the_ordinary_way(monkeypatch):
+    """Here before an update whose kind of measuring is new, and which is recorded then."""
+    monkeypatch.setattr(instruments, "PASSES", 1)
+    agents = [{"entropy_coef": "points:0=0.01,0.1=0,1=0"}, {"entropy_coef": "points:0=0.1,0.1=0,1=0"}]
+    shared = {"num_epochs": 1, "num_minibatches": 1}
+    several, alone = trainers_of(agents, **shared), trainers_of(agents, **shared)
+    Population(several, joined(several), [trainer.turns() for trainer in several]).train()
+    for one, other in zip(several, alone, strict=True):
+        other.train()
+        assert one.callbacks[0].seen == other.callbacks[0].seen
+        assert torch.equal(one.learner.flat.vector, other.learner.flat.vector)

@@ -39,6 +39,7 @@ def without_a_gpu(monkeypatch):
 def config(seed=None, **settings):
     size = {"num_envs": 3, "rollout_length": 4, "hidden_sizes": (8,), "max_episode_steps": 5, "num_minibatches": 1}
     how = {"num_epochs": 2, "total_steps": 60, "log_every": 12, "eval_episodes": 2, "engine": ENGINE}
+    how["checkpoint_every"] = 60  # and not one per minute: the interpreter may be slow
     given = {**size, **how, "device": "cpu", **settings}
     return resolve("CartPole-v1", "ppo", preset="none", overrides=given if seed is None else {**given, "seed": seed})
 

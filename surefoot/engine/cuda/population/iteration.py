@@ -201,14 +201,13 @@ class Population:
 
     def _recording(self, update: int) -> Recording | None:
         """The recorded iteration of the kind that this update has; None if it cannot be recorded."""
-        latest, generators = self.learners[0].latest, self._all_drawn()
-        assert latest is not None
+        generators = self._all_drawn()
         if [id(one) for one in generators] != [id(one) for one in self._generators]:
             self._kinds, self._generators = {}, generators  # a resumed run has others
         kind, self.learner.update = self._kind(update), update
-        self.learner.prepare()
+        like = self.learner.prepare()
         if kind not in self._kinds:
-            recording = Recording(*latest)
+            recording = Recording(like, like.loss)
             changed = [*self._live, *(x for own in self._own for x in own)]
             recording.work = self.recorder.record(
                 WHAT, lambda: self._work(recording), self.device, changed, self._generators

@@ -142,13 +142,14 @@ class PopulationLearner(CudaLearner):
         passes.begin(batch)
         return passes
 
-    def prepare(self) -> None:
-        """Make the passes, like those of the first member."""
+    def prepare(self) -> FusedPasses:
+        """Make the passes, once, like those of the first member's last update. It may have others by now."""
         if self.all_passes is None:
             assert self.members[0].latest is not None
             like, _ = self.members[0].latest
             assert isinstance(like, FusedPasses)
             self.all_passes = PopulationPasses(self, like)
+        return self.all_passes.like
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[Tensor]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from surefoot.engine.cuda.fused_passes import COLUMNS, FusedPasses
+from surefoot.engine.cuda.fused_passes import FusedPasses
+from surefoot.engine.cuda.fused_steps import COLUMNS
 from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.looking import Gradients, by_agent_of, look_over, of_gradients
 from surefoot.engine.cuda.operations import DeviceOperations

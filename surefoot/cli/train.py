@@ -13,6 +13,7 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.flags import Parser, add_json, add_settings, add_trust, format_value, trusting
 from surefoot.cli.own_flags import flags_of
 from surefoot.cli.ranks import add_ranks, launch, number_of
+from surefoot.cli.varied import add_vary, varied
 from surefoot.engine.group import check_share
 from surefoot.engine.torchrun import is_first
 from surefoot.envs.backends import FORMS
@@ -20,7 +21,7 @@ from surefoot.errors import UsageError
 from surefoot.runs import find_run
 from surefoot.runs.files import read_json, read_toml
 from surefoot.settings import title_of
-from surefoot.sweep.grid import parse_seeds
+from surefoot.sweep.grid import parse_seeds, seeds_text
 from surefoot.text import print
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import load_preset
@@ -45,6 +46,8 @@ EXAMPLES = """examples:
       an environment of your own
   surefoot train CartPole-v1 --algo my/spo.py:SPO
       an algorithm of your own
+  surefoot train CartPole-v1 --device cuda --seeds 0..31 --vary learning_rate=1e-3,3e-4
+      64 small runs at once on one GPU
   surefoot train CartPole-v1 --dry-run
       show every setting and where it comes from
 """
@@ -53,26 +56,39 @@ EXAMPLES = """examples:
 def run(words: Sequence[str]) -> int:
     algo = algorithm_of(words)
     arguments = vars(_parser(algo).parse_args(words))
-    names = ("env", "preset", "config", "like", "run_dir", "seeds", "dry_run", "json", "trust", "ranks")
+    names = ("env", "preset", "config", "like", "run_dir", "seeds", "vary", "dry_run", "json", "trust", "ranks")
     control = {key: arguments.pop(key) for key in names}
     typed_algo = arguments.pop("algo")
     preset, source = control["preset"], control["config"]
     if control["like"]:
         source, preset = _config_of(control["like"]), "none"
-    config = resolve(control["env"], typed_algo, preset, source, arguments, agreed=algo)
+
+    def resolve_with(given: Mapping[str, object]) -> TrainConfig:
+        return resolve(control["env"], typed_algo, preset, source, given, agreed=algo)
+
+    config = resolve_with(arguments)
     check_timeout(config)
     ranks = number_of(control["ranks"])
     check_share(config.algorithm.num_envs, ranks)
     out = sys.stderr if control["json"] else sys.stdout
+    seeds = _seeds(control["seeds"], arguments, ranks)
+    if control["vary"] and not seeds:
+        raise UsageError("--vary trains several runs at once and needs their seeds: add --seeds 0, or --seeds 0..4")
+    configs = varied(control["vary"], arguments, config, resolve_with)
     if control["dry_run"]:
         print(fit(describe(config), out), file=out)
+        if control["vary"]:
+            lines = [
+                f"{len(configs) * len(seeds)} runs, with the seeds {seeds_text(seeds)} and each of these:",
+                *configs,
+            ]
+            print(fit("\n".join(["", *lines]), out), file=out)
         if control["json"]:
             print(json.dumps(config.flat()))
         return 0
-    seeds = _seeds(control["seeds"], arguments, ranks)
     if ranks > 1:
         return launch(ranks, "train", words)
-    return _train(config, control["run_dir"], seeds, as_json=control["json"], trust=control["trust"])
+    return _train(configs, control["run_dir"], seeds, as_json=control["json"], trust=control["trust"])
 
 
 def _seeds(words: Sequence[str] | None, typed: Mapping[str, object], ranks: int) -> tuple[int, ...]:
@@ -167,6 +183,7 @@ def _parser(algo: str) -> Parser:
     parser.add_argument(
         "--seeds", nargs="+", metavar="N..M", help="train a run with each of these seeds, all at once on a GPU"
     )
+    add_vary(parser)
     parser.add_argument("--dry-run", action="store_true", help="print every setting and where it comes from, then stop")
     add_ranks(parser)
     add_json(parser)
@@ -198,7 +215,10 @@ def describe(config: TrainConfig) -> str:
     return "\n".join(lines)
 
 
-def _train(config: TrainConfig, run_dir: str | None, seeds: Sequence[int], *, as_json: bool, trust: bool) -> int:
+def _train(
+    configs: Mapping[str, TrainConfig], run_dir: str | None, seeds: Sequence[int], *, as_json: bool, trust: bool
+) -> int:
+    """With seeds, each of the configs and seeds; otherwise the only config."""
     if sys.stderr.isatty():
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
     how: dict[str, Any] = {"run_dir": run_dir, "to_stderr": as_json, "own_process": True, "trust": trusting(trust)}
@@ -206,10 +226,11 @@ def _train(config: TrainConfig, run_dir: str | None, seeds: Sequence[int], *, as
     if seeds:
         from surefoot.training.life.seeds import train_seeds
 
-        result = train_seeds(config, seeds, **how)
+        result = train_seeds(configs, seeds, **how)
     else:
         from surefoot.training.life.launch import train_config
 
+        (config,) = configs.values()
         result = train_config(config, **how)
     if as_json and is_first():
         print(json.dumps(result))

@@ -17,10 +17,14 @@ HOW = {"num_warps": 1}
 @triton.jit
 def _advantages(
     reward_at, value_at, next_at, terminated_at, truncated_at, valid_at, advantage_at, target_at, num_envs,
-    gamma, decay, value_decay, T: tl.constexpr, SEGMENT: tl.constexpr, BLOCK: tl.constexpr,
+    gamma, decay, value_decay, each, T: tl.constexpr, SEGMENT: tl.constexpr, AGENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     env = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = env < num_envs
+    if AGENTS:  # the numbers are in rows, one for each agent
+        gamma = tl.load(gamma + env // each, mask=inside, other=0.0)
+        decay = tl.load(decay + env // each, mask=inside, other=0.0)
+        value_decay = tl.load(value_decay + env // each, mask=inside, other=0.0)
     advantage = tl.zeros((BLOCK,), tl.float32)
     correction = tl.zeros((BLOCK,), tl.float32)
     for step in range(T):
@@ -42,14 +46,18 @@ def _advantages(
 
 
 def advantages(
-    columns: tuple[Tensor, ...], gamma: float, gae_lambda: float, value_lambda: float, segment_length: int | None
+    columns: tuple[Tensor, ...], numbers: tuple[float, float, float] | Tensor, segment_length: int | None
 ) -> tuple[Tensor, Tensor]:
-    """(GAE(λ), the critic's targets) from reward, value, next value, terminated, truncated and valid, `[T, N]` each."""
+    """(GAE(λ), the critic's targets) from reward, value, next value, terminated, truncated and valid, `[T, N]` each.
+
+    `numbers`: γ, γλ and the same for the targets; `[3, agents]` if the envs are those of several agents, side by side.
+    """
     steps, num_envs = columns[0].shape
     found = [torch.empty_like(columns[0]) for _ in range(2)]
+    agents = numbers.shape[1] if isinstance(numbers, Tensor) else 0
     _advantages[(triton.cdiv(num_envs, BLOCK),)](
-        *columns, *found, num_envs, gamma, gamma * gae_lambda, gamma * value_lambda,
-        T=steps, SEGMENT=segment_length or 0, BLOCK=BLOCK, **HOW,
+        *columns, *found, num_envs, *numbers, num_envs // max(agents, 1),
+        T=steps, SEGMENT=segment_length or 0, AGENTS=agents > 0, BLOCK=BLOCK, **HOW,
     )  # fmt: skip
     return found[0], found[1]
 

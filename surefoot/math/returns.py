@@ -35,8 +35,11 @@ def reward_to_go(reward: Tensor, done: Tensor, gamma: float, scan: Scan | None =
     return (scan or reverse_scan)(reward, gamma * (~done).to(reward.dtype))
 
 
-def td_error(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, gamma: float) -> Tensor:
-    """δ_t = r_t + γ · V(s_{t+1}) · ¬terminated_t − V(s_t). A truncated state keeps its future. `[T, N]`."""
+def td_error(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, gamma: float | Tensor) -> Tensor:
+    """δ_t = r_t + γ · V(s_{t+1}) · ¬terminated_t − V(s_t). A truncated state keeps its future. `[T, N]`.
+
+    γ may be `[N]`.
+    """
     assert reward.shape == value.shape == next_value.shape == terminated.shape, "arguments must all be [T, N]"
     # masked_fill rather than a product, because 0 · NaN is NaN.
     return reward + gamma * next_value.masked_fill(terminated, 0.0) - value

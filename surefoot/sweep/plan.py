@@ -40,8 +40,8 @@ class Point:
         return {name: flat[name] for name in sorted(self.given)}
 
     @cached_property
-    def name(self) -> str:
-        """`CartPole-v1/ppo/learning_rate=0.0001`: the same for the same settings, however they were typed."""
+    def label(self) -> str:
+        """`learning_rate=0.0001`: the given settings as a file name, the same however they were typed."""
         shown = {name: value for name, value in self.values.items() if name not in LABELS}
         if self.preset != "auto":
             shown["preset"] = self.preset
@@ -49,7 +49,12 @@ class Point:
         safe = re.sub(r"[^\w.\-+=,]", "_", text)
         if safe != text or len(text) > LONGEST:  # the digest keeps names apart that look the same
             safe = f"{safe[:LONGEST].rstrip('._ ')}-{sha256(text.encode(errors='replace')).hexdigest()[:8]}"
-        return "/".join(filter(None, (escape(self.config.env.env), escape(self.config.run.algo), safe)))
+        return safe
+
+    @cached_property
+    def name(self) -> str:
+        """`CartPole-v1/ppo/learning_rate=0.0001`."""
+        return "/".join(filter(None, (escape(self.config.env.env), escape(self.config.run.algo), self.label)))
 
     @cached_property
     def written(self) -> Mapping[str, object]:

@@ -32,6 +32,8 @@ SETTINGS = {
         {"normalize_observations": True, "normalize_rewards": True, "adaptive_kl": 0.01},
     ),
     "a2c": ("CartPole-v1", "a2c", {"rollout_length": STEPS}),
+    "a term ends": ("CartPole-v1", "ppo", {"entropy_coef": "points:0=0.1,0.1=0,1=0"}),
+    "a term begins": ("CartPole-v1", "ppo", {"entropy_coef": "points:0=0,0.1=0,1=0.1"}),
     "tf32": ("CartPole-v1", "ppo", {"precision": "tf32"}),
 }
 

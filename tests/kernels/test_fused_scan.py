@@ -21,7 +21,7 @@ def test_advantages_are_those_of_the_readable_version(value_lambda, segment_leng
     rollout.valid[2, 1] = False
     columns = (rollout.reward, rollout.value.contiguous(), rollout.next_value.contiguous())
     flags = (rollout.terminated, rollout.truncated, rollout.valid)
-    found = advantages((*columns, *flags), 0.99, 0.9, value_lambda, segment_length)
+    found = advantages((*columns, *flags), (0.99, 0.99 * 0.9, 0.99 * value_lambda), segment_length)
     for one, other in zip(found, OPERATIONS.advantages(rollout, 0.99, 0.9, value_lambda, segment_length), strict=True):
         torch.testing.assert_close(one, other)
 

@@ -91,7 +91,7 @@ SETTINGS = {
 def test_a_command_resolves_to_the_same_settings(preset):
     (run,) = expand([Grid(envs=ENV, seeds=(3,), preset=preset, settings=SETTINGS)]).runs
     typed = vars(_parser("ppo").parse_args(run.words[1:]))
-    names = ("env", "preset", "config", "like", "run_dir", "seeds", "dry_run", "json", "trust", "ranks")
+    names = ("env", "preset", "config", "like", "run_dir", "seeds", "vary", "dry_run", "json", "trust", "ranks")
     control = {key: typed.pop(key) for key in names}
     config = resolve(control["env"], typed.pop("algo"), control["preset"], None, typed)
     assert config.run.seed == 3

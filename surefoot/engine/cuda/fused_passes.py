@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from surefoot.engine.cuda.fused_steps import COLUMNS, Places, Steps
 from surefoot.engine.cuda.passes import GRAD_NORM, NUMBERS, FixedPasses, given
 from surefoot.engine.torch.instruments import rows_of_half
 
@@ -17,11 +18,9 @@ if TYPE_CHECKING:
     from surefoot.engine.losses import Loss
     from surefoot.engine.torch.learner import Learner
     from surefoot.engine.torch.optimizers import FlatOptimizer
-    from surefoot.kernels.fused_nets import Net
     from surefoot.kernels.fused_update import Terms
     from surefoot.types import Batch
 
-COLUMNS = ("obs", "action", "log_prob", "dist_params", "advantage", "value_target", "value")  # of a batch
 CLOSE = 1e-3  # to autograd's gradient, relative to its norm, which may be small; kernels are within 1e-5 of the terms
 WHAT = "the gradient step"
 REPORTED = ((), ("approx_kl",), ("approx_kl", "clip_fraction"))  # what the kernels report besides the terms
@@ -93,7 +92,7 @@ class FusedPasses(FixedPasses):
         self._names.append(GRAD_NORM)
         self._sums = self._error.new_zeros(len(self._names))
         self._drawn_from: torch.Generator | None = None
-        self._build(self.actor, critic)
+        self._steps = self._built()
         self.halves = self.parts == 1 and joint and len(batch) > 3  # whether a half of the batch has a gradient
         self._half = Half(self, learner.flat.vector, self.batch, loss.numbers) if self.halves else None
 
@@ -102,38 +101,22 @@ class FusedPasses(FixedPasses):
         """The names of the metrics that the kernels report, in order."""
         return self._names
 
-    def _build(self, actor: Net | None, critic: Net | None) -> None:
-        from surefoot.kernels.fused_descent import Descent, Optimizer, Report
-        from surefoot.kernels.fused_update import Gradients, Rows
-
-        batch, planned = self.batch, self.optimizer
-        rows = Rows(
-            batch.obs,
-            batch.action,
-            batch.log_prob,
-            batch.dist_params,
-            batch.advantage,
-            batch.value_target,
-            batch.value,
-            self._order if self.parts > 1 else None,
-        )
-        theta = self.learner.flat.vector
-        self._gradients = Gradients(theta, actor, critic, self.terms, rows, self.parts, self.loss.numbers)
-        own = planned.optimizer
-        optimizer = Optimizer(
+    def _built(self) -> Steps:
+        planned, own = self.optimizer, self.optimizer.optimizer
+        places = Places(
+            self.learner.flat.vector,
+            self.loss.numbers,
             own.first,
             own.second,
             planned.table,
             planned.index,
             self.limit,
-            begin=own.ranges[0][0],
-            split=own.ranges[0][1],
-            slices=len(own.ranges),
-            adam=own.kind != "rmsprop",
-            eps=own.eps,
+            self._sums,
+            self._error,
+            self._total,
+            self._squares,
         )
-        report = Report(self._sums, self._error, self._total, self._squares)
-        self._descent = Descent(self._gradients, optimizer, report)
+        return Steps(self, self.batch, self._order, places)
 
     def begin(self, batch: Batch) -> None:
         if self._drawn_from is not self.learner.generator:  # a resumed run may have another one
@@ -167,11 +150,7 @@ class FusedPasses(FixedPasses):
     def _pass(self, opening: bool) -> None:
         if self._draws:
             super()._shuffle()
-        self._gradients.prepare()
-        for part in range(self.parts):
-            self._gradients.compute(part)
-            self._descent.step(part, opening=opening)
-        self.optimizer.index.add_(self.parts)
+        self._steps.once(opening=opening)
 
     def half_gradient(self) -> Tensor | None:
         """The gradient over one half of the batch, whatever its minibatches; None if there is no such half."""
@@ -179,10 +158,7 @@ class FusedPasses(FixedPasses):
 
     def gradient(self) -> Tensor:
         """The gradient of the first minibatch."""
-        self._gradients.prepare()
-        self._gradients.compute(0)
-        self._descent.add_up()
-        return self._descent.total[: len(self.learner.flat.vector)].clone()
+        return self._steps.gradient()
 
     def disagreement(self) -> float:
         """How far the kernels' gradient of the first minibatch is from autograd's, relative to its norm."""

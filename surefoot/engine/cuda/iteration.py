@@ -73,8 +73,9 @@ def not_whole(collector: Collector, learner: CudaLearner, algorithm: Learns) -> 
 class Recording:
     """One kind of iteration, and what the host knows of it."""
 
-    def __init__(self, passes: FixedPasses, loss: FixedLoss) -> None:
-        self.passes, self.loss, self.form = passes, loss, structure(loss.loss)
+    def __init__(self, passes: FixedPasses, loss: FixedLoss, remaining: float = 1.0) -> None:
+        """`remaining`: what is left of the budget where it is recorded, which decides the terms that the loss has."""
+        self.passes, self.loss, self.form, self.remaining = passes, loss, structure(loss.loss), remaining
         self.work: Work = lambda: None
         self.names: Names = ([], [])  # of the metrics in the report, in order
         self.shown: list[str] = []  # those after them
@@ -111,7 +112,7 @@ class WholeIterations:
     def __init__(self, collector: Collector, learner: CudaLearner, algorithm: Learns, recorder: Recorder) -> None:
         self.collector, self.learner, self.algorithm, self.recorder = collector, learner, algorithm, recorder
         self._flights: list[Flight] = []
-        self._kinds: dict[tuple[bool, bool], Recording] = {}  # whether they are measured, and by halves
+        self._kinds: dict[tuple[object, ...], Recording] = {}  # by whether they are measured, by halves, and the loss
         self._generators: list[torch.Generator] = []
         self._unread: tuple[Names, Tensor] | None = None  # metrics of the update, while it is recorded
         self._known = False  # the device knows the open episodes
@@ -154,8 +155,9 @@ class WholeIterations:
 
     def begin(self, update: int, remaining: float) -> bool:
         """Start the iteration of this number, if it can be done whole."""
-        loss, recording = self.algorithm.terms(remaining), self._recording(update)
-        if recording is None or loss is None or structure(loss) != recording.form:
+        loss = self.algorithm.terms(remaining)
+        recording = None if loss is None else self._recording(update, remaining, structure(loss))
+        if recording is None or loss is None:
             return False
         learner, optimizer = self.learner, self.learner.optimizer
         before = optimizer.steps
@@ -228,8 +230,11 @@ class WholeIterations:
         self.collector.tracker.finish_many(columns, *carried.reshape(2, -1))
         return self.collector.tracker.take()
 
-    def _recording(self, update: int) -> Recording | None:
-        """The recorded iteration of the kind that this update has; None if it is done in the ordinary way."""
+    def _recording(self, update: int, remaining: float, form: tuple[object, ...]) -> Recording | None:
+        """The recorded iteration of the kind that this update has; None if it is done in the ordinary way.
+
+        `form`: the terms of its loss. A schedule may begin or end one.
+        """
         stepping, asked, latest = self.collector.stepping, self.learner.measured, self.learner.latest
         assert isinstance(stepping, FusedStepping)
         if update < TRIED_FIRST or asked is None or latest is None or self.learner.observer is not None:
@@ -242,12 +247,14 @@ class WholeIterations:
         own = [self.collector.generator, self.learner.generator]
         if [id(x) for x in own] != [id(x) for x in self._generators]:
             self._kinds, self._generators = {}, own  # a resumed run has others
-        if kind not in self._kinds:
-            found = self._record(update, Recording(*latest))
+        if (*kind, form) not in self._kinds:
+            if structure(latest[1].loss) != form:
+                return None  # the ordinary way makes passes for it
+            found = self._record(update, Recording(*latest, remaining))
             if found is None:
                 return None
-            self._kinds[kind] = found
-        return self._kinds[kind]
+            self._kinds[*kind, form] = found
+        return self._kinds[*kind, form]
 
     def _record(self, update: int, recording: Recording) -> Recording | None:
         learner, steps = self.learner, self.learner.optimizer.steps
@@ -274,7 +281,7 @@ class WholeIterations:
                 stepping.play(collector, collector.noise())
                 number, carried = packed_episodes(*storage.flags(length), self._carried, self._columns)
                 storage.mark_ends(length)
-                rollout = collector.learnable(length, 1.0)
+                rollout = collector.learnable(length, recording.remaining)
                 sound = storage.sound(length, rollout).all()
             with own_modes(gradients=True):
                 recording.said = self.algorithm.update(learner, rollout)

@@ -6,13 +6,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from surefoot.math.operations import Operations
 from surefoot.math.returns import td_error
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from surefoot.types import Rollout
 
 
@@ -40,20 +39,30 @@ class DeviceOperations(Operations):
     def advantages(
         self, rollout: Rollout, gamma: float, gae_lambda: float, value_lambda: float, segment_length: int | None
     ) -> tuple[Tensor, Tensor]:
+        return self.scanned(rollout, (gamma, gamma * gae_lambda, gamma * value_lambda), segment_length)
+
+    def scanned(
+        self, rollout: Rollout, numbers: tuple[float, float, float] | Tensor, segment_length: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """`advantages` from γ, γλ and γ·value_lambda; `[3, agents]` if the envs are those of agents side by side."""
         columns = (rollout.reward, rollout.value, rollout.next_value)
         flags = (rollout.terminated, rollout.truncated, rollout.valid)
         if self.fused and all(column.is_cuda and column.is_contiguous() for column in (*columns, *flags)):
             from surefoot.kernels.fused_scan import advantages
 
-            return advantages((*columns, *flags), gamma, gae_lambda, value_lambda, segment_length)
+            return advantages((*columns, *flags), numbers, segment_length)
+        several = isinstance(numbers, Tensor)
+        if isinstance(numbers, Tensor):
+            numbers = numbers.repeat_interleave(rollout.reward.shape[1] // numbers.shape[1], 1)
+        gamma, decay, value_decay = numbers
         delta = td_error(rollout.reward, rollout.value, rollout.next_value, rollout.terminated, gamma)
         delta = delta.masked_fill(~rollout.valid, 0.0)
         going_on = (~rollout.done).to(delta.dtype)
         if segment_length is not None:
             going_on[segment_length - 1 :: segment_length] = 0.0
-        advantage = correction = self.reverse_scan(delta, gamma * gae_lambda * going_on)
-        if value_lambda != gae_lambda:
-            correction = self.reverse_scan(delta, gamma * value_lambda * going_on)
+        advantage = correction = self.reverse_scan(delta, decay * going_on)
+        if several or value_decay != decay:
+            correction = self.reverse_scan(delta, value_decay * going_on)
         return advantage, rollout.value + correction
 
     def running_returns_on_device(

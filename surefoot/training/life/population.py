@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surefoot.engine.contract import Turn
 from surefoot.errors import SurefootError, UsageError
+from surefoot.runs.directory import ROOT, escape
 from surefoot.training.callbacks import Callback
 from surefoot.training.life.signals import Interrupted
 from surefoot.training.loop.ahead import Ahead
 
 if TYPE_CHECKING:
     from surefoot.engine.contract import Together
+    from surefoot.training.config.resolve import TrainConfig
     from surefoot.training.reports.population import PopulationProgress
     from surefoot.training.trainer import Trainer
 
@@ -111,6 +114,12 @@ def require_unseen(callbacks: Sequence[Callback]) -> None:
         )
 
 
-def place_of(folder: str | Path | None, seed: int) -> Path | None:
-    """The directory of the run with this seed; None: one of the usual name."""
-    return None if folder is None else Path(folder) / f"s{seed}"
+def place_of(folder: str | Path | None, name: str, seed: int) -> Path | None:
+    """The directory of the run with these settings and this seed; None: one of the usual name."""
+    return None if folder is None else Path(folder) / "-".join(filter(None, (name, f"s{seed}")))
+
+
+def new_folder(config: TrainConfig) -> Path:
+    """For runs of several settings, whose usual names would not tell them apart: `runs/ENV/ALGO/TIME`."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return ROOT / escape(config.env.env) / escape(config.algo_name) / stamp

@@ -1,12 +1,13 @@
-"""`surefoot train ENV --seeds 0..255`: runs that differ in their seeds, trained at once on a GPU."""
+"""`surefoot train ENV --seeds 0..255`: runs that differ in seeds and perhaps in numbers, at once on a GPU."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from surefoot.training.build.envs import settle_workers
 from surefoot.training.build.own_encoders import load_encoder
 from surefoot.training.config.unused import check_timeout
 from surefoot.training.life.launch import can_be_filmed, new_directory, resume_flags, settled
-from surefoot.training.life.population import Population, joined, place_of, require_unseen
+from surefoot.training.life.population import Population, joined, new_folder, place_of, require_unseen
 from surefoot.training.life.processes import together as processes
 from surefoot.training.life.rebuild import load_callback, other_envs, prepare_process
 from surefoot.training.life.session import Session, greeting, say
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def train_seeds(
-    config: TrainConfig,
+    configs: TrainConfig | Mapping[str, TrainConfig],
     seeds: Sequence[int],
     *,
     run_dir: str | Path | None = None,
@@ -47,24 +48,34 @@ def train_seeds(
 ) -> list[Result]:
     """Train a resolved config with each of these seeds, all at once. Everything is checked before anything is written.
 
-    `run_dir`: the folder of the runs, which are then `s0`, `s1` and so on. The rest is as in `train_config`.
+    `configs`: may be several, by name. `run_dir`: the folder of the runs, which are then `s0`, `s1` and so on, or
+    `NAME-s0` of several configs. The rest is as in `train_config`.
     """
-    require_trust(config, trust, "a file (--config, --like or --init-from)")
+    configs = configs if isinstance(configs, Mapping) else {"": configs}
+    config = next(iter(configs.values()))  # what is asked of this one holds for all
+    for each in configs.values():
+        require_trust(each, trust, "a file (--config, --like or --init-from)")
     with processes() as group:
         if group.size > 1:
             raise UsageError(f"several seeds are trained at once by one process, and this run has {group.size}")
     check_timeout(config)
-    _require_gpu(config, seeds)
+    _require_gpu(config, seeds, varied=len(configs) > 1)
     RunDirectory.check_place(run_dir)
     with ExitStack() as leaving:
-        trainers = _trainers(config, seeds, own_process, leaving)
+        trainers = _trainers(configs.values(), seeds, own_process, leaving)
         together = joined(trainers)
-        sessions = [_session(trainer, run_dir, to_stderr, evaluate, own_process, leaving) for trainer in trainers]
+        folder = new_folder(config) if run_dir is None and len(configs) > 1 else run_dir
+        places = [place_of(folder, name, seed) for seed in seeds for name in configs]
+        sessions = [
+            _session(trainer, place, to_stderr, evaluate, own_process, leaving)
+            for trainer, place in zip(trainers, places, strict=True)
+        ]
         out = sys.stderr if to_stderr else sys.stdout
         if progress:
             first = sessions[0]
             say(fit(greeting(first.trainer, first.directory), out), to_stderr)
-            say(f"and {len(seeds) - 1} more with other seeds at once, in {_folder(sessions)}", to_stderr)
+            others = "seeds" if len(configs) == 1 else "seeds or settings"
+            say(f"and {len(sessions) - 1} more with other {others} at once, in {_folder(sessions)}", to_stderr)
         with signals_handled(partial(_suspend, trainers), partial(_ask, trainers)) as signals:
             runs = [replace(session, signals=signals) for session in sessions]
             shown = PopulationProgress(to_stderr=to_stderr) if progress else None
@@ -73,19 +84,21 @@ def train_seeds(
     return _results(population, runs, signals, progress=progress, to_stderr=to_stderr)
 
 
-def _require_gpu(config: TrainConfig, seeds: Sequence[int]) -> None:
+def _require_gpu(config: TrainConfig, seeds: Sequence[int], *, varied: bool) -> None:
     if not str(config.run.device).startswith("cuda"):
         span = f"{seeds[0]}..{seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
         raise UsageError(
-            f"several seeds are trained at once on a GPU only: add --device cuda. On the CPU, `surefoot sweep --env "
-            f"{config.env.env} --seeds {span}` trains them side by side"
+            f"several runs are trained at once on a GPU only: add --device cuda. On the CPU, `surefoot sweep --env "
+            f"{config.env.env} --seeds {span}`{' with the same --vary' if varied else ''} trains them side by side"
         )
 
 
-def _trainers(config: TrainConfig, seeds: Sequence[int], own_process: bool, leaving: ExitStack) -> list[Trainer]:
-    """One for each seed. The first one shows whether the others are worth making."""
+def _trainers(
+    configs: Collection[TrainConfig], seeds: Sequence[int], own_process: bool, leaving: ExitStack
+) -> list[Trainer]:
+    """One for each seed and config. The first one shows whether the others are worth making."""
     found: list[Trainer] = []
-    for seed in seeds:
+    for seed, config in product(seeds, configs):
         own = settled(replace(config, run=replace(config.run, seed=seed)))
         if not found:
             prepare_process(own, own_process)
@@ -95,13 +108,13 @@ def _trainers(config: TrainConfig, seeds: Sequence[int], own_process: bool, leav
         trainer.globals = partial(seeded_globals, seed)  # as in a process of its own
         if not found:
             joined([trainer])
-            check_memory_for(len(seeds), trainer.footprint, trainer.device)
+            check_memory_for(len(seeds) * len(configs), trainer.footprint, trainer.device)
         found.append(trainer)
     return found
 
 
 def _session(
-    trainer: Trainer, folder: str | Path | None, to_stderr: bool, evaluate: bool, own_process: bool, leaving: ExitStack
+    trainer: Trainer, place: Path | None, to_stderr: bool, evaluate: bool, own_process: bool, leaving: ExitStack
 ) -> Session:
     """The run around a trainer, with its directory."""
     config = trainer.config
@@ -109,7 +122,7 @@ def _session(
     require_unseen(own)
     notes = start_from(trainer, Path(config.run.init_from)) if config.run.init_from else []
     envs = other_envs(trainer, None, ready_made=False)
-    directory = new_directory(config, trainer, place_of(folder, trainer.seed), env_from_python=False)
+    directory = new_directory(config, trainer, place, env_from_python=False)
     leaving.callback(directory.unlock)
     for note in notes:
         directory.note(note)
@@ -146,10 +159,10 @@ def _results(
         )
     if failed:
         session, error = failed[0]
-        listed = ", ".join(str(session.trainer.seed) for session, _ in failed[:10])
+        listed = ", ".join(session.directory.path.name for session, _ in failed[:10])
         more = f" and {len(failed) - 10} others" if len(failed) > 10 else ""
         raise SurefootError(
-            f"{len(failed)} of {len(sessions)} runs failed (seeds {listed}{more}); the others are complete. The first, "
+            f"{len(failed)} of {len(sessions)} runs failed ({listed}{more}); the others are complete. The first, "
             f"{session.directory.path}: {error}"
         ) from error
     results: list[Result] = found  # type: ignore[assignment] # nothing else is left

@@ -33,11 +33,11 @@ class PopulationProgress:
         print(join(self._cells(trainers), self._stream), file=self._stream, flush=True)
 
     def _cells(self, trainers: Sequence[Trainer]) -> list[str]:
-        steps = [trainer.step for trainer in trainers]
+        steps, most = [trainer.step for trainer in trainers], max(trainer.budget for trainer in trainers)
         speed = sum(steps) / max(perf_counter() - self._begin, 1e-9)
         running = sum(not trainer.over for trainer in trainers)
         found = [trainer.recent_return for trainer in trainers]
         returns = [x for x in found if x is not None]
         shown = f"return {as_return(float(np.mean(returns)))} (least {as_return(min(returns))})" if returns else ""
-        cells = [f"{running} of {len(trainers)} runs", f"step {min(steps):,}/{trainers[0].budget:,}"]
+        cells = [f"{running} of {len(trainers)} runs", f"step {min(steps):,}/{most:,}"]
         return [*cells, f"{speed:,.0f} steps/s in all", *([shown] if shown else [])]

@@ -67,6 +67,8 @@ class Population:
         self.loaded = [False] * self.agents  # whose state is here, newer than their own
         self._draws: list[list[Tensor]] = []  # the generators of each agent, before the iteration
         self._tried = False
+        # As text, because a schedule equals every other one that has the same largest value.
+        self._settings = [repr(part.algorithm.config) for part in members]
 
     @staticmethod
     def _of_member(part: Parts) -> list[Tensor]:
@@ -139,12 +141,13 @@ class Population:
         return Page(recording, plans, self.rollouts.columns)
 
     def _plans(self, turns: Sequence[Turn], ahead: int, steps: int) -> dict[int, Plan | None]:
-        """What each member is told. Those that are alike share one."""
+        """What each member is told. Those that are alike share one: 256 seeds need it computed once."""
         known: dict[tuple[object, ...], Plan | None] = {}
         found = {}
         for turn in turns:
             learner, remaining = self.learners[turn.agent], turn.remaining[ahead]
-            key = (remaining, learner.optimizer.steps, learner.rate_scale, learner.rate_is_set)
+            rate = (learner.optimizer.steps, learner.rate_scale, learner.rate_is_set)
+            key = (remaining, *rate, self._settings[turn.agent])
             if key not in known:
                 known[key] = self._plan(turn.agent, remaining, steps)
             found[turn.agent] = known[key]
@@ -198,14 +201,13 @@ class Population:
 
     def _recording(self, update: int) -> Recording | None:
         """The recorded iteration of the kind that this update has; None if it cannot be recorded."""
-        latest, generators = self.learners[0].latest, self._all_drawn()
-        assert latest is not None
+        generators = self._all_drawn()
         if [id(one) for one in generators] != [id(one) for one in self._generators]:
             self._kinds, self._generators = {}, generators  # a resumed run has others
         kind, self.learner.update = self._kind(update), update
-        self.learner.prepare()
+        like = self.learner.prepare()
         if kind not in self._kinds:
-            recording = Recording(*latest)
+            recording = Recording(like, like.loss)
             changed = [*self._live, *(x for own in self._own for x in own)]
             recording.work = self.recorder.record(
                 WHAT, lambda: self._work(recording), self.device, changed, self._generators

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from surefoot.engine.cuda.fused_passes import COLUMNS, FusedPasses
+from surefoot.engine.cuda.fused_passes import FusedPasses
+from surefoot.engine.cuda.fused_steps import COLUMNS
 from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.looking import Gradients, by_agent_of, look_over, of_gradients
 from surefoot.engine.cuda.operations import DeviceOperations
@@ -25,7 +26,7 @@ from surefoot.engine.torch.instruments import due
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surefoot.engine.config import EpochConfig, Minibatches
+    from surefoot.engine.config import EpochConfig, GradientConfig, Minibatches
     from surefoot.engine.cuda.recorder import Recorder
     from surefoot.engine.losses import LossFunction
     from surefoot.engine.torch.learner import Estimate
@@ -46,10 +47,27 @@ class SharesOfOne(Shares):
 
 
 class SideBySide(DeviceOperations):
-    """Operations over the rollout of all agents `[T, agents·N]`: each agent's statistics are its own."""
+    """Operations over the rollout of all agents `[T, agents·N]`: each agent's statistics and discounts are its own."""
 
-    def __init__(self, agents: int, num_envs: int) -> None:
-        self.agents, self.num_envs = agents, num_envs
+    def __init__(self, members: Sequence[CudaLearner], num_envs: int) -> None:
+        self.agents, self.num_envs = len(members), num_envs
+        rows = [discounts_of(member.config) for member in members]
+        self.numbers: Tensor | None = None  # `[3, agents]` γ, γλ and γ·value_lambda, if agents differ in them
+        if len(set(rows)) > 1:
+            numbers = [(gamma, gamma * lambda_, gamma * of_value) for gamma, lambda_, of_value in filter(None, rows)]
+            self.numbers = torch.tensor(
+                numbers, dtype=torch.float32, device=members[0].flat.vector.device
+            ).T.contiguous()
+        self._of_first = rows[0]
+
+    def advantages(
+        self, rollout: Rollout, gamma: float, gae_lambda: float, value_lambda: float, segment_length: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """The algorithm that asks is the first agent's, and so are its numbers."""
+        if self.numbers is None:
+            return super().advantages(rollout, gamma, gae_lambda, value_lambda, segment_length)
+        assert (gamma, gae_lambda, value_lambda) == self._of_first
+        return self.scanned(rollout, self.numbers, segment_length)
 
     def standardize(self, x: Tensor, weight: Tensor | None) -> Tensor:
         assert weight is None
@@ -81,7 +99,7 @@ class PopulationLearner(CudaLearner):
         assert first.nets is not None
         self.members, self.agents, self.num_envs, self.recorder = members, agents, num_envs, recorder
         self.policy, self.config, self.optimizer = first.policy, first.config, first.optimizer
-        self.group, self.shares, self.operations = ALONE, SharesOfOne(agents), SideBySide(agents, num_envs)
+        self.group, self.shares, self.operations = ALONE, SharesOfOne(agents), SideBySide(members, num_envs)
         self.flat = FlatParameters.side_by_side([member.flat for member in members])
         self.first = torch.stack([member.optimizer.first for member in members])
         self.second = torch.stack([member.optimizer.second for member in members])
@@ -125,13 +143,14 @@ class PopulationLearner(CudaLearner):
         passes.begin(batch)
         return passes
 
-    def prepare(self) -> None:
-        """Make the passes, like those of the first member."""
+    def prepare(self) -> FusedPasses:
+        """Make the passes, once, like those of the first member's last update. It may have others by now."""
         if self.all_passes is None:
             assert self.members[0].latest is not None
             like, _ = self.members[0].latest
             assert isinstance(like, FusedPasses)
             self.all_passes = PopulationPasses(self, like)
+        return self.all_passes.like
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[Tensor]:
@@ -190,6 +209,15 @@ class PopulationLearner(CudaLearner):
                 obs, valid = (x[:, own].contiguous() for x in (rollout.obs[:-1], rollout.valid))
                 member.policy.normalizer.merge(obs, valid, member.operations)
         return {} if clipped is None else {"action_clip_fraction": self.mean(clipped, rollout.valid.float())}
+
+
+def discounts_of(config: GradientConfig) -> tuple[float, float, float] | None:
+    """γ, λ and the λ of the critic's targets; None if an algorithm of the user's own has no such settings."""
+    values = config.as_dict()
+    gamma, gae_lambda, value_lambda = (values.get(name) for name in ("gamma", "gae_lambda", "value_lambda"))
+    if not isinstance(gamma, float) or not isinstance(gae_lambda, float):
+        return None
+    return gamma, gae_lambda, value_lambda if isinstance(value_lambda, float) else gae_lambda
 
 
 def by_agent(x: Tensor, agents: int, num_envs: int) -> Tensor:

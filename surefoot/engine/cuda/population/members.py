@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from surefoot.engine.cuda.population.iteration import Population
+from surefoot.engine.cuda.population.serving import kernels_of
 from surefoot.engine.cuda.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class Member:
     """`Iterations` that are begun for all members at once, never by the member itself."""
 
     def __init__(self, population: Population, agent: int) -> None:
+        """`agent`: its place in the population."""
         self.population, self.agent = population, agent
         self.flight: Flight | None = None
 
@@ -58,21 +60,33 @@ class Member:
 
 
 class Members:
-    """`Together` on a GPU."""
+    """`Together` on a GPU: one population for each set of kernels that the members need."""
 
     def __init__(self, parts: Sequence[Parts]) -> None:
         for part in parts:  # its own updates are too few to be worth recording, and graphs keep memory
             part.learner.recorder.enabled = False
-        self.population = Population(parts, Recorder())
-        self._members = [Member(self.population, agent) for agent in range(len(parts))]
+        alike: dict[object, list[int]] = {}
+        for agent, part in enumerate(parts):
+            alike.setdefault(kernels_of(part), []).append(agent)
+        self.populations = [Population([parts[agent] for agent in own], Recorder()) for own in alike.values()]
+        found = [
+            (agent, Member(population, place))
+            for population, own in zip(self.populations, alike.values(), strict=True)
+            for place, agent in enumerate(own)
+        ]
+        self._members = dict(found)
 
     def member(self, agent: int) -> Member:
         return self._members[agent]
 
     def begin(self, turns: Sequence[Turn]) -> None:
+        for population in self.populations:
+            self._begin(population, [turn for turn in turns if self._members[turn.agent].population is population])
+
+    def _begin(self, population: Population, turns: Sequence[Turn]) -> None:
         """A member that had to do an update by itself is behind the others, who do not wait for it."""
         updates = Counter(turn.update for turn in turns)
         alike = [turn for turn in turns if turn.update == updates.most_common(1)[0][0]]
-        flight = self.population.begin(alike)
+        flight = population.begin([turn._replace(agent=self._members[turn.agent].agent) for turn in alike])
         for turn in alike:
             self._members[turn.agent].flight = flight

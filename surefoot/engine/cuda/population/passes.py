@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from surefoot.engine.cuda.fused_passes import COLUMNS, Half
+from surefoot.engine.cuda.fused_passes import Half
+from surefoot.engine.cuda.fused_steps import COLUMNS, Places, Steps
 from surefoot.engine.cuda.passes import RATIO_ERROR
 from surefoot.engine.cuda.population.flight import MOST_PAGES
 from surefoot.engine.cuda.told import Told
@@ -38,47 +39,27 @@ class PopulationPasses:
         self.limit = None if like.limit is None else zeros()
         self.table, self.index = zeros(*like.optimizer.table.shape), zeros(dtype=torch.int64)
         self.numbers = zeros(len(like.loss.numbers))
-        places = [self.table, self.numbers, *([] if self.limit is None else [self.limit])]
-        self._told = [Told(place, MOST_PAGES + 1) for place in places]
+        told = [self.table, self.numbers, *([] if self.limit is None else [self.limit])]
+        self._told = [Told(place, MOST_PAGES + 1) for place in told]
         self._order = zeros(len(like.batch), dtype=torch.int64)
         self._sums, self._error = zeros(len(like.names)), zeros()
         self._total, self._squares = zeros(learner.flat.actor_size), zeros()
         self._count = 0
-        self._build()
-        self._half = Half(like, learner.flat.vector, self.batch, self.numbers) if like.halves else None
-
-    def _build(self) -> None:
-        from surefoot.kernels.fused_descent import Descent, Optimizer, Report
-        from surefoot.kernels.fused_update import Gradients, Rows
-
-        batch, like, learner, own = self.batch, self.like, self.learner, self.like.optimizer.optimizer
-        rows = Rows(
-            batch.obs,
-            batch.action,
-            batch.log_prob,
-            batch.dist_params,
-            batch.advantage,
-            batch.value_target,
-            batch.value,
-            self._order if self.parts > 1 else None,
-        )
-        self._gradients = Gradients(
-            learner.flat.vector, like.actor, like.critic, like.terms, rows, self.parts, self.numbers
-        )
-        optimizer = Optimizer(
+        places = Places(
+            learner.flat.vector,
+            self.numbers,
             learner.first,
             learner.second,
             self.table,
             self.index,
             self.limit,
-            begin=own.ranges[0][0],
-            split=own.ranges[0][1],
-            slices=len(own.ranges),
-            adam=own.kind != "rmsprop",
-            eps=own.eps,
+            self._sums,
+            self._error,
+            self._total,
+            self._squares,
         )
-        report = Report(self._sums, self._error, self._total, self._squares)
-        self._descent = Descent(self._gradients, optimizer, report)
+        self._steps = Steps(like, self.batch, self._order, places)
+        self._half = Half(like, learner.flat.vector, self.batch, self.numbers) if like.halves else None
 
     def tell(self, table: Array, numbers: Array, limit: Array) -> None:
         """The rates of the coming steps, the numbers of the loss and the largest norm, a row for each agent."""
@@ -105,11 +86,7 @@ class PopulationPasses:
         look = self.learner.looking if self._count == 0 else None
         if self.parts > 1:
             self._order.copy_(permutations(self._order.shape[1], self.learner.generators))
-        self._gradients.prepare()
-        for part in range(self.parts):
-            self._gradients.compute(part)
-            self._descent.step(part, opening=self._count == 0)
-        self.index.add_(self.parts)
+        self._steps.once(opening=self._count == 0)
         self._count += self.parts
         if look is not None:
             look.total, look.squares = self._total.clone(), self._squares.clone()

@@ -54,7 +54,7 @@ class PopulationRollouts:
         self.members, self.agents, self.num_envs, self.length = members, len(several), several[0].num_envs, first.length
         self.envs = DeviceEnvs.side_by_side(several)
         actor = PopulationActor(first.policy, recorder, nets)
-        options = replace(first.options, reward_gamma=None, log_info=())
+        options = replace(first.options, reward_gamma=None, log_info=(), reward_scale=1.0)
         self.collector = Collector(self.envs, actor, options, operations, step_all)
         storage = self.collector.storage
         assert isinstance(storage, DeviceStorage)
@@ -65,6 +65,8 @@ class PopulationRollouts:
         self.carried = torch.zeros(2, self.agents * self.num_envs, dtype=torch.float64, device=device)
         size = self.length * self.agents * self.num_envs + 1
         self.columns = torch.zeros(size, 4, dtype=torch.float64, device=device)  # the episodes that ended
+        scales = [member.options.reward_scale for member in members for _ in range(self.num_envs)]
+        self._scale = torch.tensor(scales, dtype=storage.reward.dtype, device=device)  # of each env
 
     def own(self, agent: int) -> slice:
         """The envs of an agent."""
@@ -128,19 +130,19 @@ class PopulationRollouts:
     def learnable(self) -> Rollout:
         """The rollout with its rewards and values."""
         rollout = self.collector.learnable(self.length, 1.0)
-        if self.members[0].reward_normalizer is not None:
-            rollout.reward = self._normalized_rewards(rollout)
+        raw = torch.sign(self.storage.reward) if self.collector.options.sign_rewards else self.storage.reward
+        scaled = raw * self._scale
+        normalized = self.members[0].reward_normalizer is not None
+        rollout.reward = self._normalized_rewards(rollout, scaled) if normalized else scaled.to(torch.float32)
         return rollout
 
-    def _normalized_rewards(self, rollout: Rollout) -> Tensor:
+    def _normalized_rewards(self, rollout: Rollout, scaled: Tensor) -> Tensor:
         """Each agent's rewards by its own normaliser, in the shapes that it has alone."""
-        options, storage, done = self.collector.options, self.storage, rollout.terminated | rollout.truncated
-        raw = torch.sign(storage.reward) if options.sign_rewards else storage.reward
-        found = torch.empty_like(rollout.reward)
+        done, found = rollout.terminated | rollout.truncated, torch.empty_like(rollout.reward)
         for agent, member in enumerate(self.members):
             own, normalizer = self.own(agent), member.reward_normalizer
             assert isinstance(normalizer, DeviceRewardNormalizer)
-            reward, ended, valid = (x[:, own].contiguous() for x in (raw * options.reward_scale, done, rollout.valid))
+            reward, ended, valid = (x[:, own].contiguous() for x in (scaled, done, rollout.valid))
             normalizer.observe(reward, ended, valid, member.operations)
             found[:, own] = normalizer.scale(reward).to(torch.float32)
         return found

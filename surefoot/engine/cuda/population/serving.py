@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surefoot.engine.cuda.iteration import not_whole
+from surefoot.engine.cuda.passes import structure
+from surefoot.engine.own_numbers import OF_ALGORITHM
 from surefoot.envs.device_envs import DeviceEnvs
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ def not_together(several: Sequence[Parts]) -> str | None:
             return "the policy is not computed by fused kernels (one or two hidden layers of up to 64 units)"
         if (reason := not_whole(collector, learner, algorithm)) is not None:
             return f"an iteration is not one graph: {reason}"
-    return None if len({_form(part) for part in several}) == 1 else "they differ in more than their seeds"
+    alike = len({_form(part) for part in several}) == 1
+    return None if alike else f"they differ in more than their seeds and {', '.join(OF_ALGORITHM)}"
 
 
 def _form(part: Parts) -> tuple[object, ...]:
@@ -33,6 +36,19 @@ def _form(part: Parts) -> tuple[object, ...]:
     assert nets is not None
     world = envs.world()
     env = (world.kind, world.limit, world.params, world.bounds, envs.num_envs, collector.length)
-    rewards = (collector.options.reward_scale, collector.options.sign_rewards, collector.options.reward_gamma)
+    rewards = (collector.options.sign_rewards, collector.options.reward_gamma is None)
     normalized = learner.policy.normalizer is not None
-    return (*env, *rewards, normalized, nets.actor, nets.critic, len(learner.flat.vector), repr(algorithm.config))
+    settings = [f"{name}={x!r}" for name, x in algorithm.config.as_dict().items() if name not in OF_ALGORITHM]
+    return (*env, *rewards, normalized, nets.actor, nets.critic, len(learner.flat.vector), *settings)
+
+
+def kernels_of(part: Parts) -> tuple[object, ...]:
+    """Equal for members that the same kernels serve: whether a number is there is compiled in, its value is told.
+
+    Without the term of a weight that is 0, results may be rounded differently.
+    """
+    _, learner, algorithm = part
+    loss, optimizer = algorithm.terms(1.0), learner.optimizer
+    assert loss is not None, "`not_whole` has checked it"
+    waits = learner.adaptive_kl is not None  # its next rate depends on this update, so others would wait, too
+    return structure(loss), learner.max_grad_norm is None, len(optimizer.ranges), waits

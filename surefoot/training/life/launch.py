@@ -211,8 +211,8 @@ def _run(session: Session, notes: Sequence[str]) -> Result:
         session.directory.unlock()
     if session.progress:
         say(describe_result(result, out), session.to_stderr)
-        if left := steps_left(session.trainer):
-            say(fit(left, out), session.to_stderr)
+        if unused := steps_left(session.trainer):
+            say(fit(unused, out), session.to_stderr)
     return result
 
 

@@ -190,3 +190,31 @@ def test_a_run_whose_env_is_gone_is_tried_on_random_observations(run, capsys):
     out, err = capsys.readouterr()
     assert "note: the env cannot be made here, so only random observations were tried" in err
     assert "recorded" not in out
+
+
+ODD = """from gymnasium.envs.classic_control import CartPoleEnv
+class Odd(CartPoleEnv):
+    pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["c", "onnx"])
+def test_the_policy_of_a_run_from_elsewhere_needs_no_env(tmp_path, capsys, monkeypatch, kind):
+    monkeypatch.setattr(exporting, "OBSERVATIONS", 320)
+    Path("odd.py").write_text(ODD, encoding="utf-8")
+    settings = {"max_episode_steps": 20, "num_envs": 4, "total_steps": 64, "rollout_length": 16}
+    surefoot.train("odd.py:Odd", run_dir="run", progress=False, **settings)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    assert main(["export", "run", "--to", kind, "--out", "untrusted"]) == 0
+    out, err = capsys.readouterr()
+    assert "only random observations were tried: recorded ones need --trust" in err
+    assert "(env = odd.py:Odd)" in err
+    assert "recorded" not in out
+    assert main(["export", "run", "--to", kind, "--out", "trusted", "--trust"]) == 0
+    assert "recorded observations" in capsys.readouterr().out
+    Path("odd.py").unlink()
+    assert main(["export", "run", "--to", kind, "--out", "gone", "--trust"]) == 0
+    out, err = capsys.readouterr()
+    assert "the env cannot be made here, so only random observations were tried: " in err
+    assert "the file odd.py does not exist" in err
+    assert "recorded" not in out

@@ -214,6 +214,13 @@ def run_config(directory: RunDirectory, trust: Trust) -> Outline:
     """The settings of a run whose env can be made again; its algorithm is not needed."""
     config = read_outline(directory.config)
     if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
+        from surefoot.deploy.sb3.importing import UNKNOWN_ENV
+
+        if config.env.env == UNKNOWN_ENV:
+            raise UsageError(
+                f"{directory.path} was imported without its env; import it again and name the env: "
+                "surefoot import-sb3 FILE.zip --env ENV"
+            )
         raise UsageError(
             f"{directory.path} was trained on an env that was made in Python; evaluate it there: "
             f"surefoot.evaluate(surefoot.load('{directory.path}'), your_env)"

@@ -87,6 +87,9 @@ def test_cc_is_used_as_it_is_given_or_refused(run, capsys, monkeypatch):
         monkeypatch.setenv("CC", wrong)
         assert main(["export", str(run), "--to", "c"]) == 2
         assert f"CC={wrong} names no compiler that can be found" in capsys.readouterr().err
+    monkeypatch.setenv("CC", "false")
+    assert main(["export", str(run), "--to", "c"]) == 1
+    assert "the exported policy: it ended with exit code 1 and printed nothing" in capsys.readouterr().err
     monkeypatch.setenv("CC", "env gcc")  # words, as `ccache gcc` has
     assert main(["export", str(run), "--to", "c", "--out", "policy"]) == 0
     assert json.loads(Path("policy/parity.json").read_text(encoding="utf-8"))["checked_with"].startswith("env gcc -std")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +30,13 @@ from surefoot.training.evaluation.result import Evaluation
 from surefoot.training.evaluation.video import Recording, record
 from surefoot.training.life.launch import resume_directory, train_config
 from surefoot.training.life.session import evaluation_factory
-from surefoot.training.life.trust import Trust, agreed_algorithm, require_trust
+from surefoot.training.life.trust import Trust, agreed_algorithm, foreign_code, require_trust
 from surefoot.training.loop.state import load_policy, untrained_policy
 
 if TYPE_CHECKING:
     from surefoot.deploy.sb3.importing import Imported
     from surefoot.envs.make import Factory
+    from surefoot.training.evaluation.evaluate import MakeEnv
     from surefoot.training.life.launch import EnvLike
     from surefoot.types import GymEnv, GymVectorEnv
 
@@ -212,6 +214,13 @@ def run_config(directory: RunDirectory, trust: Trust) -> Outline:
     """The settings of a run whose env can be made again; its algorithm is not needed."""
     config = read_outline(directory.config)
     if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
+        from surefoot.deploy.sb3.importing import UNKNOWN_ENV
+
+        if config.env.env == UNKNOWN_ENV:
+            raise UsageError(
+                f"{directory.path} was imported without its env; import it again and name the env: "
+                "surefoot import-sb3 FILE.zip --env ENV"
+            )
         raise UsageError(
             f"{directory.path} was trained on an env that was made in Python; evaluate it there: "
             f"surefoot.evaluate(surefoot.load('{directory.path}'), your_env)"
@@ -287,15 +296,27 @@ def export_run(
         raise UsageError(f"cannot export to {to!r}; known: {', '.join(known)}{did_you_mean(to, known)}")
     directory = _directory(run)
     folder, passed_over = find_checkpoint(directory.checkpoints, str(checkpoint), strict=strict)
-    only_here = read_json(directory.manifest).get("env_from_python") and not read_outline(directory.config).run.eval_env
-    make = None if only_here else evaluation_factory(run_config(directory, trust), None)
+    config = read_outline(directory.config)
     if not out:
         directory.refuse_links()
     target = Path(out) if out else directory.exports / f"{folder.name}-{to}"
     wish = Wish(name, seed, f"The policy of {one_line(directory.path.name)}, checkpoint {folder.name}.")
     manifest = read_regular(directory.manifest)
+    make = partial(_recording_env, directory, config, trust)
     found = export_policy(folder, known[to](), target, wish, make=make, manifest=manifest)
     return replace(found, notes=(*(f"skipped: {reason}" for reason in passed_over), *found.notes))
+
+
+def _recording_env(directory: RunDirectory, config: Outline, trust: Trust) -> MakeEnv:
+    """Makes the env of a run, to record observations in. UsageError, with the reason, if it may not or cannot."""
+    if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
+        raise UsageError("the run does not name it")
+    try:
+        require_trust(config, trust, directory.path)
+    except UsageError:
+        code = ", ".join(foreign_code(config))
+        raise UsageError(f"recorded ones need --trust, because the run names code to execute ({code})") from None
+    return evaluation_factory(config, None)
 
 
 def import_sb3(

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from surefoot.errors import UsageError
+from surefoot.runs.files import write_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,10 +100,13 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, out: Path) -> None:
+    """Write the picture as a whole, or leave what was there."""
     _plain_logarithms(figure)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=out.suffix[1:].lower(), dpi=130)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, dpi=130)
+        write_output(out, drawn.getvalue())
     except OSError as error:
         raise UsageError(f"the picture cannot be written to {out}: {error.strerror or error}") from None
 

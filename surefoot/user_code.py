@@ -84,7 +84,7 @@ def load_object(path: str, what: str) -> Any:
         except user_errors() as error:
             raise CodeError(_raised(error, source, "imported")) from error
     if not hasattr(module, name):
-        public = [n for n in vars(module) if not n.startswith("_")]
+        public = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         raise UsageError(f"{what}={path!r}: there is no {name!r} in {source}{did_you_mean(name, public)}")
     return getattr(module, name)
 

@@ -13,7 +13,7 @@ import surefoot
 PACKAGE = Path(surefoot.__file__).parent
 LAYERS = {
     "schema": -2, "text": -2, "ranges": -2, "notebook": -1, "errors": -1, "schedules": -0.5, "user_code": 0,
-    "settings": 0, "types": 0, "runs": 0, "drawing": 0, "loopback": 0, "patient_server": 0, "limits": 0,
+    "settings": 0, "types": 0, "runs": 0, "drawing": 0.25, "loopback": 0, "patient_server": 0, "limits": 0,
     "analysis": 0.5,
     "math": 1, "kernels": 1, "spaces": 1,
     "policies": 2, "envs": 2,

@@ -72,12 +72,12 @@ class Parser(argparse.ArgumentParser):
         self.settings: dict[str, Option] = {}  # settings that are flags, by name
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Like argparse, but `--flag -5e-1` is a number and not another flag."""
+        """Like argparse, but `--flag -5e-1` is a number, and `--flag -1h` a time, and not another flag."""
         if Parser.describing:
             raise Described(self)
         words = list(args)
         for index, word in reversed(list(enumerate(words))[1:]):
-            if re.fullmatch(r"-[0-9.]+[eE][-+]?[0-9]+", word) and words[index - 1].startswith("--"):
+            if re.fullmatch(r"-[0-9.]+[a-zA-Z][-+0-9]*", word) and re.fullmatch(r"--[^=]+", words[index - 1]):
                 words[index - 1 : index + 1] = [f"{words[index - 1]}={word}"]
         found, left = self.parse_known_args(words, namespace)
         if left:
@@ -86,6 +86,8 @@ class Parser(argparse.ArgumentParser):
 
     def _explain(self, words: list[str], left: list[str]) -> str:
         """Explains the words that could not be parsed."""
+        if "--" in words and left[0].startswith("-") and left[0] not in words[: words.index("--")]:
+            return f"unexpected argument '{left[0]}': after --, nothing is read as a flag{self._hint()}"
         flags = [word.split("=")[0] for word in left if word.startswith("-")]
         if not flags:
             return f"unexpected argument '{left[0]}'{self._hint()}"

@@ -122,7 +122,7 @@ def _picture(study: str, wanted: str | None) -> Path | None:
         return None
     if wanted is None:
         return Path(f"theory-{study}.png") if can_draw() else None
-    return check_picture("--out", wanted, ", or none")
+    return check_picture("--out", wanted, "or none")
 
 
 def _baseline(numbers: results.Baseline) -> Iterator[str]:

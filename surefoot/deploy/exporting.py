@@ -29,7 +29,7 @@ from surefoot.training.loop.state import load_policy
 
 if TYPE_CHECKING:
     from surefoot.training.evaluation.actor import SeenEnvs
-    from surefoot.training.evaluation.evaluate import MakeEnv
+    from surefoot.training.evaluation.evaluate import MakeEnv, OpenEnvs
     from surefoot.types import Actions, Array
 
 SEQUENCES = 16
@@ -53,22 +53,27 @@ def export_policy(
     out: Path,
     wish: Wish,
     *,
-    make: MakeEnv | None,
+    make: Callable[[], MakeEnv],
     manifest: bytes,
     seed: int = 0,
 ) -> Exported:
     """Write the policy of `checkpoint` to the folder `out`. SurefootError, and nothing written, if the check fails.
 
-    `make`: the env to record observations in; None: only random ones are tried. `manifest`: that of the run.
+    `make`: gives what makes the env to record observations in; if it raises a SurefootError, only random ones are
+    tried. `manifest`: that of the run.
     """
     program, policy = read_program(checkpoint), load_policy(checkpoint)
     files = dict(exporter.translate(program, wish))
     kinds, notes = {}, []
     length = (FEWER if multiplications(program) > MUCH else OBSERVATIONS) // SEQUENCES
-    if make is None:
-        notes.append("the env cannot be made here, so only random observations were tried")
+    agent = Agent(policy)
+    try:
+        with torch_threads(1):
+            envs = open_envs(agent, make(), SEQUENCES, seed)
+    except SurefootError as error:
+        notes.append(f"the env cannot be made here, so only random observations were tried: {error}")
     else:
-        seen = recorded_trials(Agent(policy), make, SEQUENCES, length, seed)
+        seen = recorded_trials(agent, envs, length, seed)
         kinds["recorded"] = Trials(narrowed(program, seen.rows), seen.begins)
     kinds["random"] = random_trials(program, SEQUENCES, length, seed)
     with working_folder() as place:
@@ -150,12 +155,12 @@ class _Recorder:
         return self.actor.act(envs, rows, begins)
 
 
-def recorded_trials(agent: Agent, make: MakeEnv, num_envs: int, length: int, seed: int) -> Trials:
-    """What the policy sees in its env, `length` steps in each of several envs."""
+def recorded_trials(agent: Agent, opened: OpenEnvs, length: int, seed: int) -> Trials:
+    """What the policy sees in its envs, `length` steps in each. Closes them."""
     recorder = _Recorder(PolicyActor(agent, seed, deterministic=True))
-    with torch_threads(1), closing(open_envs(agent, make, num_envs, seed)) as envs:
+    with torch_threads(1), closing(opened) as envs:
         limit = step_limit(None, envs.time_limit)
-        for turn in play(envs, recorder, range(num_envs * length), limit=limit):
+        for turn in play(envs, recorder, range(SEQUENCES * length), limit=limit):
             if turn.step is not None and min(map(len, recorder.seen.values())) >= length:
                 break
     shortest = min(map(len, recorder.seen.values()))

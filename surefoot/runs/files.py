@@ -37,11 +37,10 @@ def write_atomic(path: Path, data: str | bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def write_output(path: Path, data: str) -> None:
+def write_output(path: Path, data: str | bytes) -> None:
     """Write a file that the user named: as a whole, or into a device or a pipe (/dev/stdout), which is not replaced."""
     if path.exists() and not path.is_file():
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.write(data)
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
     else:
         write_atomic(path, data)
 

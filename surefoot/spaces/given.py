@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.errors import UsageError
+from surefoot.spaces.rows import CHOICES
 
 if TYPE_CHECKING:
     from surefoot.spaces.masks import ActionMasks
@@ -27,15 +28,20 @@ def given_rows(
         raise UsageError(f"an action mask {why}; drop action_masks")
     try:
         if layout.plain:
-            return _plain_rows(layout, observation)
-        count = layout.count(observation)
-        if count is None:
-            flat = _free(layout, None) if given is None else masks.flat(given)
-            return layout.pack(observation, flat)[None], True
-        flat = _free(layout, count) if given is None else _flat_masks(masks, given, count)
-        return layout.pack_batch(observation, count, flat), False
+            rows, single = _plain_rows(layout, observation)
+        else:
+            count = layout.count(observation)
+            single = count is None
+            flat = _free(layout, count) if given is None else _flat_masks(masks, given, count)
+            with np.errstate(over="ignore"):  # infinite in float32, which the policy's outputs show
+                if count is None:
+                    rows = layout.pack(observation, flat)[None]
+                else:
+                    rows = layout.pack_batch(observation, count, flat)
+        _check_integers(layout, rows)
     except NO_NUMBERS as error:
         raise UsageError(f"the observation does not fit the policy's space {layout.tree}: {error}") from None
+    return rows, single
 
 
 def _plain_rows(layout: RowLayout, observation: object) -> tuple[Array, bool]:
@@ -48,9 +54,26 @@ def _plain_rows(layout: RowLayout, observation: object) -> tuple[Array, bool]:
     return obs[None] if single else obs, single
 
 
-def _flat_masks(masks: ActionMasks, given: Iterable[object], count: int) -> Array:
-    """`[count, choices]`. One mask is not used for several observations."""
-    flat = [masks.flat(mask) for mask in given]
+def _check_integers(layout: RowLayout, rows: Array) -> None:
+    """ValueError for numbers that a Box of integers, such as an image, does not have."""
+    for leaf in layout.leaves:
+        if leaf.dtype.kind == "f" or leaf.kind in CHOICES or not len(rows):
+            continue
+        numbers = rows if layout.plain else rows[:, leaf.span]
+        low, high = np.array([leaf.low, leaf.high], np.promote_types(rows.dtype, np.float32))
+        whole = rows.dtype.kind != "f" or (numbers == np.floor(numbers)).all()
+        if not (whole and numbers.min() >= low and numbers.max() <= high):
+            raise ValueError(f"{leaf.name} has numbers other than whole ones from {leaf.low:.0f} to {leaf.high:.0f}")
+
+
+def _flat_masks(masks: ActionMasks, given: Iterable[object], count: int | None) -> Array:
+    """`[count, choices]`, or `[choices]` for None. One mask is not used for several observations."""
+    try:
+        flat = [masks.flat(given)] if count is None else [masks.flat(mask) for mask in given]
+    except NO_NUMBERS as error:
+        raise UsageError(f"not an action mask of this policy: {error}") from None
+    if count is None:
+        return flat[0]
     if len(flat) != count:
         raise UsageError(f"{len(flat)} action masks for {count} observations")
     return np.stack(flat)

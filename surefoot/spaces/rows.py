@@ -178,9 +178,12 @@ def _check_choices(name: str, space: plain.Space, choices: int) -> None:
 
 
 def part_at(value: Any, path: str) -> Any:
-    """The part of a nested value at a path."""
-    for key in path.split("/") if path else ():
-        value = value[int(key)] if isinstance(value, (tuple, list)) else value[key]
+    """The part of a nested value at a path. ValueError if there is none."""
+    try:
+        for key in path.split("/") if path else ():
+            value = value[int(key)] if isinstance(value, (tuple, list)) else value[key]
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"'{path}' is missing") from None
     return value
 
 

@@ -197,6 +197,6 @@ def outcome(run: Tracked) -> str:
     if run.stage == "failed":
         return f"{run.name} failed: {run.error}"
     if run.stage == "unfinished":
-        return f"{run.name} stopped at step {run.step:,} and saved"
+        return f"{run.name} stopped " + (f"at step {run.step:,} and saved" if run.step else "before its first update")
     found = run.eval_return
     return f"{run.name} done in {clock(run.seconds)}" + ("" if found is None else f", return {as_return(found)}")

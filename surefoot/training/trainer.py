@@ -105,6 +105,7 @@ class Trainer:
         self.suspended = False
         self.request: tuple[str, bool] | None = None  # why this process wants to stop, and whether to be resumed
         self.free = group.size == 1  # to decide on its own; several processes stop together
+        self.elsewhere = 0  # of its steps: those trained before this run, by another library
         self.seconds = 0.0  # training time, from the first env step to the last update
 
     def _build(self, encoder: EncoderClass | None) -> None:
@@ -115,14 +116,9 @@ class Trainer:
         plan, wanted, home = plan_of(config, algorithm, envs, length), config.run.device, device_of(envs)
         device, _ = choose_device(wanted, num_parameters(plan), home)
         self.footprint = check_memory(plan, device, on_host=home is None)
+        spaces, masked = (envs.observation_space, envs.action_space), bool(envs.layout.mask_size)
         policy = initial_policy(
-            envs.observation_space,
-            envs.action_space,
-            config.policy,
-            seed,
-            critic=algorithm.uses_critic,
-            masked=bool(envs.layout.mask_size),
-            encoder=encoder,
+            *spaces, config.policy, seed, critic=algorithm.uses_critic, masked=masked, encoder=encoder
         )
         size = sum(p.numel() for p in policy.parameters())
         self.device, self.device_reason = local_device(*choose_device(wanted, size, home))
@@ -154,7 +150,7 @@ class Trainer:
 
     def begin_at(self, step: int) -> None:
         """Count from this step: the policy was trained up to it elsewhere."""
-        self.step, self.saving.behind = step, True
+        self.step, self.elsewhere, self.saving.behind = step, step, True
 
     @property
     def engine(self) -> str:
@@ -310,7 +306,7 @@ class Trainer:
 
     @property
     def steps_per_second(self) -> float:
-        return self.step / self.seconds if self.seconds else 0.0
+        return (self.step - self.elsewhere) / self.seconds if self.seconds else 0.0
 
     def save(self, *, best: bool = False, mid_rollout: bool = False, wait: bool = True) -> bool:
         """Write a checkpoint of the complete run. If the disk refuses it, the run continues with a warning.
@@ -352,6 +348,7 @@ class Trainer:
         self.settle()
         return {
             "step": self.step,
+            "elsewhere": self.elsewhere,
             "seconds": self.seconds,
             "logs": self.run.log_state() if self.run is not None else {},
             "algorithm": dict(self.algorithm.state),
@@ -368,6 +365,7 @@ class Trainer:
         """The shape that such a state must have for this run."""
         return Record(
             step=Whole(),
+            elsewhere=Optional(Whole(), later=True),
             seconds=Number(low=0.0),
             logs=LOGS,
             algorithm=Record({name: Number() for name in self.algorithm.state}),
@@ -383,6 +381,7 @@ class Trainer:
     def load_state_dict(self, state: TrainerState) -> list[int]:
         """Continue from this state; returns the envs whose open episode could not be restored."""
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
+        self.elsewhere = int(state.get("elsewhere") or 0)  # not in runs of 0.1.0
         self.saving.resumed(self.step)
         self.algorithm.state.update(state["algorithm"])
         self.learner.load_state_dict(state["learner"])

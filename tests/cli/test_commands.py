@@ -148,6 +148,10 @@ def test_flags_follow_the_algorithm(capsys):
         (["train", "missing.py:Env"], "the file missing.py does not exist"),
         (["trian"], "unknown command 'trian'; did you mean 'train'?"),
         (["eval", "nothing"], "there is no run 'nothing'"),
+        (
+            ["eval", "--", "--weird", "--episodes", "2"],
+            "unexpected argument '--episodes': after --, nothing is read as a flag",
+        ),
         (["list", "presest"], "did you mean 'presets'?"),
         (["explain", "trp"], "did you mean 'trpo'?"),
     ],
@@ -157,6 +161,12 @@ def test_wrong_input_gets_a_message_with_the_fix_and_exit_code_2(words, message,
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_only_what_could_be_an_env_is_suggested(capsys, tmp_path):
+    (tmp_path / "odd.py").write_text("import numpy as np\nno = 1\n", encoding="utf-8")
+    run("doctor", "odd.py:Nope", code=2)
+    assert "there is no 'Nope' in odd.py\n" in capsys.readouterr().err
 
 
 def test_an_env_that_raises_shows_its_own_traceback_and_exit_code_1(capsys, tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import resource
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -31,6 +32,26 @@ def test_three_algorithms_on_the_same_axes_in_one_command(tmp_path, capsys):
     assert (tmp_path / "curves" / "all.png").read_bytes().startswith(b"\x89PNG")
     assert main(["plot", "CartPole-v1", "--out", "a.svg", "--x", "time", "--smooth", "3", "--line", "mean"]) == 0
     assert "<svg" in (tmp_path / "a.svg").read_text()
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_picture_that_does_not_fit_on_the_disk_leaves_the_last_one_and_nothing_else(capsys):
+    pytest.importorskip("matplotlib")
+    folder = Path("pictures")
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"the last one")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        assert main(["plot", "CartPole-v1", "--out", "pictures/a.png"]) == 2
+        assert main(["theory", "baseline", "--trajectories", "200", "--out", "pictures/b.svg"]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    err = capsys.readouterr().err
+    assert "the picture cannot be written to pictures/a.png: File too large" in err
+    assert "the picture cannot be written to pictures/b.svg: File too large" in err
+    assert [file.name for file in folder.iterdir()] == ["a.png"]
+    assert (folder / "a.png").read_bytes() == b"the last one"
 
 
 @pytest.mark.usefixtures("runs")

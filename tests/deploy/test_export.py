@@ -87,6 +87,9 @@ def test_cc_is_used_as_it_is_given_or_refused(run, capsys, monkeypatch):
         monkeypatch.setenv("CC", wrong)
         assert main(["export", str(run), "--to", "c"]) == 2
         assert f"CC={wrong} names no compiler that can be found" in capsys.readouterr().err
+    monkeypatch.setenv("CC", "false")
+    assert main(["export", str(run), "--to", "c"]) == 1
+    assert "the exported policy: it ended with exit code 1 and printed nothing" in capsys.readouterr().err
     monkeypatch.setenv("CC", "env gcc")  # words, as `ccache gcc` has
     assert main(["export", str(run), "--to", "c", "--out", "policy"]) == 0
     assert json.loads(Path("policy/parity.json").read_text(encoding="utf-8"))["checked_with"].startswith("env gcc -std")
@@ -189,4 +192,32 @@ def test_a_run_whose_env_is_gone_is_tried_on_random_observations(run, capsys):
     assert main(["export", str(run), "--to", "c"]) == 0
     out, err = capsys.readouterr()
     assert "note: the env cannot be made here, so only random observations were tried" in err
+    assert "recorded" not in out
+
+
+ODD = """from gymnasium.envs.classic_control import CartPoleEnv
+class Odd(CartPoleEnv):
+    pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["c", "onnx"])
+def test_the_policy_of_a_run_from_elsewhere_needs_no_env(tmp_path, capsys, monkeypatch, kind):
+    monkeypatch.setattr(exporting, "OBSERVATIONS", 320)
+    Path("odd.py").write_text(ODD, encoding="utf-8")
+    settings = {"max_episode_steps": 20, "num_envs": 4, "total_steps": 64, "rollout_length": 16}
+    surefoot.train("odd.py:Odd", run_dir="run", progress=False, **settings)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    assert main(["export", "run", "--to", kind, "--out", "untrusted"]) == 0
+    out, err = capsys.readouterr()
+    assert "only random observations were tried: recorded ones need --trust" in err
+    assert "(env = odd.py:Odd)" in err
+    assert "recorded" not in out
+    assert main(["export", "run", "--to", kind, "--out", "trusted", "--trust"]) == 0
+    assert "recorded observations" in capsys.readouterr().out
+    Path("odd.py").unlink()
+    assert main(["export", "run", "--to", kind, "--out", "gone", "--trust"]) == 0
+    out, err = capsys.readouterr()
+    assert "the env cannot be made here, so only random observations were tried: " in err
+    assert "the file odd.py does not exist" in err
     assert "recorded" not in out

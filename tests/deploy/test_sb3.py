@@ -111,7 +111,7 @@ def test_without_its_env_a_model_acts_and_says_what_is_missing(tmp_path):
     observations, said = recorded("ppo-cartpole")
     actions, _ = surefoot.load(found.run.path).predict(observations)
     assert (actions == said["action"]).all()
-    with pytest.raises(UsageError, match="made in Python"):
+    with pytest.raises(UsageError, match=r"was imported without its env; .* --env ENV"):
         evaluate_run(found.run)
 
 
@@ -164,6 +164,14 @@ def test_a_critic_without_a_counterpart_starts_untrained(tmp_path):
     assert any("critic has no counterpart" in note for note in found.notes)
     observations, said = recorded("ppo-cartpole")
     assert (surefoot.load(found.run.path).predict(observations)[0] == said["action"]).all()
+
+
+def test_the_speed_of_a_run_counts_only_what_was_trained_here(tmp_path):
+    found = imported("ppo-cartpole", tmp_path)
+    assert surefoot.Run(found.run.path).result["steps_per_second"] == 0.0
+    for total in (1024, 1536):  # the second one reads a state that the first one wrote
+        on = surefoot.resume(found.run.path, total_steps=total, progress=False)
+        assert on.result["steps_per_second"] == pytest.approx((total - found.steps) / on.result["seconds"], rel=0.01)
 
 
 @pytest.mark.slow

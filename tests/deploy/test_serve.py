@@ -21,6 +21,7 @@ from surefoot.deploy.light_agent import LightAgent
 from surefoot.deploy.serve import app as serve_app
 from surefoot.deploy.serve.app import App, Limits
 from surefoot.deploy.serve.server import make_server
+from surefoot.errors import UsageError
 from surefoot.loopback import listen
 from surefoot.patient_server import Patience, Reporter
 from tests.deploy.making import BOX, FREE, HYBRID, KINDS, make
@@ -186,20 +187,20 @@ def test_one_whose_outputs_are_not_finite_does_not_spoil_the_others():
         ({"observation": [0, 0, 0], "deterministic": 1}, 422, "not true or false"),
         ({"observation": [0, 0]}, 422, "shape (2,)"),
         ({"observation": [[0, 0, 0]]}, 422, "send it as observations"),
-        ({"observation": [0, 0, [0]]}, 422, "not an observation"),
+        ({"observation": [0, 0, [0]]}, 422, "does not fit"),
         ({"observation": ["0", "0", "0"]}, 422, "made of numbers"),
         ({"observation": [10**30, 0, 0]}, 422, "made of numbers"),
-        ({"observation": None}, 422, "not an observation"),
-        ({"observation": {"x": 1}}, 422, "not an observation"),
+        ({"observation": None}, 422, "shape ()"),
+        ({"observation": {"x": 1}}, 422, "shape ()"),
         ({"observations": []}, 422, "not a list"),
-        ({"observations": [0, 0, 0]}, 422, "not an observation"),
+        ({"observations": [0, 0, 0]}, 422, "shape ()"),
         ({"observations": [[0, 0, 0]] * 9}, 413, "at most 8"),
         ({"observation": [0, 0, 0], "state": [1]}, 422, "no memory"),
         ({"observation": [0, 0, 0], "action_mask": [1]}, 422, "not used to train"),
         ({"observations": [[0, 0, 0]], "states": [None, None]}, 422, "2 entries for 1"),
         ({"observation": [0, 0, 0], "x" * 10**6: 1}, 422, "xxx"),
         ({"observation": [0, 0, 0], "\n\x1b\ud800": 1}, 422, "is unknown here"),
-        (b'{"observation": ' + b"[" * 60 + b"]" * 60 + b"}", 422, "not an observation"),
+        (b'{"observation": ' + b"[" * 60 + b"]" * 60 + b"}", 422, "observation"),
     ],
 )
 def test_wrong_questions_are_refused_and_the_next_is_answered(body, status, said):
@@ -220,6 +221,49 @@ def test_states_and_choices_are_checked():
     for part in ({"mode": 0}, {"mode": 4}, {"mode": 1.5}, {"bits": [0, 2]}, {"bits": [0]}, {"arm": [0, 0, "a"]}):
         assert ask(app, {"observation": {**sound, **part}})[0] == 422
     assert ask(app, {"observation": {key: sound[key] for key in ("arm", "bits")}})[0] == 422
+
+
+SEEN = spaces.Dict(
+    {"image": spaces.Box(0, 255, (2, 2, 3), np.uint8), "at": spaces.Tuple((FREE, spaces.Discrete(2))), "arm": FREE}
+)
+SOUND = {"image": [[[0, 128, 255]] * 2] * 2, "at": [[0, 0, 0], 1], "arm": [0, 0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"image": [[[0, 0, 300]] * 2] * 2}, "image has numbers other than whole ones from 0 to 255"),
+        ({"image": [[[0, 0, -1]] * 2] * 2}, "image has numbers other than whole ones from 0 to 255"),
+        ({"image": [[[0, 0, 0.5]] * 2] * 2}, "image has numbers other than whole ones from 0 to 255"),
+        ({"imgae": 1}, "the observation has 'imgae', which the policy's space does not have"),
+        ({"at": [[0, 0, 0], 1, 1]}, "the observation has 'at/2', which"),
+        ({"at": [[0, 0, 0]]}, "'at/1' is missing"),
+        ({"image": None}, "'image'"),
+        ({"arm": [0, 0, 1e39]}, "float32 cannot hold"),
+    ],
+)
+def test_what_is_not_in_the_space_is_refused_in_clear_words(changed, said):
+    app = served(SEEN, BOX)  # warnings, such as NumPy's of an overflow, are errors in tests
+    assert ask(app, {"observation": SOUND})[0] == 200
+    status, answer, _ = ask(app, {"observation": {**SOUND, **changed}})
+    assert (status, said in answer["error"]) == (422, True), answer
+    without = {key: part for key, part in SOUND.items() if key != "image"}
+    assert ask(app, {"observation": without})[1]["error"].endswith(": 'image' is missing")
+
+
+def test_a_plain_image_has_bytes_and_a_wrong_mask_is_called_one():
+    app = served(SEEN["image"], BOX)
+    assert ask(app, {"observation": SOUND["image"]})[0] == 200
+    for wrong in (300, -1, 0.5):
+        status, answer, _ = ask(app, {"observation": [[[0, 0, wrong]] * 2] * 2})
+        assert (status, "whole ones from 0 to 255" in answer["error"]) == (422, True)
+        with pytest.raises(UsageError, match="whole ones from 0 to 255"):
+            app.batcher.agent.predict(np.full((2, 2, 3), wrong))
+    app = served(FREE, spaces.Discrete(3), masked=True)
+    said = "not an action mask of this policy: the action mask leaves no legal action"
+    assert ask(app, {"observation": [0, 0, 0], "action_mask": [0, 0, 0]})[1] == {"error": said}
+    with pytest.raises(UsageError, match=f"^{said}"):
+        app.batcher.agent.predict([0, 0, 0], action_masks=[0, 0, 0])
 
 
 def test_requests_that_are_too_large_or_too_slow(monkeypatch):

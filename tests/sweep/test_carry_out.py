@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -118,6 +119,7 @@ def test_a_run_that_ends_well_without_being_done_is_unfinished(folder):
     carry_out(runs, PretendedPool(3, {plan.runs[0].name: (0, "interrupted")}), Silent())
     assert [run.stage for run in runs] == ["unfinished", "done", "done"]
     assert outcome(runs[0]).endswith("stopped at step 1,234 and saved")
+    assert outcome(replace(runs[0], step=0)).endswith(" stopped before its first update")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -101,7 +101,7 @@ def test_the_same_seed_gives_the_same_numbers(capsys):
         (["clip", "--epsilon", "0.1"], "here it is --clip-ratio"),
         (["clip", "--gamma", "0.9"], "--gamma is not a setting of clip; it belongs to bound"),
         (["gae", "--seeed", "1"], "did you mean '--seed'"),
-        (["clip", "--out", "a.txt"], "ends in .png, .svg or .pdf"),
+        (["clip", "--out", "a.txt"], "ends in .png, .svg or .pdf, or none"),
         (["clip", "--out", "/proc/no/a.png"], "cannot be written"),
         (["step-size", "--learning-rates"], "one to five step sizes"),
     ],

@@ -32,6 +32,7 @@ SHORT = [
         ("CartPol-v1", "did you mean 'CartPole-v1'"),
         ("CartPole-v1 --budget soon", "neither a time nor trials; write it as 30m, 2h or 200-trials"),
         ("CartPole-v1 --budget 1-trials", "at least 2-trials"),
+        ("CartPole-v1 --budget -1h", "write it as 30m, 2h or 200-trials"),
         ("CartPole-v1 --seeds 1", "seeds=1 is too small; it must be at least 2"),
         ("CartPole-v1 --seeds 0..3", "seeds='0..3' is not a whole number"),
         ("CartPole-v1 --validation-seeds 2", "validation_seeds=2 is too small"),

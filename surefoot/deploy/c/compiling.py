@@ -65,9 +65,8 @@ def _compiled(folder: Path, name: str, compiler: Sequence[str], flags: Sequence[
         sources = [f"{name}.c", f"{name}_test.c"]
         built = run_tool([*compiler, *flags, *sources, "-o", str(program)], folder, COMPILE_SECONDS)
         if built.returncode:
-            raise SurefootError(
-                f"{' '.join(compiler)} does not compile the exported policy: {one_line(built.stderr, 2000)}"
-            )
+            said = one_line(built.stderr, 2000) or f"it ended with exit code {built.returncode} and printed nothing"
+            raise SurefootError(f"{' '.join(compiler)} does not compile the exported policy: {said}")
     return program
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from surefoot.errors import SurefootError, did_you_mean
+from surefoot.spaces import plain
 from surefoot.spaces.given import given_rows
 from surefoot.spaces.masks import ActionMasks
 from surefoot.spaces.rows import CHOICES, MASK
@@ -50,6 +51,7 @@ class Reader:
     def __init__(self, program: Program, most: int) -> None:
         self._layout, self._memory_size, self._most = program.layout, program.memory_size, most
         self._masks = ActionMasks(program.action_space)
+        self._whole = program.columns is None  # else clients may send what only the critic saw, too
         self._choices = [leaf for leaf in program.layout.leaves if leaf.kind in CHOICES]
 
     def read(self, body: bytes) -> Question:
@@ -94,12 +96,17 @@ class Reader:
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
     def _row(self, observation: object, mask: object) -> Array:
+        if self._whole and (unknown := _unknown(self._layout.tree, observation)):
+            raise Refusal(422, f"the observation has {unknown!r}, which the policy's space does not have")
         try:
             if self._layout.mask_in_obs and isinstance(observation, dict):
                 self._masks.flat(observation.get(MASK))
+        except NO_NUMBERS as error:
+            raise Refusal(422, f"not an action mask of this policy: {error}") from None
+        try:
             row, one = given_rows(self._layout, self._masks, observation, mask)  # type: ignore[arg-type]
         except (SurefootError, *NO_NUMBERS) as error:
-            raise Refusal(422, f"not an observation of this policy: {error}") from None
+            raise Refusal(422, str(error)) from None
         if not one:
             raise Refusal(422, "this is a batch; send it as observations")
         if row.dtype.kind not in "fiub":
@@ -132,6 +139,22 @@ class Reader:
                 raise Refusal(422, f"a state has {self._memory_size} finite numbers, as the last answer had it")
             row[:] = numbers
         return memory
+
+
+def _unknown(space: plain.Space, value: object) -> str:
+    """The path of a part that the space does not have, or nothing."""
+    if isinstance(space, plain.Dict) and isinstance(value, dict):
+        inner, parts = {str(key): part for key, part in space.spaces.items()}, value
+    elif isinstance(space, plain.Tuple) and isinstance(value, list):
+        inner, parts = ({str(at): part for at, part in enumerate(each)} for each in (space.spaces, value))
+    else:
+        return ""
+    for key, part in parts.items():
+        if key not in inner:
+            return str(key)
+        if below := _unknown(inner[key], part):
+            return f"{key}/{below}"
+    return ""
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from surefoot.types import GymEnv
 
 MakeEnv: TypeAlias = "Callable[[], GymEnv] | ParallelMaker"
+OpenEnvs: TypeAlias = NativeEpisodes | ParallelEpisodes | GymEpisodes
 
 NO_LIMIT = 10_000  # steps after which an episode is cut if the env has no time limit
 AT_ONCE = 32  # envs played in parallel
@@ -86,7 +87,7 @@ def env_maker(
     return EnvMaker(config, factory, render_mode, native)
 
 
-def open_envs(agent: Agent, make: MakeEnv, num_envs: int, seed: int) -> NativeEpisodes | ParallelEpisodes | GymEpisodes:
+def open_envs(agent: Agent, make: MakeEnv, num_envs: int, seed: int) -> OpenEnvs:
     """The envs for an evaluation: the fastest kind that gives the same observations as those from `make`."""
     if isinstance(make, ParallelMaker):
         return ParallelEpisodes(agent, make, num_envs, seed)

@@ -19,6 +19,7 @@ class TrainerState(TypedDict):
     """Everything that the rest of a run depends on. `Trainer.state_shape` checks it when it is loaded."""
 
     step: int
+    elsewhere: NotRequired[int | None]  # not in runs of 0.1.0
     seconds: float
     logs: LogState  # empty if the run has no directory
     algorithm: dict[str, float]

@@ -46,6 +46,7 @@ def built(seed, env="CartPole-v1", algo="ppo", updates=5, callback=None, **setti
     if algo == "ppo":
         size |= {"num_epochs": 2, "num_minibatches": 2}
     total = {"total_steps": updates * ENVS * STEPS, "log_every": 10**6, "engine": Interpreted, "device": "cpu"}
+    total["checkpoint_every"] = 10**6  # and not one per minute, which a slow machine would reach
     config = resolve(env, algo, preset="none", overrides={**size, **total, **settings})
     return Trainer(config, seed, callbacks=[callback or Count()])
 

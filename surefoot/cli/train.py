@@ -46,7 +46,7 @@ EXAMPLES = """examples:
       an environment of your own
   surefoot train CartPole-v1 --algo my/spo.py:SPO
       an algorithm of your own
-  surefoot train CartPole-v1 --device cuda --seeds 0..31 --vary learning_rate=1e-3,3e-4
+  surefoot train CartPole-v1 --device cuda --seeds 0..31 --vary gamma=0.98,0.99
       64 small runs at once on one GPU
   surefoot train CartPole-v1 --dry-run
       show every setting and where it comes from

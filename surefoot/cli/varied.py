@@ -8,7 +8,6 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.engine.own_numbers import OWN_NUMBERS
 from surefoot.errors import UsageError
 from surefoot.sweep.grid import Grid, parse_vary
-from surefoot.sweep.plan import Point
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -45,6 +44,8 @@ def varied(
     if not values:
         return {"": base}
     _check(values, base)
+    from surefoot.sweep.plan import Point  # imported here, because it would slow down `--help`
+
     points: dict[str, Point] = {}
     for given in Grid(envs=(base.env.env,), settings=typed, vary=values).combinations():
         point = Point(resolve_with(given), tuple(values), "auto")

@@ -203,6 +203,8 @@ class Odd(CartPoleEnv):
 
 @pytest.mark.parametrize("kind", ["c", "onnx"])
 def test_the_policy_of_a_run_from_elsewhere_needs_no_env(tmp_path, capsys, monkeypatch, kind):
+    for needed in ("onnx", "onnxruntime") if kind == "onnx" else ():
+        pytest.importorskip(needed)
     monkeypatch.setattr(exporting, "OBSERVATIONS", 320)
     Path("odd.py").write_text(ODD, encoding="utf-8")
     settings = {"max_episode_steps": 20, "num_envs": 4, "total_steps": 64, "rollout_length": 16}

@@ -274,7 +274,7 @@ def _refuse_a_run(path: Path) -> None:
     if (path / LOCK).exists():  # a run that ended before it had a manifest
         return
     own = (place for place in vars(RunDirectory(path)).values() if isinstance(place, Path) and place != path)
-    taken = next((place.name for place in own if os.path.lexists(place)), None)
+    taken = next((place.name for place in own if os.path.lexists(place) and not os.path.isdir(place)), None)
     if taken is not None:
         raise UsageError(f"{path} has a {taken} that a run would overwrite; choose another --run-dir")
 

@@ -251,7 +251,7 @@ def test_what_the_command_suggests_works_without_an_env_and_the_others_say_why_n
     for command in ("eval", "video"):
         capsys.readouterr()
         assert main([command, typed[1]]) == 2
-        assert "surefoot.evaluate(" in capsys.readouterr().err
+        assert "import it again and name the env: surefoot import-sb3 FILE.zip --env ENV" in capsys.readouterr().err
 
 
 def test_the_documented_lines_are_those_that_wrote_the_fixtures():

@@ -102,6 +102,7 @@ def test_a_run_that_another_process_trained_meanwhile_is_left_alone(tmp_path, mo
 
 def test_an_existing_directory_without_a_run_is_used(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "checkpoints").mkdir()
     assert RunDirectory.create(tmp_path, "E-v0", "ppo", 0).path == tmp_path
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

@@ -73,7 +73,6 @@ TASKS = {
     "pendulum": Task("Pendulum-v1", 200_000, box=True),
     "lunarlander": Task("LunarLander-v3", 300_000),
     "lunarlander-box": Task("LunarLanderContinuous-v3", 300_000, box=True),
-    "bipedalwalker": Task("BipedalWalker-v3", 500_000, box=True),
     "hopper": Task("Hopper-v5", 300_000, box=True, preset="none", settings=MUJOCO),
     "halfcheetah": Task("HalfCheetah-v5", 300_000, box=True, preset="none", settings=MUJOCO),
     "walker2d": Task("Walker2d-v5", 300_000, box=True, preset="none", settings=MUJOCO),

@@ -34,6 +34,7 @@ from typing import Any
 
 import gpu_envs
 import gpu_kernels
+import gpu_layers
 import gpu_population
 import machine
 import numpy as np
@@ -407,6 +408,7 @@ CHECKS: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
     "bytes": check_bytes,
     "waiting": check_waiting,
     "rows": check_rows,
+    "wide layers": gpu_layers.check,
     "populations": lambda: in_processes(gpu_population.check_case, gpu_population.CASES),
 }
 

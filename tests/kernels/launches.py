@@ -47,6 +47,7 @@ def record(file):
             trainers = [built(seed, **settings) for seed in (1, 2)]
             Population(trainers, joined(trainers), [trainer.turns() for trainer in trainers]).train()
         _advantages()
+        _wide_layers()
     with open(file, "w", encoding="utf-8") as out:
         json.dump(list(found.values()), out)
 
@@ -58,6 +59,14 @@ def _advantages():
     columns = [torch.zeros(4, 6)] * 3 + [torch.zeros(4, 6, dtype=torch.bool)] * 3
     for numbers in ((0.99, 0.9, 0.8), torch.zeros(3, 2)):  # alone, and of two agents
         advantages(tuple(columns), numbers, None)
+
+
+def _wide_layers():
+    from surefoot.kernels.fused_wide import wide_mlp
+
+    layers = [(torch.zeros(n, k, requires_grad=True), torch.zeros(n)) for n, k in ((200, 48), (130, 200), (12, 130))]
+    for parts in (3, 2, 1):
+        wide_mlp(torch.zeros(130, 48), layers, ["elu", "elu", "none"], parts).sum().backward()
 
 
 def _told(value):

@@ -95,11 +95,11 @@ def test_a_policy_of_fused_layers_says_the_same(config, fused):
 def test_what_is_not_fused_says_why(fused, monkeypatch):
     from surefoot.engine.cuda import fused as module
 
-    def why_not(**config):
+    def why_not(precision="float32", **config):
         policy = make_policy(CONTINUOUS, **{"hidden_sizes": (16,), **config})
-        return module.fused_networks(policy, FlatParameters(policy).vector)
+        return module.fused_networks(policy, FlatParameters(policy).vector, precision)
 
-    assert "300 wide" in why_not(hidden_sizes=(300, 16))
+    assert "300 wide" in why_not("tf32", hidden_sizes=(300, 16))
     assert "silu" in why_not(activation="silu")
     assert "depends on the state" in why_not(std="gsde")
     monkeypatch.setattr(module, "disagreement", lambda policy, precision: 0.1)

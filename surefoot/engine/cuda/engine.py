@@ -62,7 +62,7 @@ class CudaEngine(Engine):
             fused = fused_networks(policy, learner.flat.vector, precision)
             if not isinstance(fused, str):
                 return fused
-            if not_fused(policy) is None:
+            if not_fused(policy, precision) is None:
                 self.recorder.notices.append(f"the layers of the policy are not fused, which would be faster: {fused}")
         return RecordedNetworks(policy)
 

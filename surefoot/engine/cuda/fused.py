@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surefoot.engine.cuda.networks import FusedNetworks
+from surefoot.engine.cuda.networks import MOST_WIDTH, FusedNetworks, widest
 from surefoot.engine.cuda.whole_nets import whole_nets
 from surefoot.engine.native.describe import NotServed, parts_to_compile
 from surefoot.engine.precision import SLACK
@@ -18,30 +18,29 @@ if TYPE_CHECKING:
     from surefoot.engine.names import Precision
     from surefoot.policies.actor_critic import ActorCritic
 
-MOST_WIDTH, ACTIVATIONS = 64, ("tanh", "relu", "elu")  # as in `kernels.fused_linear`, which only Triton can import
+ACTIVATIONS = ("tanh", "relu", "elu")  # as in `kernels.fused_linear`, which only Triton can import
 CLOSE = 1e-4  # to PyTorch's results and gradients; products of TensorFloat-32 parts are within 1e-6
 ROWS = 300  # on which they are compared
 
 
-def not_fused(policy: ActorCritic) -> str | None:
-    """Why Triton cannot compute the linear layers of this policy; None if it can, as far as can be told."""
+def not_fused(policy: ActorCritic, precision: Precision = "float32") -> str | None:
+    """Why Triton does not compute the linear layers of this policy; None if it can, as far as can be told."""
     if policy.config.layer_norm:
         return "its layers are normalised"
     try:
-        layers = [layer for part in parts_to_compile(policy) for layer in part.layers]
+        width = widest(policy)
     except NotServed as reason:
         return str(reason)
-    width = max(max(layer.weight.shape) for layer in layers if isinstance(layer, nn.Linear))
-    if width > MOST_WIDTH:
-        return f"a layer is {width} wide; beyond {MOST_WIDTH}, cuBLAS is as fast"
     if policy.config.activation not in ACTIVATIONS:
         return f"{policy.config.activation} is not among its activations"
+    if width > MOST_WIDTH and precision == "tf32":
+        return f"a layer is {width} wide, and cuBLAS rounds to TensorFloat-32 in one product instead of three"
     return None if find_spec("triton") is not None else "Triton is not installed"
 
 
 def fused_networks(policy: ActorCritic, theta: Tensor, precision: Precision = "float32") -> FusedNetworks | str:
     """The networks by which Triton computes the policy's MLPs, whose parameters are in `theta`, or why it does not."""
-    reason = not_fused(policy)
+    reason = not_fused(policy, precision)
     if reason is not None:
         return reason
     try:

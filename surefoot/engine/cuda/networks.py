@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from surefoot.engine.native.describe import parts_to_compile
+from surefoot.engine.precision import PARTS
 from surefoot.policies.networks import PlainNetworks
 
 if TYPE_CHECKING:
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.policies.mlp import MLP
     from surefoot.types import Context
+
+
+MOST_WIDTH = 64  # of a layer that one kernel holds: `kernels.fused_linear`, which only Triton can import
+
+
+def widest(policy: ActorCritic) -> int:
+    """The most inputs or outputs of a layer that kernels compute."""
+    layers = [layer for part in parts_to_compile(policy) for layer in part.layers]
+    return max(max(layer.weight.shape) for layer in layers if isinstance(layer, nn.Linear))
 
 
 class RecordedNetworks(PlainNetworks):
@@ -36,7 +47,7 @@ class FusedNetworks(RecordedNetworks):
         """`whole`: one kernel for each net where no gradient is needed; otherwise one for each layer."""
         super().__init__(policy)
         self.whole, self.activation, self._reference = whole, policy.config.activation, RecordedNetworks(policy)
-        self.precision = precision
+        self.precision, self.wide = precision, widest(policy) > MOST_WIDTH
 
     @property
     def reference(self) -> PlainNetworks:
@@ -67,11 +78,17 @@ class FusedNetworks(RecordedNetworks):
         return self._run(self.actor, shared), self.value_of(shared)
 
     def _run(self, mlp: MLP, x: Tensor) -> Tensor:
-        from surefoot.kernels.fused_linear import fused_linear
-
-        last = len(mlp.layers) - 1
+        last, layers, activations = len(mlp.layers) - 1, [], []
         for at, layer in enumerate(mlp.layers):
             assert isinstance(layer, nn.Linear)
-            activated = at < last or mlp.activate_last
-            x = fused_linear(x, layer.weight, layer.bias, self.activation if activated else "none", self.precision)
+            layers.append((layer.weight, layer.bias))
+            activations.append(self.activation if at < last or mlp.activate_last else "none")
+        if self.wide:
+            from surefoot.kernels.fused_wide import wide_mlp
+
+            return wide_mlp(x, layers, activations, PARTS[self.precision])
+        from surefoot.kernels.fused_linear import fused_linear
+
+        for (weight, bias), activation in zip(layers, activations, strict=True):
+            x = fused_linear(x, weight, bias, activation, self.precision)
         return x

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from surefoot.engine.cuda.passes import FixedLoss, FixedPasses
     from surefoot.engine.cuda.recorder import Recorder, Work
     from surefoot.engine.episodes import Episode
+    from surefoot.engine.torch.learner import Learner
     from surefoot.engine.torch.summary import Names
     from surefoot.types import Array
 
@@ -68,6 +69,17 @@ def not_whole(collector: Collector, learner: CudaLearner, algorithm: Learns) -> 
         "a table of episodes would be too large": collector.most_steps > MOST_STEPS,
     }
     return next((reason for reason, true in reasons.items() if true), None)
+
+
+@contextmanager
+def nothing_read(recorder: Recorder, learner: Learner) -> Iterator[list[tuple[Names, Tensor]]]:
+    """Nothing is read on the host, nor copied from it. Collects what updates would have read: their metrics."""
+    kept: list[tuple[Names, Tensor]] = []
+    before, recorder.busy, learner.keep = recorder.busy, True, lambda names, unread: kept.append((names, unread))
+    try:
+        yield kept
+    finally:
+        recorder.busy, learner.keep = before, None
 
 
 class Recording:
@@ -114,7 +126,6 @@ class WholeIterations:
         self._flights: list[Flight] = []
         self._kinds: dict[tuple[object, ...], Recording] = {}  # by whether they are measured, by halves, and the loss
         self._generators: list[torch.Generator] = []
-        self._unread: tuple[Names, Tensor] | None = None  # metrics of the update, while it is recorded
         self._known = False  # the device knows the open episodes
         storage, device = collector.storage, collector.device
         assert isinstance(storage, DeviceStorage)
@@ -273,7 +284,7 @@ class WholeIterations:
         collector, storage, length, learner = self.collector, self.storage, self.length, self.learner
         stepping, steps = collector.stepping, self.learner.optimizer.steps
         assert isinstance(stepping, FusedStepping)
-        with self._unseen():
+        with nothing_read(self.recorder, learner) as kept:
             for old, new in (*zip(self._older, self._kept, strict=True), *zip(self._kept, self._live, strict=True)):
                 old.copy_(new)
             with own_modes(gradients=False):
@@ -288,21 +299,7 @@ class WholeIterations:
             with own_modes(gradients=False):
                 shown = learner.absorb(rollout)
                 self._carried.copy_(carried)
-                assert self._unread is not None
-                recording.names, unread = self._unread
+                ((recording.names, unread),) = kept
                 numbers = [unread, *(x.reshape(1) for x in shown.values()), sound[None], number[None]]
                 recording.tell([*numbers, carried.flatten()])
-        recording.shown, recording.steps, self._unread = list(shown), learner.optimizer.steps - steps, None
-
-    @contextmanager
-    def _unseen(self) -> Iterator[None]:
-        """Nothing is read on the host, nor copied from it."""
-
-        def keep(names: Names, unread: Tensor) -> None:
-            self._unread = names, unread
-
-        before, self.recorder.busy, self.learner.keep = self.recorder.busy, True, keep
-        try:
-            yield
-        finally:
-            self.recorder.busy, self.learner.keep = before, None
+        recording.shown, recording.steps = list(shown), learner.optimizer.steps - steps

@@ -6,15 +6,14 @@ In between, the population holds the state of all of them in tensors with an axi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
 from surefoot.engine.cuda.fused_passes import FusedPasses
-from surefoot.engine.cuda.iteration import Recording
+from surefoot.engine.cuda.iteration import Recording, nothing_read
 from surefoot.engine.cuda.optimizer import planned
 from surefoot.engine.cuda.passes import numbers_of, structure
 from surefoot.engine.cuda.population.flight import MOST_PAGES, Flight, Page, Plan
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from surefoot.engine.contract import Learns, Turn
     from surefoot.engine.cuda.learner import CudaLearner
     from surefoot.engine.cuda.recorder import Recorder
-    from surefoot.engine.torch.summary import Names
 
 WHAT = "the iteration of all agents"  # for messages
 
@@ -58,7 +56,6 @@ class Population:
         self.learner = PopulationLearner(self.learners, self.num_envs, recorder)
         self.rollouts = PopulationRollouts(self.collectors, self.learner.nets, self.learner.operations, recorder)
         self._kinds: dict[tuple[bool, bool], Recording] = {}  # whether they are measured, and by halves
-        self._unread: tuple[Names, Tensor] | None = None  # metrics of the update, while it is recorded
         self._generators: list[torch.Generator] = []
         stacked = [self.learner.flat.vector, self.learner.first, self.learner.second, *self.rollouts.live]
         self._live, self._kept = stacked, [torch.zeros_like(x) for x in stacked]
@@ -221,7 +218,7 @@ class Population:
     def _work(self, recording: Recording) -> None:
         """The iteration, with all that the host wants to know of it in the recording's report."""
         learner, rollouts = self.learner, self.rollouts
-        with self._unseen():
+        with nothing_read(self.recorder, learner) as kept:
             with own_modes(gradients=False):
                 number, carried = rollouts.play()
                 rollout = rollouts.learnable()
@@ -231,25 +228,11 @@ class Population:
             with own_modes(gradients=False):
                 shown = learner.absorb(rollout)
                 rollouts.carried.copy_(carried)
-                assert self._unread is not None
-                recording.names, unread = self._unread
+                ((recording.names, unread),) = kept
                 rows = torch.cat([unread.double(), *(x.double()[None] for x in shown.values()), sound.double()[None]])
                 recording.tell([number[None], rows.T.reshape(-1), carried.flatten()])
         assert learner.all_passes is not None
-        recording.shown, recording.steps, self._unread = list(shown), learner.all_passes.steps, None
-
-    @contextmanager
-    def _unseen(self) -> Iterator[None]:
-        """Nothing is read on the host, nor copied from it."""
-
-        def keep(names: Names, unread: Tensor) -> None:
-            self._unread = names, unread
-
-        before, self.recorder.busy, self.learner.keep = self.recorder.busy, True, keep
-        try:
-            yield
-        finally:
-            self.recorder.busy, self.learner.keep = before, None
+        recording.shown, recording.steps = list(shown), learner.all_passes.steps
 
 
 def try_out(part: Parts) -> None:

@@ -9,35 +9,28 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from peers.robots import ACTIONS, OBSERVATIONS, Simulator
 from torch import Tensor, nn
 
 
 class Robots(gym.vector.VectorEnv[Any, Any, Any]):
-    """A stub simulator the size of a robot: 48 observations, 12 actions, everything on the device."""
+    """The stub simulator of `peers/robots.py` as a vector env of tensors."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 (as Gymnasium declares it)
 
-    def __init__(self, num_envs: int, observations: int = 48, actions: int = 12) -> None:
-        self.num_envs = num_envs
-        self.single_observation_space = spaces.Box(-np.inf, np.inf, (observations,), np.float32)
-        self.single_action_space = spaces.Box(-1.0, 1.0, (actions,), np.float32)
+    def __init__(self, num_envs: int, device: str = "cuda") -> None:
+        self.num_envs, self.simulator = num_envs, Simulator(num_envs, device)
+        self.single_observation_space = spaces.Box(-np.inf, np.inf, (OBSERVATIONS,), np.float32)
+        self.single_action_space = spaces.Box(-1.0, 1.0, (ACTIONS,), np.float32)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
-        generator = torch.Generator("cuda").manual_seed(0)
-        self._drift = 0.1 * torch.randn(actions, observations, generator=generator, device="cuda")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Tensor, dict[str, Any]]:
-        self._state = torch.zeros(self.num_envs, self._drift.shape[1], device="cuda")
-        self._time = torch.arange(self.num_envs, device="cuda") % 500
-        return self._state, {}
+        return self.simulator.reset(), {}
 
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Any]]:
-        final = 0.95 * self._state + action @ self._drift
-        self._time = self._time + 1
-        truncated = self._time >= 500
-        self._state, self._time = final * ~truncated[:, None], self._time * ~truncated
-        terminated = torch.zeros_like(truncated)
-        return self._state, -final.square().mean(1), terminated, truncated, {"final_obs": final}
+        obs, reward, truncated, final = self.simulator.step(action)
+        return obs, reward, torch.zeros_like(truncated), truncated, {"final_obs": final}
 
 
 class Frames(gym.Env[Any, Any]):

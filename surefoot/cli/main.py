@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from surefoot import __version__
+from surefoot.cli.interrupts import interrupted_imports
 from surefoot.cli.limits import advice, is_out_of_memory, make_do_with_few_threads, require_room_for_torch
 from surefoot.cli.streams import standing_streams
 from surefoot.engine.torchrun import dismiss_launcher, is_one_of_several, may_speak, quieten_torch
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     try:
-        with Original():
+        with Original(), interrupted_imports():
             return _dispatch(words)
     except SurefootError as error:
         if not may_speak(error):

@@ -18,11 +18,12 @@ from surefoot.envs.seeds import derive_seed
 from surefoot.errors import CheckpointError, UsageError, did_you_mean
 from surefoot.runs import Run, RunDirectory, find_run
 from surefoot.runs.checkpoints import find_checkpoint
-from surefoot.runs.files import read_json, read_regular
+from surefoot.runs.files import read_regular
 from surefoot.settings import options
 from surefoot.text import one_line
 from surefoot.training.build.own_encoders import EncoderCode, handed_over
 from surefoot.training.callbacks import Callback
+from surefoot.training.config.lost_env import UNKNOWN_ENV, lost_env
 from surefoot.training.config.resolve import Outline, read_outline, resolve
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
@@ -213,18 +214,13 @@ def asked_episodes(seed: int) -> int:
 def run_config(directory: RunDirectory, trust: Trust) -> Outline:
     """The settings of a run whose env can be made again; its algorithm is not needed."""
     config = read_outline(directory.config)
-    if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
-        from surefoot.deploy.sb3.importing import UNKNOWN_ENV
-
-        if config.env.env == UNKNOWN_ENV:
-            raise UsageError(
-                f"{directory.path} was imported without its env; import it again and name the env: "
-                "surefoot import-sb3 FILE.zip --env ENV"
-            )
-        raise UsageError(
-            f"{directory.path} was trained on an env that was made in Python; evaluate it there: "
-            f"surefoot.evaluate(surefoot.load('{directory.path}'), your_env)"
+    if config.run.eval_env is None and (reason := lost_env(directory)) is not None:
+        there = (
+            ""
+            if config.env.env == UNKNOWN_ENV
+            else (f"; evaluate it there: surefoot.evaluate(surefoot.load('{directory.path}'), your_env)")
         )
+        raise UsageError(f"{reason}{there}")
     require_trust(config, trust, directory.path)
     return config
 
@@ -309,7 +305,7 @@ def export_run(
 
 def _recording_env(directory: RunDirectory, config: Outline, trust: Trust) -> MakeEnv:
     """Makes the env of a run, to record observations in. UsageError, with the reason, if it may not or cannot."""
-    if config.run.eval_env is None and read_json(directory.manifest).get("env_from_python"):
+    if config.run.eval_env is None and lost_env(directory) is not None:
         raise UsageError("the run does not name it")
     try:
         require_trust(config, trust, directory.path)

@@ -23,6 +23,7 @@ from surefoot.runs.files import read_json, read_toml
 from surefoot.settings import title_of
 from surefoot.sweep.grid import parse_seeds, seeds_text
 from surefoot.text import print
+from surefoot.training.config.lost_env import lost_env
 from surefoot.training.config.other_libraries import explain
 from surefoot.training.config.presets import load_preset
 from surefoot.training.config.resolve import TrainConfig, algorithms_with, all_options, preset_notes, resolve
@@ -108,8 +109,8 @@ def _config_of(run: str) -> str:
     from surefoot.runs.manifest import different_machine, different_versions, used_kernels
 
     found = find_run(run)
-    if read_json(found.manifest).get("env_from_python"):
-        raise UsageError(f"{found.path} was trained on an env made in Python, which is not recorded")
+    if (reason := lost_env(found)) is not None:
+        raise UsageError(reason)
     other_machine = different_machine(found, {"kernels": library.facts()}, kernels=used_kernels(found))
     for note in different_versions(found) + other_machine:
         print(note, file=sys.stderr)

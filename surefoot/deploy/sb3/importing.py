@@ -29,6 +29,7 @@ from surefoot.schema import Misfit
 from surefoot.spaces.layout import Layout
 from surefoot.training.build.parts import initial_policy
 from surefoot.training.callbacks import Callback
+from surefoot.training.config.lost_env import UNKNOWN_ENV
 from surefoot.training.config.resolve import resolve
 from surefoot.training.evaluation.described import no_larger_than, weights_shape
 from surefoot.training.evaluation.facts import WRONG_CONTENT
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from surefoot.types import GymSpace
 
 LARGEST_CRITIC = 2**22  # parameters of a critic that is not in the file
-UNKNOWN_ENV = "unknown-env"  # the name of the env if none is given
 AFRESH = "not taken over: the optimizer's state, the open episodes and the random generators; they start afresh"
 NO_ENV = "the file does not name its env; give --env ID to evaluate, film and train on it from the command line"
 HOW_TO_WRITE = "; docs/import.md has the lines that turn VecNormalize's pickle into such a file"

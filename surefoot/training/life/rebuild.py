@@ -19,6 +19,7 @@ from surefoot.runs.manifest import different_machine, different_versions
 from surefoot.training.build.envs import settle_workers
 from surefoot.training.build.own_encoders import load_encoder
 from surefoot.training.callbacks import Callback
+from surefoot.training.config.lost_env import lost_env
 from surefoot.training.config.resolve import TrainConfig, read_outline, resolve
 from surefoot.training.evaluation.headless import go_headless
 from surefoot.training.life.processes import different_number
@@ -39,11 +40,8 @@ if TYPE_CHECKING:
 
 def stored_config(directory: RunDirectory, trust: Trust, given: Mapping[str, object]) -> TrainConfig:
     """The settings of a run that can be built again from its directory. `given` overrules them."""
-    if read_json(directory.manifest).get("env_from_python"):
-        raise UsageError(
-            f"{directory.path} was trained on an env made in Python, which is not recorded; "
-            "only runs on an env by id or by file can be resumed or replayed"
-        )
+    if (reason := lost_env(directory)) is not None:
+        raise UsageError(f"{reason}. Only runs on an env by id or by file can be resumed or replayed")
     outline = read_outline(directory.config)
     require_trust(outline, trust, directory.path)
     config = resolve(preset=None, config_file=directory.config, overrides=given, agreed=outline.run.algo)

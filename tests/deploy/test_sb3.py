@@ -248,7 +248,7 @@ def test_what_the_command_suggests_works_without_an_env_and_the_others_say_why_n
     typed = next_command(capsys)
     assert typed[0] == "export"
     assert main(typed) == 0
-    for command in ("eval RUN", "video RUN", "resume RUN", "replay RUN --update 1", "train --like RUN"):
+    for command in ("eval RUN", "video RUN", "resume RUN", "train --like RUN"):
         capsys.readouterr()
         assert main([typed[1] if word == "RUN" else word for word in command.split()]) == 2
         assert "import it again and name the env: surefoot import-sb3 FILE.zip --env ENV" in capsys.readouterr().err

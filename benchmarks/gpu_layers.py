@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 ROWS, WIDTHS = 24_576, (48, 512, 256, 128, 12)  # a minibatch of 4096 envs × 24 steps
 CLOSE = {3: 1e-5, 2: 1e-3, 1: 3e-2}  # to float64, by the parts of a number in products
-TILES = [dict(zip(("SIDE", "DEPTH", "num_warps", "num_stages"), each, strict=True)) for each in (
-    (128, 32, 8, 3), (128, 32, 8, 4), (128, 64, 8, 2), (128, 32, 4, 3), (64, 32, 4, 3), (64, 64, 4, 3), (64, 32, 4, 4),
-)]  # fmt: skip
+NAMES = ("HEIGHT", "WIDTH", "DEPTH", "num_warps", "num_stages")
+SIZES = ((64, 128, 32, 4, 3), (128, 128, 32, 8, 3), (64, 64, 32, 4, 3), (64, 64, 64, 4, 2), (64, 128, 32, 4, 2))
+SIZES += ((64, 128, 32, 4, 4), (128, 64, 32, 4, 3), (64, 256, 32, 8, 2), (128, 128, 64, 8, 2))
+TILES = [dict(zip(NAMES, sizes, strict=True)) for sizes in SIZES]
 Layers = list[tuple[Tensor, Tensor]]
 
 
@@ -112,8 +113,9 @@ def main() -> None:
         torch.backends.cuda.matmul.fp32_precision = precision
         print(f"cuBLAS, {precision}: {milliseconds(plain):.3f} ms", flush=True)
     for tile in TILES if arguments.tiles else TILES[:1]:
-        fused_wide.SIDE, fused_wide.DEPTH = tile["SIDE"], tile["DEPTH"]
-        fused_wide.HOW = {name: tile[name] for name in ("num_warps", "num_stages")}
+        for name in NAMES[:3]:
+            setattr(fused_wide, name, tile[name])
+        fused_wide.HOW = {name: tile[name] for name in NAMES[3:]}
         for parts in (3, 2, 1):
             try:
                 said = f"{milliseconds(lambda x, layers, parts=parts: fused(x, layers, parts)):.3f} ms"

@@ -22,11 +22,11 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from surefoot.kernels.fused_linear import ACTIVATIONS, _activated, _padded, _to_z
 from surefoot.kernels.fused_products import _parts, _product, _transposed
 
-SIDE = 128  # of a tile, at most
+HEIGHT, WIDTH = 64, 128  # of a tile, at most; two programs fit on a multiprocessor: one computes while the other loads
 DEPTH = 32  # of a product that is computed at once
 PROGRAMS = 264  # that share the sums over rows: two for each multiprocessor of a large GPU
 LEAST_ROWS = 256  # of a share
-HOW = {"num_warps": 8, "num_stages": 3}  # how Triton divides the work
+HOW = {"num_warps": 4, "num_stages": 3}  # how Triton divides the work
 
 
 @triton.jit
@@ -100,19 +100,15 @@ def _to_weights(
         tl.store(own + N * K + n, db, mask=n < N)
 
 
-def _side(size: int) -> int:
-    return min(SIDE, _padded(size))
-
-
 def forward(x: Tensor, weight: Tensor, bias: Tensor, activation: str, parts: int = 3) -> Tensor:
     """f(x·Wᵀ + b) of rows `[B, K]`, `[B, N]`."""
     outputs, inputs = weight.shape
     h = torch.empty((len(x), outputs), dtype=torch.float32, device=x.device)
     if len(x):
-        side = _side(outputs)
-        grid = (triton.cdiv(len(x), SIDE) * triton.cdiv(outputs, side),)
+        width = min(WIDTH, _padded(outputs))
+        grid = (triton.cdiv(len(x), HEIGHT) * triton.cdiv(outputs, width),)
         _forward[grid](
-            x, weight, bias, h, len(x), K=inputs, N=outputs, BM=SIDE, BN=side, BK=DEPTH,
+            x, weight, bias, h, len(x), K=inputs, N=outputs, BM=HEIGHT, BN=width, BK=DEPTH,
             ACTIVATION=ACTIVATIONS.index(activation), P=parts, **HOW,
         )  # fmt: skip
     return h
@@ -123,10 +119,10 @@ def to_inputs(dz: Tensor, weight: Tensor, x: Tensor, activation: str, parts: int
     outputs, inputs = weight.shape
     dx = torch.empty_like(x)
     if len(x):
-        side = _side(inputs)
-        grid = (triton.cdiv(len(x), SIDE) * triton.cdiv(inputs, side),)
+        width = min(WIDTH, _padded(inputs))
+        grid = (triton.cdiv(len(x), HEIGHT) * triton.cdiv(inputs, width),)
         _to_inputs[grid](
-            dz, weight, x, dx, len(x), K=inputs, N=outputs, BM=SIDE, BK=side, BN=DEPTH,
+            dz, weight, x, dx, len(x), K=inputs, N=outputs, BM=HEIGHT, BK=width, BN=DEPTH,
             ACTIVATION=ACTIVATIONS.index(activation), P=parts, **HOW,
         )  # fmt: skip
     return dx
@@ -135,13 +131,13 @@ def to_inputs(dz: Tensor, weight: Tensor, x: Tensor, activation: str, parts: int
 def to_weights(dz: Tensor, x: Tensor, parts: int = 3) -> tuple[Tensor, Tensor]:
     """(dW, db) = (dzᵀ·x, Σ dz)."""
     (rows, outputs), inputs = dz.shape, x.shape[1]
-    high, wide = _side(outputs), _side(inputs)
-    tiles = triton.cdiv(outputs, high) * triton.cdiv(inputs, wide)
+    height, width = min(HEIGHT, _padded(outputs)), min(WIDTH, _padded(inputs))
+    tiles = triton.cdiv(outputs, height) * triton.cdiv(inputs, width)
     shares = max(1, min(triton.cdiv(PROGRAMS, tiles), rows // LEAST_ROWS))
     each = triton.cdiv(max(1, rows), shares * DEPTH)
     sums = torch.empty((shares, outputs * inputs + outputs), dtype=torch.float32, device=x.device)
     _to_weights[(tiles, shares)](
-        dz, x, sums, rows, K=inputs, N=outputs, BN=high, BK=wide, BM=DEPTH, TILES=each, P=parts, **HOW
+        dz, x, sums, rows, K=inputs, N=outputs, BN=height, BK=width, BM=DEPTH, TILES=each, P=parts, **HOW
     )
     total = sums.sum(0) if shares > 1 else sums[0]
     return total[: outputs * inputs].view(outputs, inputs), total[outputs * inputs :]

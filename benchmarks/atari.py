@@ -1,12 +1,14 @@
-"""Does a game from pixels improve within minutes? Trains with the shipped settings and records the curve.
+"""Does a game from pixels improve within minutes, and how fast is it? Trains and records the curve.
 
     python benchmarks/atari.py --game Pong --minutes 8 --device auto
     python benchmarks/atari.py --game Pong --minutes 8 --run-dir pong        # run it again to continue
+    python benchmarks/atari.py --game Pong --vector --num-envs 128 --minutes 9 --device cuda -- --learning-rate 5e-4
 
-Needs the extra: pip install "surefoot[atari]". The preset is the family's (`family/atari-ppo`), with twice the envs and
-twice the minibatches, so that a gradient step has the same 256 samples. Results are merged into
-benchmarks/results/atari_gpu.json, with a curve of at most 60 points for each game. Scores are those of whole games
-during training and, at the end, of `--episodes` further ones with sampled actions.
+Needs the extra: pip install "surefoot[atari]". The preset is the family's (`family/atari-ppo`), with more envs; flags
+after `--` are passed on. With `--vector`, ale-py's own vector env plays (`atari:` ids), minibatches have 1024 samples
+instead of 256, and the speed of the same games without a policy is measured besides: nothing can be faster.
+Results are merged into benchmarks/results/atari_gpu.json, with a curve of at most 60 points for each game. Scores are
+those of whole games during training and, at the end, of `--episodes` further ones with sampled actions.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from surefoot.limits import usable_cores
@@ -27,6 +30,7 @@ from surefoot.limits import usable_cores
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "atari_gpu.json"
 POINTS = 60
+SECONDS = 10.0  # for the games alone
 Row = dict[str, Any]
 
 
@@ -83,6 +87,26 @@ def thinned(rows: list[Row], points: int = POINTS) -> list[Row]:
     return curve
 
 
+def ceiling(arguments: argparse.Namespace) -> float:
+    """Steps per second of the games alone, with random actions."""
+    import numpy as np
+
+    from surefoot.envs.atari_envs import Games
+    from surefoot.envs.config import EnvConfig
+    from surefoot.envs.make import import_plugins
+
+    import_plugins(f"ALE/{arguments.game}-v5")
+    games = Games(EnvConfig(env=f"atari:{arguments.game}-v5"), arguments.num_envs, arguments.seed, 0)
+    games.threads = min(usable_cores(), arguments.num_envs)
+    number, rng, steps = games.single_action_space.n, np.random.default_rng(0), 0  # type: ignore[attr-defined]
+    games.ale.reset()
+    start = perf_counter()
+    while perf_counter() - start < SECONDS:
+        games.ale.step(rng.integers(number, size=arguments.num_envs))
+        steps += arguments.num_envs
+    return steps / (perf_counter() - start)
+
+
 def machine() -> str:
     import torch
 
@@ -97,10 +121,12 @@ def measure(arguments: argparse.Namespace, run: Path) -> dict[str, Any]:
         earlier = read_results(arguments.out).get(arguments.game, {})
         command, result = surefoot(["resume", str(run), *limit])
     else:
-        words = ["train", f"ALE/{arguments.game}-v5", "--seed", str(arguments.seed), "--device", arguments.device]
-        words += ["--workers", str(arguments.workers), "--num-envs", str(arguments.num_envs)]
-        words += ["--num-minibatches", str(max(1, arguments.num_envs // 2))]
-        words += ["--log-every", str(512 * arguments.num_envs), "--eval-episodes", "0"]
+        vector, num_envs = arguments.vector, arguments.num_envs
+        env = f"atari:{arguments.game}-v5" if vector else f"ALE/{arguments.game}-v5"
+        words = ["train", env, "--seed", str(arguments.seed), "--device", arguments.device]
+        words += ["--preset", "family/atari-ppo"] if vector else ["--workers", str(arguments.workers)]
+        words += ["--num-envs", str(num_envs), "--num-minibatches", str(max(1, num_envs // (8 if vector else 2)))]
+        words += ["--log-every", str(512 * num_envs), "--eval-episodes", "0", *arguments.flags]
         command, result = surefoot([*words, *limit, "--run-dir", str(run)])
     commands = [*earlier.get("commands", []), command]
     evaluation = None
@@ -108,7 +134,9 @@ def measure(arguments: argparse.Namespace, run: Path) -> dict[str, Any]:
         command, evaluation = surefoot(["eval", str(run), "--stochastic", "--episodes", str(arguments.episodes)])
         commands.append(command)
     rows = read_rows(run)
+    bare = {"env_only_steps_per_second": round(ceiling(arguments))} if arguments.vector else {}
     return {
+        **bare,
         "commands": [text.replace(str(run), "RUN") for text in commands],
         "machine": machine(),
         "steps": result["total_steps"],
@@ -134,10 +162,12 @@ def main() -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num-envs", type=int, default=16)
+    parser.add_argument("--vector", action="store_true", help="by ale-py's vector env")
     parser.add_argument("--workers", type=int, default=None, help="processes [a core each, at most one per env]")
     parser.add_argument("--episodes", type=int, default=10, help="of the evaluation at the end; 0: none")
     parser.add_argument("--run-dir", type=Path, default=None, help="where the run stays, to go on with it [nowhere]")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file of results")
+    parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="of `surefoot train`")
     arguments = parser.parse_args()
     arguments.workers = arguments.workers or min(usable_cores(), arguments.num_envs)
     with tempfile.TemporaryDirectory() as folder:

@@ -45,7 +45,8 @@ class CudaEngine(Engine):
         return None if policy.device.type == "cuda" else f"the policy is on {policy.device}, not on a GPU"
 
     def brings(self, policy: ActorCritic) -> str:
-        return "CUDA graphs" if not_fused(policy) else "CUDA graphs with fused layers"
+        # Wide layers are fused or not, depending on the precision, which is not known yet.
+        return "CUDA graphs" if not_fused(policy, "tf32") else "CUDA graphs with fused layers"
 
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
         learner = make_learner(CudaLearner, policy, algorithm, options)

@@ -210,9 +210,13 @@ def try_again(study: Study, work: Path, peers: Path | None) -> None:
 
 
 def write_presets(study: Study) -> None:
-    """The winner of every complete row, as a preset that `surefoot train ENV --algo ALGO` uses."""
+    """The winner of every complete row, as a preset that `surefoot train ENV --algo ALGO` uses.
+
+    A preset that did not come from here stays: whether a winner is better than it must be seen first.
+    """
     import tomli_w
 
+    origin = "(benchmarks/results.py)"
     for env in study.envs:
         best = study.winner(env)
         scores = None if best is None else study.scores(env, best, study.steps(env), study.seeds)
@@ -222,8 +226,11 @@ def write_presets(study: Study) -> None:
         mean, tried = sum(scores) / len(scores), len(candidates(env))
         settings = {"env": env, "algo": chosen.algo, "total_steps": study.steps(env), **chosen.settings}
         file = PRESETS / env / f"{chosen.algo}.toml"
+        if file.exists() and origin not in file.read_text(encoding="utf-8"):
+            print(f"{file} was made otherwise, and stays as it is")
+            continue
         file.parent.mkdir(exist_ok=True)
-        head = f"# The best of {tried} candidates (benchmarks/results.py): {mean:.1f} on average over seeds 0 to 4.\n"
+        head = f"# The best of {tried} candidates {origin}: {mean:.1f} on average over seeds 0 to 4.\n"
         file.write_text(head + tomli_w.dumps(settings), encoding="utf-8")
         print(f"written to {file}")
 

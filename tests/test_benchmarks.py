@@ -158,6 +158,9 @@ def test_the_best_candidate_is_chosen_on_other_seeds_than_it_is_reported_on(resu
     assert preset == tmp_path / "Hopper-v5" / "ppo.toml"
     settings = {"env": "Hopper-v5", "algo": "ppo", "total_steps": 1_000_000, "gamma": 0.999}
     assert tomllib.loads(preset.read_text(encoding="utf-8")) == settings
+    preset.write_text("# Tuned by hand.\n")
+    results.write_presets(study)
+    assert preset.read_text() == "# Tuned by hand.\n"
 
 
 def test_a_run_that_failed_is_the_worst_and_other_settings_are_another_run(results, monkeypatch):

@@ -23,7 +23,7 @@ from surefoot.settings import options
 from surefoot.text import one_line
 from surefoot.training.build.own_encoders import EncoderCode, handed_over
 from surefoot.training.callbacks import Callback
-from surefoot.training.config.lost_env import UNKNOWN_ENV, lost_env
+from surefoot.training.config.lost_env import lost_env
 from surefoot.training.config.resolve import Outline, read_outline, resolve
 from surefoot.training.evaluation.agent import Agent
 from surefoot.training.evaluation.evaluate import env_maker, evaluate_agent
@@ -214,13 +214,9 @@ def asked_episodes(seed: int) -> int:
 def run_config(directory: RunDirectory, trust: Trust) -> Outline:
     """The settings of a run whose env can be made again; its algorithm is not needed."""
     config = read_outline(directory.config)
-    if config.run.eval_env is None and (reason := lost_env(directory)) is not None:
-        there = (
-            ""
-            if config.env.env == UNKNOWN_ENV
-            else (f"; evaluate it there: surefoot.evaluate(surefoot.load('{directory.path}'), your_env)")
-        )
-        raise UsageError(f"{reason}{there}")
+    there = f"; evaluate it there: surefoot.evaluate(surefoot.load('{directory.path}'), your_env)"
+    if config.run.eval_env is None and (reason := lost_env(directory, there)) is not None:
+        raise UsageError(reason)
     require_trust(config, trust, directory.path)
     return config
 

@@ -71,10 +71,11 @@ def test_unused_gradients_of_inputs_are_not_computed(fused):
 @pytest.mark.parametrize(
     "config", [{}, {"shared_trunk": True, "activation": "elu"}, {"memory": "gru", "memory_size": 8}]
 )
-def test_a_policy_of_fused_layers_says_the_same(config, fused):
+@pytest.mark.parametrize("hidden", [(16, 16), (80, 70)])  # the second one by tiles (`fused_wide`)
+def test_a_policy_of_fused_layers_says_the_same(hidden, config, fused):
     from surefoot.engine.cuda.fused import fused_networks
 
-    policy = make_policy(CONTINUOUS, hidden_sizes=(16, 16), **config)
+    policy = make_policy(CONTINUOUS, hidden_sizes=hidden, **config)
     rollout = make_rollout(policy, steps=6, num_envs=5)
     rows, action = rollout.inputs[:-1].flatten(0, 1), rollout.action.flatten(0, 1)
     context = None if rollout.context is None else rollout.context.upto(6)

@@ -5,8 +5,6 @@ import os
 import pytest
 import torch
 
-from surefoot.engine.torch.flat import FlatParameters
-from tests.building import CONTINUOUS, make_policy, make_rollout
 from tests.marks import quick
 
 os.environ["TRITON_INTERPRET"] = "1"  # it counts when Triton is imported
@@ -103,27 +101,3 @@ def test_unused_gradients_of_inputs_are_not_computed(wide, monkeypatch):
     wide.wide_mlp(x, layers, ["relu", "none"]).backward(into)
     assert len(asked) == 1  # of the second layer, for the first one
     assert all(leaf.grad is not None for leaf in leaves)
-
-
-@pytest.mark.parametrize(
-    "config", [{}, {"shared_trunk": True, "activation": "elu"}, {"memory": "gru", "memory_size": 8}]
-)
-def test_a_policy_of_wide_layers_says_the_same(config, wide):
-    from surefoot.engine.cuda.fused import fused_networks
-
-    policy = make_policy(CONTINUOUS, hidden_sizes=(80, 70), **config)
-    rollout = make_rollout(policy, steps=6, num_envs=5)
-    rows, action = rollout.inputs[:-1].flatten(0, 1), rollout.action.flatten(0, 1)
-    context = None if rollout.context is None else rollout.context.upto(6)
-    found = []
-    for compiled in (False, True):
-        if compiled:
-            policy.compute_with(fused_networks(policy, FlatParameters(policy).vector))
-        policy.zero_grad()
-        outputs = policy.evaluate(rows, action, context)
-        (outputs.log_prob.sum() + outputs.value.square().sum()).backward()
-        found.append(
-            [outputs.log_prob.detach(), outputs.value.detach(), *(p.grad.clone() for p in policy.parameters())]
-        )
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

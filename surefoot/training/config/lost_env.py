@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 UNKNOWN_ENV = "unknown-env"  # the name of the env of an imported model, if none was given
 
 
-def lost_env(directory: RunDirectory) -> str | None:
-    """Why the env of a run cannot be made again; None if it can."""
+def lost_env(directory: RunDirectory, instead: str = "") -> str | None:
+    """Why the env of a run cannot be made again; None if it can. `instead`: advice if it was made in Python."""
     if not read_json(directory.manifest).get("env_from_python"):
         return None
     if read_outline(directory.config).env.env == UNKNOWN_ENV:
@@ -22,4 +22,4 @@ def lost_env(directory: RunDirectory) -> str | None:
             f"{directory.path} was imported without its env; import it again and name the env: "
             "surefoot import-sb3 FILE.zip --env ENV"
         )
-    return f"{directory.path} was trained on an env made in Python, which is not recorded"
+    return f"{directory.path} was trained on an env made in Python, which is not recorded{instead}"

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 def stored_config(directory: RunDirectory, trust: Trust, given: Mapping[str, object]) -> TrainConfig:
     """The settings of a run that can be built again from its directory. `given` overrules them."""
-    if (reason := lost_env(directory)) is not None:
-        raise UsageError(f"{reason}. Only runs on an env by id or by file can be resumed or replayed")
+    instead = "; only runs on an env by id or by file can be resumed or replayed"
+    if (reason := lost_env(directory, instead)) is not None:
+        raise UsageError(reason)
     outline = read_outline(directory.config)
     require_trust(outline, trust, directory.path)
     config = resolve(preset=None, config_file=directory.config, overrides=given, agreed=outline.run.algo)

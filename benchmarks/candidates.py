@@ -32,6 +32,7 @@ PPO: dict[str, Settings] = {
 LINEAR = {"learning_rate_schedule": "linear"}
 NATURAL = {"value_epochs": 20, "value_minibatches": 16, "learning_rate": 1e-3, "cg_iterations": 15, "cg_damping": 0.1}
 WIDE = {"hidden_sizes": [256, 256], "activation": "relu"}
+QUIET_TANH = {"hidden_sizes": [256, 256], "log_std_init": -1.0, "learning_rate": 1.5e-4}
 # Short rollouts of many envs, as Tianshou has them on MuJoCo.
 MANY_TRPO = {"num_envs": 64, "rollout_length": 32, "log_std_init": -0.5}
 MANY = MANY_TRPO | {"recompute_advantage": True}
@@ -76,9 +77,16 @@ def candidates(env: str) -> dict[str, Candidate]:
         found["ppo-many-long"] = ("ppo", ppo | MANY | {"gamma": 0.995, "gae_lambda": 0.97})
         found["ppo-many-wide"] = ("ppo", ppo | MANY | WIDE | quiet)
         found["trpo-many"] = ("trpo", natural | MANY_TRPO)
+        few = {"num_envs": 2, "rollout_length": 1024}
+        found["penalty-quiet"] = ("ppo-penalty", ppo | QUIET_TANH)
+        found["penalty-few"] = ("ppo-penalty", ppo | QUIET_TANH | few)
+        found["trpo-few"] = ("trpo", natural | few | {"cg_iterations": 25})
+        found["trpo-fade"] = ("trpo", natural | few | {"cg_iterations": 25, "max_kl": "linear:0.02:0.001"})
         found["trpo-often"] = ("trpo", natural | {"rollout_length": 128, "value_minibatches": 8})
     if env == "Swimmer-v5":  # a stroke pays off much later
         found["trpo-long"] = ("trpo", natural | {"gamma": 0.9999})
+        found["trpo-long-few"] = ("trpo", natural | few | {"gamma": 0.9999, "cg_iterations": 25})
+        found["penalty-long"] = ("ppo-penalty", ppo | QUIET_TANH | {"gamma": 0.9999, "gae_lambda": 0.98})
         found["ppo-longest"] = ("ppo", ppo | {"gamma": 0.9999, "gae_lambda": 0.98})
     return {name: Candidate(algo, settings) for name, (algo, settings) in found.items()}
 

@@ -8,10 +8,10 @@
     python benchmarks/results.py --scale 0.01 --out /tmp/try.json --work /tmp/try --env Reacher-v5   # a quick try
 
 For each env, every candidate (candidates.py) is trained for 300k steps on seed 100, and the best eight on seeds 101 and
-102 too. The three best of these are trained for all steps on the same seeds, and the best of them is the row's. It is
-reported on seeds 0 to 4, which took no part in the choice. The peers get the same steps and seeds, with the RL Zoo's
-settings (peers/zoo.py). A score is the mean return of 20 greedy episodes with the final weights. Runs have one thread,
-two at a time.
+102 too. The three best of these, and the slow starters of candidates.py, are trained for all steps on the same seeds,
+and the best of them is the row's. It is reported on seeds 0 to 4, which took no part in the choice. The peers get the
+same steps and seeds, with the RL Zoo's settings (peers/zoo.py). A score is the mean return of 20 greedy episodes with
+the final weights. Runs have one thread, two at a time.
 
 The study takes days. Stop it in any way and call it again: runs in progress go on where they were. Scores are written
 to benchmarks/results/results.json as they arrive, and docs/results.md is written from that file.
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import machine
-from candidates import SHORT_STEPS, STEPS, Candidate, candidates
+from candidates import SHORT_STEPS, SLOW_STARTERS, STEPS, Candidate, candidates
 from jobs import Job, Outcome, carry_out, digest, forget, only_one, our_run, our_words, write_json
 from peers.zoo import SETTINGS as ZOO
 from results_page import page
@@ -37,7 +37,7 @@ from results_page import page
 EPISODES = 20
 CHOICE_SEEDS, SEEDS = (100, 101, 102), (0, 1, 2, 3, 4)
 PROMISING = 8  # candidates that get all seeds of the choice in the first round
-KEEP = 3  # candidates of the second round
+KEEP = 3  # of these are trained for all steps
 LEAST = 16_384  # steps of a quick try: the longest rollout
 PEERS = {"sb3-ppo": "ppo", "sb3-trpo": "trpo"}
 SIDES = ("ours", *PEERS)
@@ -120,9 +120,13 @@ class Study:
         scouts = self.scouts(env)
         return scouts and self.ranking(env, [name for name, _ in scouts[:PROMISING]], self.steps(env, short=True))
 
+    def finalists(self, env: str) -> list[str]:
+        """Those of the second round, as soon as they are known."""
+        best = [name for name, _ in (self.first_round(env) or [])[:KEEP]]
+        return best and best + [name for name in SLOW_STARTERS if name in candidates(env) and name not in best]
+
     def second_round(self, env: str) -> list[tuple[str, float]] | None:
-        first = self.first_round(env)
-        return first and self.ranking(env, [name for name, _ in first[:KEEP]], self.steps(env))
+        return self.ranking(env, self.finalists(env), self.steps(env)) or None
 
     def winner(self, env: str) -> str | None:
         second = self.second_round(env)
@@ -142,8 +146,7 @@ class Study:
         yield from (Wanted(env, name, short, CHOICE_SEEDS[0]) for name in candidates(env))
         scouts = (self.scouts(env) or [])[:PROMISING]
         yield from (Wanted(env, name, short, seed) for seed in CHOICE_SEEDS[1:] for name, _ in scouts)
-        first = self.first_round(env)
-        yield from (Wanted(env, name, full, seed) for seed in CHOICE_SEEDS for name, _ in (first or [])[:KEEP])
+        yield from (Wanted(env, name, full, seed) for seed in CHOICE_SEEDS for name in self.finalists(env))
         best = self.winner(env)
         yield from (Wanted(env, best, full, seed) for seed in self.seeds if best is not None)
 

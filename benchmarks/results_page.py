@@ -29,15 +29,15 @@ TRPO with the settings of the RL Zoo, trained here for the same steps on the sam
 - **Score.** The mean return of 20 greedy episodes with the final weights. A cell shows the interquartile mean over the
   seeds and its 95 % interval, as in [`surefoot compare`](compare.md).
 - **Choice.** Every candidate (`benchmarks/candidates.py`) was trained for 300k steps on seed 100, and the best eight on
-  seeds 101 and 102 too. The three best of these were trained for all steps on the same seeds, and the best of them is
-  the row's. The seeds of the table, 0 to 4, took no part in the choice.
+  seeds 101 and 102 too. The three best of these, and on MuJoCo three slow starters, were trained for all steps on the
+  same seeds, and the best of them is the row's. The seeds of the table, 0 to 4, took no part in the choice.
 - **Peers.** Their settings are in `benchmarks/peers/zoo.py`. They finish their last rollout, so they get up to
   one rollout more. A peer's run that was interrupted went on with fresh episodes from its last rollout; ours go on
   exactly.
 - **What the comparison can say.** Our settings were chosen here, for this version of the env and these steps, among
-  some twenty candidates, one of which has the zoo's own settings for PPO. The zoo's were tuned by others, for older
-  versions and partly for other steps (PPO on Humanoid: 10M), and where it has none we took its nearest. So a difference
-  is one of settings as well as of libraries: the table shows what you get from each as it is, not which implementation
+  some twenty-five candidates, one of which has the zoo's own settings for PPO. The zoo's were tuned by others, for
+  older versions and partly for other steps (PPO on Humanoid: 10M), and where it has none we took its nearest. So a
+  difference is one of settings as well as of libraries: the table shows what you get from each as it is, not which implementation
   is better with equal tuning.
 - **Published.** The best scores of on-policy algorithms that we found within the same steps, and with any number of
   steps. They were measured on the version of the env that is named, and version 5 changed rewards; some are the maximum

@@ -37,8 +37,8 @@ TRPO with the settings of the RL Zoo, trained here for the same steps on the sam
 - **What the comparison can say.** Our settings were chosen here, for this version of the env and these steps, among
   some twenty-five candidates, one of which has the zoo's own settings for PPO. The zoo's were tuned by others, for
   older versions and partly for other steps (PPO on Humanoid: 10M), and where it has none we took its nearest. So a
-  difference is one of settings as well as of libraries: the table shows what you get from each as it is, not which implementation
-  is better with equal tuning.
+  difference is one of settings as well as of libraries: the table shows what you get from each as it is, not which
+  implementation is better with equal tuning.
 - **Published.** The best scores of on-policy algorithms that we found within the same steps, and with any number of
   steps. They were measured on the version of the env that is named, and version 5 changed rewards; some are the maximum
   over training, or one run. `benchmarks/results/published.json` has the sources.

@@ -1,6 +1,7 @@
 """A population on one GPU: 256 agents at once against the same agents one after the other.
 
     python benchmarks/gpu_population.py [--agents 256] [--alone 4] [--steps 100000] [--out FILE.json]
+    python benchmarks/gpu_population.py --find    # kernel by kernel, tensor by tensor: where the bytes first differ
 
 CartPole with the RL Zoo's settings (8 envs × 32 steps, 20 epochs of one minibatch, linear schedules), logs and
 checkpoints included. Some of the agents are also trained alone, in the same process and after a run that compiles the
@@ -108,7 +109,14 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=4, help="agents that are trained alone as well")
     parser.add_argument("--steps", type=int, default=100_000, help="of each agent")
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "gpu_population.json", metavar="FILE.json")
+    parser.add_argument("--find", action="store_true", help="say where bytes first differ, instead of measuring")
     given = parser.parse_args()
+    if given.find:
+        from gpu_population_find import find
+
+        for line in (line for case in CASES for line in find(case)):
+            print(line, flush=True)
+        return
     rows = dict(speeds(given.agents, given.alone, given.steps))
     names = ("steps_per_second", "alone", "speedup", "speedup_with_start", "same_bytes")
     lines = [*machine.head("what", *names)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import repeat
 from typing import NotRequired, TypedDict
 
 from surefoot.schema import Flag, Items, MapOf, Number, Optional, Record, Shape, Whole
@@ -179,20 +180,21 @@ class Memory:
         self.critic_moved = False  # an update has changed what the critic says
         self.largest_kl = 0.0  # in one update
 
-    def add_episodes(self, episodes: Iterable[tuple[int, float, int]], step: int) -> None:
-        """(env, return, length) of the episodes that ended up to this step of the run."""
+    def add_episodes(self, episodes: Iterable[tuple[int, float, int]], step: int | list[int]) -> None:
+        """(env, return, length) of the episodes that ended up to this step of the run, or up to that of each."""
         envs, everyone, longest = self.envs, self.all_envs, self.longest
         count, total, squares = everyone.count, everyone.total, everyone.squares
-        for env, ret, length in episodes:  # with a GPU, there are thousands per update
+        steps = repeat(step) if isinstance(step, int) else step
+        for (env, ret, length), at in zip(episodes, steps, strict=False):  # with a GPU, there are thousands per update
             if env < MOST_ENVS:
                 if env not in envs:
                     envs[env] = EnvTally()
-                envs[env].add(ret, step)
+                envs[env].add(ret, at)
             count, total, squares = count + 1, total + ret, squares + ret * ret
             if length > longest:
                 longest = length
         if count > everyone.count:
-            everyone.step = step
+            everyone.step = step if isinstance(step, int) else step[-1]
         everyone.count, everyone.total, everyone.squares, self.longest = count, total, squares, longest
 
     @property

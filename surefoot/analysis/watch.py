@@ -57,8 +57,8 @@ class Watch:
         self._ended = 0  # step of the last row in which an episode ended
         self._first: float | None = None  # mean return of the first of them
 
-    def add_episodes(self, episodes: Episodes, step: int) -> None:
-        """Those that ended since the last call, up to this step."""
+    def add_episodes(self, episodes: Episodes, step: int | list[int]) -> None:
+        """Those that ended since the last call, up to this step. A list has one for each episode."""
         self._memory.add_episodes(episodes, step)
 
     def look(self, row: Row) -> list[str]:

@@ -6,11 +6,11 @@ The trainer asks engines in order whether they support the run (`registry.py`) a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
-from surefoot.engine.episodes import Episode, EpisodeTracker
+from surefoot.engine.episodes import Episode, EpisodeColumns, EpisodeTracker
 from surefoot.engine.group import ALONE, Group
 from surefoot.engine.timing import PhaseTimer
 from surefoot.math.operations import OPERATIONS, Operations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from surefoot.engine.names import Precision
     from surefoot.engine.torch.learner import Learner
     from surefoot.policies.actor_critic import ActorCritic, Noise
-    from surefoot.types import Context, Envs, Rollout
+    from surefoot.types import Array, Context, Envs, Rollout
 
 
 class Learns(Protocol):
@@ -131,6 +131,32 @@ class Done(NamedTuple):
     metrics: dict[str, float]
 
 
+class Table(NamedTuple):
+    """Metrics of several updates, some of which may lack some."""
+
+    names: tuple[str, ...]  # in the order in which they appear
+    rows: Array  # [updates, names] float64; NaN is not there
+    orders: Sequence[tuple[str, ...]]  # the names of each update, in order
+
+    def columns(self) -> Iterator[tuple[str, list[float]]]:
+        for name, column in zip(self.names, self.rows.T.tolist(), strict=True):
+            yield name, [x for x in column if x == x]
+
+    def as_dicts(self) -> list[dict[str, float]]:
+        own = [dict(zip(self.names, row, strict=True)) for row in self.rows.tolist()]
+        return [{name: each[name] for name in order} for each, order in zip(own, self.orders, strict=True)]
+
+
+class Several(NamedTuple):
+    """What several whole iterations gave, one after the other."""
+
+    steps: int  # of each
+    updates: int
+    episodes: EpisodeColumns
+    number: Array  # of the iteration in which each of these episodes ended, from 0
+    tables: Sequence[Table]
+
+
 class Iterations(Protocol):
     """Iterations that an engine does whole: it collects and learns, and is asked afterwards what came of it."""
 
@@ -142,6 +168,11 @@ class Iterations(Protocol):
     @property
     def ahead(self) -> bool:
         """Whether another one may be begun before that is read."""
+        ...
+
+    @property
+    def at_once(self) -> bool:
+        """Whether they are begun with those of other runs, never by `begin`."""
         ...
 
     @property
@@ -157,6 +188,10 @@ class Iterations(Protocol):
         """Wait for the first that was begun. None: it must not stand and was taken back, with what was begun after it;
         done in the ordinary way, it says why.
         """
+        ...
+
+    def rest(self) -> Several | None:
+        """All that are over, at once. None: they have to be ended one by one."""
         ...
 
     def take_back(self) -> None:

@@ -148,8 +148,7 @@ def _one_net(
     s0, s1, s2, s3, s4, worst = _zeros(R), _zeros(R), _zeros(R), _zeros(R), _zeros(R), _zeros(BM)
     ones = (tl.zeros((BM, 16), tl.float32) + 1.0).to(tl.bfloat16)
     share = 1.0 / size
-    end = tl.minimum((program + 1) * each, tl.cdiv(size, BM))
-    for tile in range(_bound(program * each), _bound(end)):
+    for tile in range(_bound(program * each), _bound(tl.minimum((program + 1) * each, tl.cdiv(size, BM)))):
         row, inside, x = _rows(tile, first, size, order_at, x_at, D, BD, BM, ORDER)
         seen = _parts(x, P)
         h, inner, top, last, out = _forwards(seen, w, b, w2, b2, w3, b3, H2, ACTIVATION, P)
@@ -160,8 +159,8 @@ def _one_net(
             )  # fmt: skip
             if HEAD == GAUSSIAN:
                 d_log_std += _of_tile(d_std, R)
-            s0, s1, s2 = s0 + _of_tile(t0, R), s1 + _of_tile(t1, R), s2 + _of_tile(t2, R)
-            s3, s4 = s3 + _of_tile(t3, R), s4 + _of_tile(t4, R)
+            s0, s1 = s0 + _of_tile(t0, R), s1 + _of_tile(t1, R)
+            s2, s3, s4 = s2 + _of_tile(t2, R), s3 + _of_tile(t3, R), s4 + _of_tile(t4, R)
             worst = tl.maximum(worst, error)
         else:
             d_out, t0 = _critic_loss(out, row, inside, target_at, value_at, numbers_at, share, BO, WEIGHT, NEAR, HUBER)

@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -34,8 +35,14 @@ class EventFile(AppendedFile):
             self.append(_record(_event(now, purge_step) + start))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> bool:
-        values = b"".join(_message(1, _text(1, tag) + b"\x15" + _float32(x)) for tag, x in scalars.items())
+        values = b"".join([_head(tag) + _float32(x) for tag, x in scalars.items()])
         return self.append(_record(_event(time.time(), step) + _message(5, values)))
+
+
+@lru_cache(maxsize=1024)
+def _head(tag: str) -> bytes:
+    """The message of a scalar up to its number, which has four bytes."""
+    return _message(1, _text(1, tag) + b"\x15" + bytes(4))[:-4]
 
 
 def _record(data: bytes) -> bytes:

@@ -20,6 +20,8 @@ class Callback:
     # Whether it may look at the policy, the rollout or whatever else training changes on a device. A GPU works on the
     # next update while callbacks run that do not.
     reads_tensors = True
+    # Whether `on_log` only writes down what it is told, so that it may be told a little later. For our own.
+    may_wait = False
 
     def on_start(self, trainer: Trainer) -> None:
         """Everything is built; no env has been stepped yet."""

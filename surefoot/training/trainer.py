@@ -44,6 +44,7 @@ from surefoot.training.loop.journal import Journal
 from surefoot.training.loop.out_of_space import SpaceWatch
 from surefoot.training.loop.saving import Saving
 from surefoot.training.loop.selection import Selection
+from surefoot.training.loop.several import take_several, turn_over
 from surefoot.training.loop.target import Target
 from surefoot.training.loop.turns import held, with_pauses
 
@@ -221,6 +222,7 @@ class Trainer:
                 callback.on_start(self)
             leaving.push(self.original)  # before any on_end
             leaving.callback(self.settle)
+            leaving.callback(self.run_errands)
             yield from self._loop()
 
     def _loop(self) -> Generator[None]:
@@ -231,7 +233,7 @@ class Trainer:
             if self.over:
                 break
             yield
-            while self._iterate(start):
+            while not take_several(self, start) and self._iterate(start):
                 pass
         self.run_errands()
         self.saving.settle(self)
@@ -249,9 +251,7 @@ class Trainer:
         self.saving.behind, self.seconds = True, perf_counter() - start
         for callback in self.callbacks:
             callback.on_update(self, metrics)
-        self.deadline.turn()
-        if self.deadline.near:
-            self.suspend("max_time")
+        turn_over(self)
         return self.ahead is not None and self.ahead.more and not self.stopped
 
     def settle(self) -> None:
@@ -345,6 +345,7 @@ class Trainer:
 
     def state_dict(self, *, mid_rollout: bool = False) -> TrainerState:
         """Everything that the rest of the run depends on, apart from the policy's own tensors."""
+        self.run_errands()  # a row may wait to be written
         self.settle()
         return {
             "step": self.step,

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from surefoot.engine.cuda.learner import CudaLearner
-from surefoot.engine.cuda.population.flight import Page
 from surefoot.engine.cuda.population.iteration import Population as Iterations
+from surefoot.engine.cuda.population.pages import Page
 from surefoot.engine.torch import instruments
 from surefoot.engine.torch.learner import Learner
 from surefoot.training.life.population import Population, joined

@@ -9,8 +9,8 @@ import pytest
 
 import surefoot
 from surefoot.cli.main import main
-from surefoot.engine.cuda.population.flight import Page
 from surefoot.engine.cuda.population.members import Members
+from surefoot.engine.cuda.population.pages import Page
 from surefoot.engine.torch import learner as learner_module
 from surefoot.engine.torch import summary
 from surefoot.errors import NonFiniteError, SurefootError, UsageError

@@ -164,6 +164,13 @@ class WholeIterations:
     def more(self) -> bool:
         return False  # somebody may want to look after any of them
 
+    @property
+    def at_once(self) -> bool:
+        return False
+
+    def rest(self) -> None:
+        return None
+
     def begin(self, update: int, remaining: float) -> bool:
         """Start the iteration of this number, if it can be done whole."""
         loss = self.algorithm.terms(remaining)

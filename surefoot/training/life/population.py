@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from surefoot.training.reports.population import PopulationProgress
     from surefoot.training.trainer import Trainer
 
-MOST = 16  # iterations that are begun at once, before the host deals with them run by run
+MOST = 32  # iterations that are begun at once, before the host deals with them run by run
 INSTEAD = "`surefoot sweep` trains runs side by side in processes of their own"
 
 
@@ -60,6 +60,7 @@ class Population:
                 if turns := self._turns():
                     with self.trainers[0].held():
                         self.together.begin(turns)
+                self._meanwhile()
                 if self.progress is not None:
                     self.progress.show(self.trainers)
         except BaseException as error:
@@ -77,6 +78,14 @@ class Population:
                 turns += [Turn(agent, trainer.update, remaining)] if remaining else []
         return turns
 
+    def _meanwhile(self) -> None:
+        """While the device works: what each run has put off."""
+        for agent in list(self.open):
+            try:
+                self.trainers[agent].run_errands()
+            except Exception as error:
+                self._throw(agent, error, own=error)
+
     def _advance(self, agent: int) -> bool:
         """Whether the run is not over."""
         try:
@@ -93,10 +102,11 @@ class Population:
         del self.open[agent]
         return False
 
-    def _throw(self, agent: int, error: BaseException) -> None:
-        """The run gets an error of its own, to add its notes to."""
-        own: BaseException = KeyboardInterrupt()
-        if not isinstance(error, KeyboardInterrupt):
+    def _throw(self, agent: int, error: BaseException, own: BaseException | None = None) -> None:
+        """The run ends with this error, or gets one of its own to add its notes to."""
+        if own is None and isinstance(error, KeyboardInterrupt):
+            own = KeyboardInterrupt()
+        elif own is None:
             own = SurefootError(f"the runs that were trained at once ended together: {type(error).__name__}: {error}")
         try:
             self.open.pop(agent).throw(own)

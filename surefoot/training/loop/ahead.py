@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 from surefoot.training.callbacks import Callback
 
 if TYPE_CHECKING:
-    from surefoot.engine.contract import Done, Iterations
+    from surefoot.engine.contract import Done, Iterations, Several
     from surefoot.training.trainer import Trainer
+
+
+def hears_of_several(callback: Callback) -> bool:
+    """Whether it need not be told of every single update."""
+    return type(callback).on_update is Callback.on_update or hasattr(callback, "on_updates")
 
 
 class Ahead:
@@ -19,6 +24,11 @@ class Ahead:
 
     def __init__(self, whole: Iterations) -> None:
         self.whole = whole
+
+    @property
+    def at_once(self) -> bool:
+        """Whether its iterations are begun with those of other runs, never by itself."""
+        return self.whole.at_once
 
     @property
     def more(self) -> bool:
@@ -55,6 +65,15 @@ class Ahead:
         if not whole.busy:  # it had to be known first what came of this one
             self._begin_next(trainer, step)
         return done
+
+    def several(self, trainer: Trainer) -> Several | None:
+        """All iterations that are over already, if nobody wants to hear of each. None: `take` them one by one."""
+        if not self.whole.more or not all(map(hears_of_several, trainer.callbacks)):
+            return None
+        found = self.whole.rest()
+        if found is not None:
+            trainer.watch.skip(found.updates)
+        return found
 
     def _begin_next(self, trainer: Trainer, step: int) -> None:
         """The iteration after the one that ends at this step, if nobody wants to see anything before it."""

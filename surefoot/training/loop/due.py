@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from surefoot.envs.playing import Abandoned
+from surefoot.training.callbacks import Callback
 from surefoot.training.loop.selection import as_row
 
 if TYPE_CHECKING:
     from surefoot.training.trainer import Trainer
+    from surefoot.types import MetricsRow
 
 
 def evaluate_log_save(trainer: Trainer) -> None:
@@ -28,8 +32,13 @@ def evaluate_log_save(trainer: Trainer) -> None:
             trainer.save()
         return
     if journal.open and (found or journal.due(trainer.step) or trainer.spent or trainer.stopped):
-        with trainer.timer.phase("log"):
-            _log(trainer, found)
+        timing = {"seconds": trainer.seconds, "steps_per_second": trainer.steps_per_second}
+        timing |= {f"seconds_{name}": seconds for name, seconds in trainer.timer.seconds.items()}
+        log = partial(_log, trainer, journal.cut(trainer.step), found, timing)
+        if _may_wait(trainer, found):
+            trainer.errands.append(log)
+        else:
+            log()
         saving.behind = True
     improved = selection.best != before
     if improved or (saving.behind and (trainer.over or saving.due(trainer.step))):
@@ -67,11 +76,17 @@ def _evaluate(trainer: Trainer) -> dict[str, float]:
     return as_row(evaluation)
 
 
-def _log(trainer: Trainer, found: dict[str, float]) -> None:
-    row = {**trainer.journal.row(trainer.step), **found}
-    timing = {"seconds": trainer.seconds, "steps_per_second": trainer.steps_per_second}
-    timing |= {f"seconds_{name}": seconds for name, seconds in trainer.timer.seconds.items()}
-    for callback in trainer.callbacks:
-        callback.on_log(trainer, row, timing)
-    for message in trainer.advice.look(row):
-        trainer.warn(message)
+def _may_wait(trainer: Trainer, found: dict[str, float]) -> bool:
+    """Whether the row may be written while a GPU does the next iterations, which are begun for many runs at once."""
+    if trainer.ahead is None or not trainer.ahead.at_once or found or trainer.over:
+        return False
+    return all(one.may_wait or type(one).on_log is Callback.on_log for one in trainer.callbacks)
+
+
+def _log(trainer: Trainer, row_of: Callable[[], MetricsRow], found: dict[str, float], timing: dict[str, float]) -> None:
+    with trainer.timer.phase("log"):
+        row = {**row_of(), **found}
+        for callback in trainer.callbacks:
+            callback.on_log(trainer, row, timing)
+        for message in trainer.advice.look(row):
+            trainer.warn(message)

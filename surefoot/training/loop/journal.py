@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 
+from surefoot.engine.contract import Table
 from surefoot.engine.episodes import EPISODE, Episode, EpisodeColumns, EpisodeState, returns_of
 from surefoot.engine.shares import MAXIMA
 from surefoot.schema import Items, MapOf, Number, Record, Shape, Whole
 
 if TYPE_CHECKING:
+    from surefoot.engine.contract import Several
     from surefoot.types import Array, MetricsRow
 
 NOISE, SIGNAL = "gradient_noise", "gradient_signal"  # a row has their quotient: single ones are too noisy
@@ -37,7 +40,7 @@ class Journal:
         self.updates = self.episodes = 0
         self.recent: list[float] = []  # returns of the last 100 episodes
         self.latest: Sequence[Episode] = []  # episodes that ended in the last rollout
-        self._metrics: list[dict[str, float]] = []
+        self._metrics: list[dict[str, float] | Table] = []
         self._finished: list[Sequence[Episode]] = []  # of each update
 
     def add(self, metrics: dict[str, float], finished: Sequence[Episode]) -> None:
@@ -50,6 +53,17 @@ class Journal:
         self.latest = finished
         self.recent = (self.recent + returns_of(finished[-100:]))[-100:]
 
+    def add_several(self, several: Several) -> None:
+        """The same of several updates."""
+        episodes, last = several.episodes, several.number == several.updates - 1
+        self.updates += several.updates
+        self.episodes += len(episodes)
+        self._metrics += several.tables
+        if episodes:
+            self._finished.append(episodes)
+        self.latest = episodes[len(episodes) - int(last.sum()) :]
+        self.recent = (self.recent + returns_of(episodes[-100:]))[-100:]
+
     @property
     def open(self) -> bool:
         """Whether anything happened since the last row."""
@@ -60,8 +74,19 @@ class Journal:
 
     def row(self, step: int) -> MetricsRow:
         """Means over the updates and episodes since the last row."""
-        finished = self._finished
-        row: MetricsRow = {"step": step, "update": self.updates, "episodes": self.episodes}
+        return self.cut(step)()
+
+    def cut(self, step: int) -> Callable[[], MetricsRow]:
+        """The same, to be computed later; the next row begins now."""
+        head: MetricsRow = {"step": step, "update": self.updates, "episodes": self.episodes}
+        found = partial(self._row, head, self._metrics, self._finished)
+        self._metrics, self._finished = [], []
+        self.next_row = step - step % self.interval + self.interval
+        return found
+
+    def _row(
+        self, row: MetricsRow, several: list[dict[str, float] | Table], finished: list[Sequence[Episode]]
+    ) -> MetricsRow:
         returns, lengths, truncated = _columns(finished)
         row["episode_return"] = _mean(returns) if finished else None
         row["episode_length"] = _mean(lengths) if finished else None
@@ -69,17 +94,12 @@ class Journal:
             found = [e.info[key] for e in chain(*finished) if key in e.info]
             row[f"info/{key}"] = _mean(found) if found else None
         row["time_limit_fraction"] = _mean(truncated) if finished else None
-        columns: dict[str, list[float]] = {}
-        for metrics in self._metrics:  # some are measured in some updates only
-            for name, x in metrics.items():
-                columns.setdefault(name, []).append(x)
+        columns = _by_name(several)
         noise, signal = columns.pop(NOISE, []), columns.pop(SIGNAL, [])
         for name, column in columns.items():
             row[name] = max(column) if name in MAXIMA else _mean(column)
         if noise:  # null: the signal drowns in the noise
             row["gradient_noise_scale"] = float(np.sum(noise) / np.sum(signal)) if np.sum(signal) > 0.0 else None
-        self._metrics, self._finished = [], []
-        self.next_row = step - step % self.interval + self.interval
         return row
 
     def state_dict(self) -> JournalState:
@@ -88,7 +108,7 @@ class Journal:
             "updates": self.updates,
             "episodes": self.episodes,
             "recent": list(self.recent),
-            "metrics": [dict(metrics) for metrics in self._metrics],
+            "metrics": list(chain(*map(_as_dicts, self._metrics))),
             "finished": [cast(EpisodeState, asdict(episode)) for episode in chain(*self._finished)],
         }
 
@@ -107,6 +127,23 @@ class Journal:
         self.recent, self._metrics = list(state["recent"]), [dict(metrics) for metrics in state["metrics"]]
         finished = [Episode(**episode) for episode in state["finished"]]
         self._finished = [finished] if finished else []
+
+
+def _by_name(several: list[dict[str, float] | Table]) -> dict[str, list[float]]:
+    """The values of each metric: some are measured in some updates only."""
+    columns: dict[str, list[float]] = {}
+    for metrics in several:
+        if isinstance(metrics, Table):
+            for name, column in metrics.columns():
+                columns.setdefault(name, []).extend(column)
+        else:
+            for name, x in metrics.items():
+                columns.setdefault(name, []).append(x)
+    return columns
+
+
+def _as_dicts(metrics: dict[str, float] | Table) -> list[dict[str, float]]:
+    return metrics.as_dicts() if isinstance(metrics, Table) else [dict(metrics)]
 
 
 def _columns(finished: list[Sequence[Episode]]) -> tuple[Array, Array, Array]:

@@ -67,9 +67,9 @@ class SpaceWatch:
     def _sampled(self) -> bool:
         return self._count < EVERY_ONE or self._count % SAMPLED == 0
 
-    def skip(self) -> None:
-        """A rollout is over that nobody needs to see."""
-        self._count += 1
+    def skip(self, rollouts: int = 1) -> None:
+        """Rollouts are over that nobody needs to see."""
+        self._count += rollouts
 
     def look(self, rollout: Rollout, step: int) -> list[tuple[str, str]]:
         """(name, message) of each warning; raises EnvError for errors. `step`: the run's step before this rollout."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from surefoot.engine.episodes import of_first_envs, rows_of
@@ -11,6 +12,7 @@ from surefoot.training.callbacks import Callback
 from surefoot.types import Numbered
 
 if TYPE_CHECKING:
+    from surefoot.engine.contract import Several
     from surefoot.engine.episodes import Episode
     from surefoot.runs.files import LinesFile
     from surefoot.training.trainer import Trainer
@@ -23,7 +25,7 @@ MOST_WAITING = 2**24  # bytes of rows kept in memory while the disk is full: abo
 class Ended(NamedTuple):
     """The episodes that ended in a rollout. `begun`: each row's first episode number, if it began with a reset."""
 
-    step: int
+    step: int | list[int]  # after the rollout, or after the one in which each of them ended
     seconds: float
     episodes: Sequence[Episode]
     begun: list[int]
@@ -36,7 +38,7 @@ class EpisodeLog(Callback):
     would cost many times that, because the kernels evict this code and data from the processor's caches.
     """
 
-    reads_tensors = False
+    reads_tensors, may_wait = False, True
 
     def __init__(self, log: LinesFile, info_keys: Sequence[str] = ()) -> None:
         self._log, self._info_keys = log, tuple(info_keys)
@@ -62,6 +64,17 @@ class EpisodeLog(Callback):
         if not self._full and (episodes or self._anew):
             self._ended.append(Ended(trainer.step, trainer.seconds, episodes, self._begun() if self._anew else []))
             self._count += len(episodes)
+        self._write_if_due(trainer)
+
+    def on_updates(self, trainer: Trainer, several: Several) -> None:
+        """The same of several updates at once, none of which begins with a reset."""
+        if not self._full and several.episodes:
+            steps = trainer.step - several.steps * (several.updates - 1 - several.number)
+            self._ended.append(Ended(steps.tolist(), trainer.seconds, several.episodes, []))
+            self._count += len(several.episodes)
+        self._write_if_due(trainer)
+
+    def _write_if_due(self, trainer: Trainer) -> None:
         if self._count >= MANY or (trainer.seconds >= self._due and self._count):
             self._count, self._due = 0, trainer.seconds + SECONDS
             if self._later:
@@ -82,10 +95,10 @@ class EpisodeLog(Callback):
         seeds, rows = iter(self._seeds(ended)), list[str]()
         for step, seconds, episodes, _ in ended:
             infos = [self._info(episode) for episode in episodes] if self._info_keys else [""] * len(episodes)
-            end = f"{seconds:.3f}\n"
+            end, steps = f"{seconds:.3f}\n", repeat(step) if isinstance(step, int) else step
             rows += [
-                f"{step},{ret!r},{length},{seed},{env},{info}{end}"
-                for (env, ret, length), info, seed in zip(rows_of(episodes), infos, seeds, strict=False)
+                f"{at},{ret!r},{length},{seed},{env},{info}{end}"
+                for at, (env, ret, length), info, seed in zip(steps, rows_of(episodes), infos, seeds, strict=False)
             ]
         if rows:
             self._log.pending.append("".join(rows).encode())

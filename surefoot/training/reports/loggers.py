@@ -33,13 +33,14 @@ def json_number(name: str, value: float | None) -> float | int | None:
 class OnlyOriginal(Callback):
     """Runs between the user's callbacks and ours, so that a forked copy of the process never writes files."""
 
-    reads_tensors = False
+    reads_tensors, may_wait = False, True
 
     def _check(self, trainer: Trainer, *_: object) -> None:
         trainer.original.end_copies()
 
     _always: Callable[..., None] = _check
-    on_start = on_rollout = on_update = on_log = on_evaluation = on_try = on_warning = on_end = on_exit = _always
+    on_start = on_rollout = on_update = on_updates = on_log = _always
+    on_evaluation = on_try = on_warning = on_end = on_exit = _always
 
 
 class FileLog(Callback):
@@ -48,7 +49,7 @@ class FileLog(Callback):
     `EpisodeLog` writes `episodes.csv`; failures to write it are reported here.
     """
 
-    reads_tensors = False
+    reads_tensors, may_wait = False, True
 
     def __init__(self, run: RunDirectory, logs: Logs) -> None:
         self._run, self._logs, self._over = run, logs, False
@@ -89,7 +90,7 @@ class FileLog(Callback):
 class TensorBoardLog(Callback):
     """Event files that TensorBoard reads, one scalar per metric under its own name."""
 
-    reads_tensors = False
+    reads_tensors, may_wait = False, True
 
     def __init__(self, run: RunDirectory, step: int = 0) -> None:
         # A resumed run writes another file, and tells TensorBoard to drop what was logged after its checkpoint.

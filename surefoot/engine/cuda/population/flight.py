@@ -2,87 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.engine.contract import Done
+from surefoot.engine.contract import Done, Several
+from surefoot.engine.cuda.population.pages import Ended, Tables
 from surefoot.engine.episodes import EpisodeColumns
 from surefoot.engine.torch.modes import own_modes
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from surefoot.engine.contract import Turn
-    from surefoot.engine.cuda.iteration import Recording
     from surefoot.engine.cuda.population.iteration import Population
-    from surefoot.engine.losses import Loss
+    from surefoot.engine.cuda.population.pages import Page
     from surefoot.types import Array
 
-MOST_PAGES = 16  # iterations that are begun before any of them is read
-FINITE, RATIO_ERROR = "parameters_finite", "ratio_error"  # metrics that decide whether an update may stand
-
-
-class Plan(NamedTuple):
-    """What a member is told before an iteration."""
-
-    loss: Loss
-    numbers: list[float]
-    table: Array  # of the optimizer's rates
-    limit: float  # the largest norm of a gradient
-    rate: float
-    factor: float
-
-
-class Page:
-    """One iteration of all members: what the device reports of it, first there, then on the host."""
-
-    def __init__(self, recording: Recording, plans: dict[int, Plan | None], columns: Tensor) -> None:
-        assert recording.report is not None
-        self.recording, self.plans = recording, plans
-        self._report, self._columns = recording.report.clone(), columns.clone()
-        own, looked = recording.names
-        self.names, self.known = [*own, *looked], len(own)
-
-    def read(self, agents: int, num_envs: int) -> None:
-        """Wait for the device and keep what it said, by agent."""
-        width = len(self.names) + len(self.recording.shown) + 1
-        number, rows, carried = np.split(self._report.cpu().numpy(), [1, 1 + agents * width])
-        self.rows, self.carried = rows.reshape(agents, width), carried.reshape(2, agents, -1)
-        env, ret, length, cut = self._columns[: int(number[0])].cpu().numpy().T
-        owner = env.astype(np.int64) // num_envs
-        order = np.argsort(owner, kind="stable")
-        own = (env - owner * num_envs)[order]
-        self._ended = EpisodeColumns.of_numbers(own, ret[order], length[order], cut[order])
-        self._ends: list[int] = np.searchsorted(owner[order], np.arange(agents + 1)).tolist()
-        self._told: list[list[float]] = self.rows.tolist()
-
-    def sound(self, tolerance: float) -> Array:
-        """`[agents]` bool: whose update may stand. The rules are those of `engine.torch.verdict`."""
-        known = self.rows[:, : self.known]
-        sound = np.isfinite(known).all(1) & (self.rows[:, -1] != 0.0) & (known[:, self.names.index(FINITE)] != 0.0)
-        if RATIO_ERROR in self.names[: self.known]:
-            sound &= ~(known[:, self.names.index(RATIO_ERROR)] > tolerance)
-        found: Array = sound
-        return found
-
-    def metrics(self, agent: int) -> dict[str, float]:
-        """Those of a member's update, in the order of a run alone. An instrument that overflows is left out."""
-        told, names, known, plan = self._told[agent], self.names, self.known, self.plans[agent]
-        assert plan is not None
-        found = dict(zip(names[:known], told, strict=False))
-        del found[FINITE]
-        for name, x in zip(names[known:], told[known:], strict=False):
-            if name not in found and math.isfinite(x):
-                found[name] = x
-        found |= {**self.recording.said, "learning_rate": plan.rate}
-        return found | dict(zip(self.recording.shown, told[len(names) : -1], strict=True))
-
-    def episodes(self, agent: int) -> EpisodeColumns:
-        ended, own = self._ended, slice(self._ends[agent], self._ends[agent + 1])
-        return EpisodeColumns(ended.env[own], ended.ret[own], ended.length[own], ended.truncated[own])
+MOST_PAGES = 32  # iterations that are begun before any of them is read
 
 
 class Flight:
@@ -95,6 +31,7 @@ class Flight:
         self._done = dict.fromkeys(self.turns, 0)  # iterations that each member has read
         self._before = {agent: population.learners[agent].optimizer.steps for agent in self.turns}
         self._sound: Array | None = None
+        self._tables: Tables | None = None
 
     def add(self, page: Page) -> None:
         self.pages.append(page)
@@ -108,7 +45,24 @@ class Flight:
                 page.read(population.agents, population.num_envs)
             tolerance = population.learner.ratio_tolerance
             self._sound = np.logical_and.reduce([page.sound(tolerance) for page in self.pages])
+            self._ended = Ended(self.pages, population.agents, population.num_envs)
         return self._sound
+
+    def rest(self, agent: int) -> Several | None:
+        """What came of all of a member's iterations. None: they have to be ended one by one."""
+        population, turn = self.population, self.turns[agent]
+        learner, collector = population.learners[agent], population.collectors[agent]
+        if self._done[agent] or learner.adaptive_kl is not None or not self._read()[agent]:
+            return None
+        if self._tables is None:
+            self._tables = Tables(self.pages)
+        count, last = len(self.pages), self.pages[-1]
+        self._done[agent], learner.update = count, turn.update + count - 1
+        learner.optimizer.rate_factor = last.plan(agent).factor
+        learner.optimizer.steps += self.steps
+        collector.tracker.carry(*last.carried[:, agent])
+        episodes, number = self._ended.of(agent)
+        return Several(collector.length * population.num_envs, count, episodes, number, self._tables.of(agent))
 
     def end(self, agent: int) -> tuple[Done | None, bool]:
         """What came of a member's next iteration, and whether it was the last. None: one of them must not stand, and
@@ -119,15 +73,17 @@ class Flight:
             self.redo(agent)
             return None, True
         page, learner, collector = self.pages[number], population.learners[agent], population.collectors[agent]
-        self._done[agent], last, plan = number + 1, number + 1 == len(self.pages), page.plans[agent]
-        assert plan is not None
+        self._done[agent], last, plan = number + 1, number + 1 == len(self.pages), page.plan(agent)
         learner.update, learner.optimizer.rate_factor = self.turns[agent].update + number, plan.factor
         learner.optimizer.steps += page.recording.steps
         metrics = page.metrics(agent)
         learner.adapt_rate(metrics["kl"])
         if last:
             collector.tracker.carry(*page.carried[:, agent])
-        return Done(collector.length * population.num_envs, page.episodes(agent), metrics), last
+        episodes, numbers = self._ended.of(agent)
+        own = numbers == number
+        ended = EpisodeColumns(episodes.env[own], episodes.ret[own], episodes.length[own], episodes.truncated[own])
+        return Done(collector.length * population.num_envs, ended, metrics), last
 
     def redo(self, agent: int) -> None:
         """The member is as after the last iteration that it has read: all are taken back, and those are done again in

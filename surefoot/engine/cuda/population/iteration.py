@@ -16,8 +16,9 @@ from surefoot.engine.cuda.fused_passes import FusedPasses
 from surefoot.engine.cuda.iteration import Recording, nothing_read
 from surefoot.engine.cuda.optimizer import planned
 from surefoot.engine.cuda.passes import numbers_of, structure
-from surefoot.engine.cuda.population.flight import MOST_PAGES, Flight, Page, Plan
+from surefoot.engine.cuda.population.flight import MOST_PAGES, Flight
 from surefoot.engine.cuda.population.learner import PopulationLearner
+from surefoot.engine.cuda.population.pages import Page, Plan
 from surefoot.engine.cuda.population.rollouts import PopulationRollouts
 from surefoot.engine.cuda.stepping import FusedStepping
 from surefoot.engine.torch.instruments import due
@@ -100,9 +101,10 @@ class Population:
             if not self.loaded[turn.agent]:
                 self.load(turn.agent)
         self._keep()
-        flight = Flight(self, turns)
+        self._look_for_generators()
+        flight, alike = Flight(self, turns), self._alike(turns)
         for ahead in range(min(MOST_PAGES, *(len(turn.remaining) for turn in turns))):
-            page = self._launch(turns, ahead, flight.steps) if self._possible(turns, ahead) else None
+            page = self._launch(alike, ahead, flight.steps) if self._possible(turns, ahead) else None
             if page is None:
                 break
             flight.add(page)
@@ -119,36 +121,35 @@ class Population:
                 kept.copy_(live)
         self._draws = [[one.get_state() for one in self._drawn(agent)] for agent in range(self.agents)]
 
-    def _launch(self, turns: Sequence[Turn], ahead: int, steps: int) -> Page | None:
+    def _alike(self, turns: Sequence[Turn]) -> list[list[Turn]]:
+        """The turns whose members are told the same: for 256 seeds, it is computed once."""
+        found: dict[tuple[object, ...], list[Turn]] = {}
+        for turn in turns:
+            learner = self.learners[turn.agent]
+            rate = (learner.optimizer.steps, learner.rate_scale, learner.rate_is_set)
+            found.setdefault((turn.remaining, *rate, self._settings[turn.agent]), []).append(turn)
+        return list(found.values())
+
+    def _launch(self, alike: Sequence[Sequence[Turn]], ahead: int, steps: int) -> Page | None:
         """One more iteration, after so many steps of the optimizers. None: it is not like the one that was recorded."""
-        recording = self._recording(turns[0].update + ahead)
-        plans = self._plans(turns, ahead, steps)
-        if recording is None or any(plan is None or structure(plan.loss) != recording.form for plan in plans.values()):
+        recording = self._recording(alike[0][0].update + ahead)
+        each = [self._plan(own[0].agent, own[0].remaining[ahead], steps) for own in alike]
+        plans = [plan for plan in each if plan is not None and recording and structure(plan.loss) == recording.form]
+        if recording is None or len(plans) < len(alike):
             return None
-        told = [plans.get(agent) or plans[turns[0].agent] for agent in range(self.agents)]
+        which = np.zeros(self.agents, np.int64)  # plan of each agent; whose turn it is not, does as the first ones do
+        for number, own in enumerate(alike):
+            which[[turn.agent for turn in own]] = number
         passes = self.learner.all_passes
         assert passes is not None
         passes.tell(
-            np.stack([plan.table for plan in told if plan]),
-            np.array([plan.numbers for plan in told if plan]),
-            np.array([plan.limit for plan in told if plan]),
+            np.stack([plan.table for plan in plans])[which],
+            np.array([plan.numbers for plan in plans])[which],
+            np.array([plan.limit for plan in plans])[which],
         )
         recording.work()
         assert recording.report is not None
-        return Page(recording, plans, self.rollouts.columns)
-
-    def _plans(self, turns: Sequence[Turn], ahead: int, steps: int) -> dict[int, Plan | None]:
-        """What each member is told. Those that are alike share one: 256 seeds need it computed once."""
-        known: dict[tuple[object, ...], Plan | None] = {}
-        found = {}
-        for turn in turns:
-            learner, remaining = self.learners[turn.agent], turn.remaining[ahead]
-            rate = (learner.optimizer.steps, learner.rate_scale, learner.rate_is_set)
-            key = (remaining, *rate, self._settings[turn.agent])
-            if key not in known:
-                known[key] = self._plan(turn.agent, remaining, steps)
-            found[turn.agent] = known[key]
-        return found
+        return Page(recording, plans, which, self.rollouts.columns)
 
     def _plan(self, agent: int, remaining: float, steps: int) -> Plan | None:
         _, learner, algorithm = self.parts[agent]
@@ -198,9 +199,6 @@ class Population:
 
     def _recording(self, update: int) -> Recording | None:
         """The recorded iteration of the kind that this update has; None if it cannot be recorded."""
-        generators = self._all_drawn()
-        if [id(one) for one in generators] != [id(one) for one in self._generators]:
-            self._kinds, self._generators = {}, generators  # a resumed run has others
         kind, self.learner.update = self._kind(update), update
         like = self.learner.prepare()
         if kind not in self._kinds:
@@ -211,6 +209,11 @@ class Population:
             )
             self._kinds[kind] = recording
         return None if self.recorder.failed(WHAT) else self._kinds[kind]
+
+    def _look_for_generators(self) -> None:
+        generators = self._all_drawn()
+        if [id(one) for one in generators] != [id(one) for one in self._generators]:
+            self._kinds, self._generators = {}, generators  # a resumed run has others
 
     def _all_drawn(self) -> list[torch.Generator]:
         return [one for agent in range(self.agents) for one in self._drawn(agent)]

@@ -12,7 +12,7 @@ from surefoot.engine.cuda.recorder import Recorder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from surefoot.engine.contract import Done, Turn
+    from surefoot.engine.contract import Done, Several, Turn
     from surefoot.engine.cuda.population.flight import Flight
     from surefoot.engine.cuda.population.iteration import Parts
 
@@ -34,6 +34,10 @@ class Member:
         return False
 
     @property
+    def at_once(self) -> bool:
+        return True
+
+    @property
     def more(self) -> bool:
         return self.flight is not None
 
@@ -46,6 +50,13 @@ class Member:
         if last:
             self.flight = None
         return done
+
+    def rest(self) -> Several | None:
+        assert self.flight is not None
+        several = self.flight.rest(self.agent)
+        if several is not None:
+            self.flight = None
+        return several
 
     def take_back(self) -> None:
         """After this the run's own tensors are its present state, and may be changed."""

@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from surefoot.engine.cuda.population.iteration import Population
+from surefoot.engine.contract import Turn
+from surefoot.engine.cuda.population.iteration import Parts, Population
 from surefoot.engine.cuda.recorder import Recorder
 from surefoot.training.config.resolve import TrainConfig
 from surefoot.training.life.launch import train_config
@@ -35,6 +36,7 @@ from surefoot.training.loop.global_generators import seeded_globals
 from surefoot.training.trainer import Trainer
 
 Event: TypeAlias = tuple[str, dict[str, torch.Tensor], dict[str, Any]]  # what happened, its tensors, its numbers
+COUNTS = ("grid", "aligned", "rows", "num_envs", "programs", "each")  # of all agents, or how rows are divided
 UNWRITTEN = ("order_at", "old_at", "dx_at", "limit_at", "shift_at", "scale_at")  # may be a stand-in that is not read
 
 
@@ -91,16 +93,12 @@ def iteration_of(config: TrainConfig, agents: int) -> list[Event]:
         parts = [(one.collector, one.learner, one.algorithm) for one in trainers]
         recorder = Recorder()
         recorder.enabled = False
-        from surefoot.engine.cuda.population.iteration import Parts
-
         population = Population([Parts(*part) for part in parts], recorder)  # type: ignore[arg-type]
         for trainer in trainers:
             trainer.learner.recorder.enabled = False  # type: ignore[attr-defined]
         with trainers[0].held():
             if not population.ready():
                 raise SystemExit("the kernels were tried and are not used; `surefoot train` says why")
-            from surefoot.engine.contract import Turn
-
             with traced() as found:
                 flight = population.begin([Turn(agent, 0, (1.0,)) for agent in range(agents)])
                 assert flight is not None
@@ -116,29 +114,23 @@ def iteration_of(config: TrainConfig, agents: int) -> list[Event]:
             trainer.envs.close()
 
 
-def own_part(x: torch.Tensor, mine: torch.Tensor, agents: int) -> list[torch.Tensor]:
+def own_parts(x: torch.Tensor, mine: torch.Tensor, agents: int) -> Iterator[torch.Tensor]:
     """The ways in which the first agent's numbers may lie among those of all, in the shape that they have alone."""
     if x.shape == mine.shape:
-        return [x]
-    if x.numel() != agents * mine.numel():
-        return []
-    found = [x.reshape(agents, -1)[0].reshape(mine.shape)]  # one agent after another
-    for axis, (all_, own) in enumerate(zip(x.shape, mine.shape, strict=False)):  # side by side
-        if x.dim() == mine.dim() and all_ == agents * own:
-            found.append(x.narrow(axis, 0, own))
-    if mine.dim() and mine.shape[0] and x.dim() == 1:  # rows `[T·N]`, of several steps
-        for steps in (2**k for k in range(1, 13)):
-            if mine.numel() % steps == 0:
-                found.append(x.view(steps, agents, -1)[:, 0].reshape(mine.shape))
-    return found
+        yield x
+    elif mine.dim() and x.numel() == agents * mine.numel():
+        yield x.reshape(agents, -1)[0].reshape(mine.shape)  # one agent after another
+        if x.dim() == mine.dim() > 1 and x.shape[1] == agents * mine.shape[1]:
+            yield x.narrow(1, 0, mine.shape[1])  # envs side by side
+        if x.dim() == mine.dim() and len(x) == agents * len(mine):  # rows of several steps, with all envs of each
+            for steps in (n for n in range(2, len(mine) + 1) if len(mine) % n == 0):
+                yield x.reshape(steps, agents, -1)[:, 0].reshape(mine.shape)
 
 
-def same(x: torch.Tensor, mine: torch.Tensor, agents: int) -> bool | None:
-    """None: its parts cannot be told apart."""
-    ways = own_part(x, mine, agents)
-    if not ways:
-        return None
-    return any(torch.equal(way.nan_to_num(), mine.nan_to_num()) for way in ways)
+def how_far(x: torch.Tensor, mine: torch.Tensor, agents: int) -> float:
+    """0: the same, or they cannot be told apart."""
+    ways = (way.double() - mine.double() for way in own_parts(x, mine, agents))
+    return min((float(way.abs().nan_to_num().max()) for way in ways if way.numel()), default=0.0)
 
 
 def compared_events(alone: list[Event], both: list[Event], agents: int) -> Iterator[str]:
@@ -147,16 +139,14 @@ def compared_events(alone: list[Event], both: list[Event], agents: int) -> Itera
         yield f"other launches: {[name for name, *_ in alone]} alone, {[name for name, *_ in both]} together"
         both = list(_matched(alone, both))
     for number, ((name, mine, how), (_, theirs, other)) in enumerate(zip(alone, both, strict=False)):
-        changed = [key for key in how if how[key] != other.get(key) and key not in ("grid", "aligned")]
+        changed = [key for key in how if how[key] != other.get(key) and key not in COUNTS]
         if changed:
             yield f"{number:4} {name}: other " + ", ".join(f"{k} {how[k]} | {other.get(k)}" for k in changed)
         if how.get("aligned") != other.get("aligned"):
             yield f"{number:4} {name}: other alignment {how['aligned']} | {other.get('aligned')}"
         for key, x in mine.items():
-            if key in theirs and key not in UNWRITTEN and same(theirs[key], x, agents) is False:
-                way = own_part(theirs[key], x, agents)[0]
-                off = (way.double() - x.double()).abs().nan_to_num()
-                yield f"{number:4} {name}: {key} {tuple(x.shape)} differs by up to {float(off.max()):.3g}"
+            if key in theirs and key not in UNWRITTEN and (off := how_far(theirs[key], x, agents)):
+                yield f"{number:4} {name}: {key} {tuple(x.shape)} differs by up to {off:.3g}"
 
 
 def _matched(alone: list[Event], both: list[Event]) -> Iterator[Event]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from surefoot.engine.contract import Actor
     from surefoot.engine.episodes import EpisodeTracker
     from surefoot.envs.tensor_envs import TensorEnvs
-    from surefoot.kernels.fused_rollout import Played
+    from surefoot.kernels.fused_rollout import Ends, Played
     from surefoot.math.operations import Operations
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array, TensorStep
@@ -77,6 +77,7 @@ class DeviceStorage:
         self._cut = zeros(0, num_envs, dtype=torch.bool)  # truncations of the last rollout
         self.normalizer = None if reward_gamma is None else DeviceRewardNormalizer(num_envs, reward_gamma, device)
         self.one_cut = False  # no env is truncated twice in a rollout
+        self.played: Ends | None = None  # set while a rollout is estimated whose ends a kernel has collected
 
     def clear(self) -> None:
         """Nothing to do: everything is overwritten."""
@@ -116,14 +117,17 @@ class DeviceStorage:
 
     def places(self) -> Played:
         """Where a kernel puts whole rollouts, with the final observation of every episode that ends."""
-        from surefoot.kernels.fused_rollout import Played
+        from surefoot.kernels.fused_rollout import Ends, Played
 
         assert self._final is not None
         self._given[:] = True
         self.valid.fill_(True)
         self._complete = self.device.type != "cpu"
         flags = (self.terminated, self.truncated, self._ended, self.start)
-        return Played(self.obs, self.action, self.params, self.reward, *flags, self._final)
+        ret, length = torch.zeros_like(self.reward), torch.zeros_like(self.reward)
+        carried, final = self.reward.new_zeros(2, len(self._open)), torch.zeros_like(self.obs[0])
+        ends = Ends(ret, length, carried, final, torch.zeros_like(self._episodes), torch.zeros_like(self._open))
+        return Played(self.obs, self.action, self.params, self.reward, *flags, self._final, ends)
 
     def count_episodes(self, t: int | None, wanted: int) -> Tensor:
         """`[N]` bool: the envs that have not ended `wanted` episodes after step t. t None: before the first step."""
@@ -240,6 +244,8 @@ class DeviceStorage:
 
     def _finals(self, used: int) -> tuple[Tensor, Tensor]:
         """(the steps t·N + n that were truncated, the observations that their episodes ended with)."""
+        if self.played is not None:
+            return self.played.index, self.played.final
         if self._final is None:
             return self._cut.flatten()[:0].nonzero().flatten(), self.obs[:0, 0]
         if self.one_cut:

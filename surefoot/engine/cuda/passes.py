@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.engine.cuda.copying import clear_all, copy_all
 from surefoot.engine.cuda.optimizer import PlannedOptimizer
 from surefoot.engine.cuda.told import Told
 from surefoot.engine.losses import Loss, present
@@ -81,7 +82,6 @@ class FixedPasses:
         self.learner, self.objective, self.parts, self.normalize = learner, objective, parts, normalize
         self.batch, self.recorder, device = _copied(batch), recorder, batch.obs.device
         self.optimizer = PlannedOptimizer(optimizer, parts * number)
-        self.history: list[Metrics] = []
         self.first: Metrics = {}
 
         def zeros(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -105,12 +105,11 @@ class FixedPasses:
         self.load(batch)
         if not self.recorder.busy:  # a recorded iteration is told the rates before each of its starts
             self.plan()
-        self.optimizer.index.zero_()
-        self._count, self.history, self.first = 0, [], {}
+        self._count, self.first = 0, {}
         if not self._works:
+            self.optimizer.index.zero_()
             self._works = {opening: self._recorded(opening) for opening in (True, False)}
-        for tensor in (self._sums, self._part, self._error, self._total, self._squares):
-            tensor.zero_()
+        clear_all((self.optimizer.index, self._sums, self._part, self._error, self._total, self._squares))
 
     def plan(self) -> None:
         """Tell the device the rates of the coming steps and the largest norm of a gradient."""
@@ -120,8 +119,7 @@ class FixedPasses:
             self.limit.fill_(self.learner.max_grad_norm)
 
     def load(self, batch: Batch) -> None:
-        for mine, new in zip(_tensors(self.batch), _tensors(batch), strict=True):
-            mine.copy_(new)
+        copy_all(_tensors(self.batch), _tensors(batch))
 
     def _recorded(self, opening: bool) -> Work:
         learner, work = self.learner, lambda: self._step(opening)
@@ -144,8 +142,12 @@ class FixedPasses:
         self.optimizer.optimizer.steps += self.parts
         if look is not None:
             look.total, look.squares, look.count = self._total.clone(), self._squares.clone(), look.minibatches
-        self.history = [dict(zip(self._names, (self._sums / self._count).unbind(), strict=True))]
         self.first = {RATIO_ERROR: self._error}
+
+    @property
+    def history(self) -> list[Metrics]:
+        """The means over all steps so far."""
+        return [dict(zip(self._names, (self._sums / self._count).unbind(), strict=True))] if self._count else []
 
     def _shuffle(self) -> None:
         if self.parts > 1:

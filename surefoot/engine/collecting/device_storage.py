@@ -7,7 +7,7 @@ once per rollout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.device_rewards import DeviceRewardNormalizer
 from surefoot.errors import EnvError, NonFiniteError, UsageError
 from surefoot.policies.actions.model import torch_dtype
-from surefoot.types import Context, Rollout, Step
+from surefoot.types import Context, Rollout, Step, TensorStep
 
 if TYPE_CHECKING:
     from surefoot.engine.contract import Actor
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from surefoot.kernels.fused_rollout import Played
     from surefoot.math.operations import Operations
     from surefoot.policies.actor_critic import ActorCritic
-    from surefoot.types import Array, TensorStep
+    from surefoot.types import Array
 
 FINAL = "final observation"
 LOOK_EVERY = 32  # whole-episode collection checks every so many steps whether all envs are done
@@ -71,6 +71,7 @@ class DeviceStorage:
         self._memories = zeros(*shape, remembered) if separate and remembered else None
         self._info = {key: zeros(*shape, dtype=exact) for key in tracker.info_keys}
         self._info_given = {key: np.zeros(length, np.bool_) for key in self._info}
+        self._everyone = ~zeros(num_envs, dtype=torch.bool)
         self._episodes = zeros(num_envs, dtype=torch.int64)
         self._complete = False
         self._open = zeros(num_envs, dtype=torch.bool)
@@ -97,22 +98,48 @@ class DeviceStorage:
     def store(self, t: int, own: slice, step: TensorStep, memory: Tensor | None) -> None:
         """Store what the envs returned at step t, detached from any gradients of the simulator."""
         with own_modes(gradients=False):
-            self.obs[t + 1], self.reward[t], self.valid[t] = step.obs, step.reward, step.valid
-            self.terminated[t], self.truncated[t] = step.terminated, step.truncated
-            torch.logical_or(self.terminated[t], self.truncated[t], out=self._ended[t])
-            if step.life_lost is not None:
-                self.terminated[t] |= step.life_lost.to(self.device)
-            self.start[t + 1] = step.first
-            if self._final is not None:
-                self._given[t] = step.final_obs is not None
-                if step.final_obs is not None:
-                    self._final[t] = step.final_obs
-            if self._memories is not None and memory is not None:
-                self._memories[t] = memory
-            for key, column in self._info.items():
-                self._info_given[key][t] = key in step.info
-                if key in step.info:
-                    column[t] = step.info[key]
+            for column, value in self.columns(step, memory):
+                column[t] = value
+            self.note(t, step)
+
+    def columns(self, step: TensorStep, memory: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """What is stored of a step, as pairs: the places for all T steps, and what belongs into this step's."""
+        ended, lost = step.ended, step.life_lost
+        yield self.obs[1:], step.obs
+        yield self.reward, step.reward
+        yield self.terminated, step.terminated if lost is None else step.terminated | lost
+        yield self.truncated, step.truncated
+        yield self._ended, ended
+        yield self.valid, self._everyone if step.valid is None else step.valid
+        yield self.start[1:], ended if step.first is None else step.first
+        if self._final is not None and step.final_obs is not None:
+            yield self._final, step.final_obs
+        if self._memories is not None and memory is not None:
+            yield self._memories, memory
+        for key in self._info.keys() & step.info.keys():
+            yield self._info[key], step.info[key]
+
+    def note(self, t: int, step: TensorStep) -> None:
+        """What the host itself has to know of a step: what the envs gave."""
+        self._given[t] = step.final_obs is not None
+        for key, given in self._info_given.items():
+            given[t] = key in step.info
+
+    def staged(self) -> TensorStep:
+        """Fixed places for one step of the envs, on the device, of everything that any step may have."""
+        like, flag = torch.zeros_like, self._everyone
+        apart = self.envs.separate_final
+        return TensorStep(
+            obs=like(self.obs[0]),
+            reward=like(self.reward[0]),
+            terminated=like(flag),
+            truncated=like(flag),
+            valid=None if apart else like(flag),
+            first=None if apart else like(flag),
+            final_obs=None if self._final is None else like(self._final[0]),
+            life_lost=like(flag),
+            info={key: like(column[0]) for key, column in self._info.items()},
+        )
 
     def places(self) -> Played:
         """Where a kernel puts whole rollouts, with the final observation of every episode that ends."""

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from surefoot.engine.collecting.device_episodes import ended_episodes
+from surefoot.engine.collecting.device_faults import Shown, require_sound, sound
 from surefoot.engine.episodes import EpisodeColumns
 from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.device_rewards import DeviceRewardNormalizer
-from surefoot.errors import EnvError, NonFiniteError, UsageError
+from surefoot.errors import UsageError
 from surefoot.policies.actions.model import torch_dtype
 from surefoot.types import Context, Rollout, Step, TensorStep
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Array
 
-FINAL = "final observation"
 LOOK_EVERY = 32  # whole-episode collection checks every so many steps whether all envs are done
 
 
@@ -303,41 +303,15 @@ class DeviceStorage:
     def require_sound(self, used: int, rollout: Rollout) -> None:
         """The checks that NumPy envs get at every step. Waits for the device once, unless flags are not bool."""
         self.envs.odd_flags()
-        sound = self.sound(used, rollout).tolist()
-        if all(sound):
-            return
-        numbers, faults = self._numbers(used, rollout), []
-        finals, legal = numbers.get(FINAL), self._some_legal(used)
-        for (what, values), fine in zip(numbers.items(), sound, strict=False):
-            if not fine:
-                t, index = (int(x) for x in (~values.isfinite()).reshape(*values.shape[:2], -1).any(2).nonzero()[0])
-                if values is finals:
-                    t, index = divmod(int(rollout.final_index[index]), self.envs.num_envs)
-                faults.append((t, f"{what} of vector env, index {index} is not finite, at step {t} of the rollout"))
-        if faults:  # report the first, which may have caused the others
-            raise NonFiniteError(min(faults, key=lambda fault: fault[0])[1])
-        if legal is not None and not sound[-1]:
-            t, index = (int(x) for x in legal.logical_not().nonzero()[0])
-            raise EnvError(
-                f"vector env, index {index}: the action mask leaves no legal action at step {t} of the rollout"
-            )
+        require_sound(self._shown(used, rollout), rollout.final_index)
 
     def sound(self, used: int, rollout: Rollout) -> Tensor:
         """`[checks]` bool, unread: whether all numbers of each kind are finite, and all masks leave a legal action."""
-        checks, legal = [x.isfinite().all() for x in self._numbers(used, rollout).values()], self._some_legal(used)
-        return torch.stack(checks if legal is None else [*checks, legal.all()])
+        return sound(self._shown(used, rollout))
 
-    def _numbers(self, used: int, rollout: Rollout) -> dict[str, Tensor]:
-        columns = {"observation": rollout.obs, "reward": self.reward[:used], FINAL: rollout.final_inputs[None]}
-        return {what: values for what, values in columns.items() if values.is_floating_point()}
-
-    def _some_legal(self, used: int) -> Tensor | None:
-        """Where every action mask leaves a legal action, `[T, N]` bool; None without masks."""
-        mask = self.envs.layout.mask
-        if mask is None:
-            return None
-        parts = torch.split(self.obs[:used, :, mask], list(self.envs.masks.sizes), -1)
-        return torch.stack([(part > 0.5).any(-1) for part in parts]).all(0)
+    def _shown(self, used: int, rollout: Rollout) -> Shown:
+        mask, numbers = self.envs.layout.mask, (rollout.obs, self.reward[:used], rollout.final_inputs)
+        return Shown(*numbers) if mask is None else Shown(*numbers, self.obs[:used, :, mask], self.envs.masks.sizes)
 
     def _count(self, used: int, reward: Array, terminated: Array, ended: Array, valid: Array) -> None:
         """Returns and lengths of the episodes that ended."""

@@ -6,8 +6,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+import surefoot
 from surefoot.engine.collecting.stepping import step_all
 from surefoot.engine.contract import CollectorOptions
+from surefoot.engine.cuda import engine as engine_module
 from surefoot.engine.cuda.actor import WHAT, RecordedActor
 from surefoot.engine.cuda.between_steps import BetweenSteps
 from surefoot.engine.cuda.engine import CudaEngine
@@ -193,3 +195,20 @@ def test_acting_that_cannot_be_recorded_is_done_in_the_ordinary_way():
 
 def test_whole_episodes_are_stepped_in_the_ordinary_way():
     assert not isinstance(collector(adapted(Drift()), kind=object, episodes_per_env=1).stepping, BetweenSteps)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "trpo"])
+def test_a_recorded_run_has_the_bytes_of_one_that_is_not(algo, monkeypatch, tmp_path):
+    """With its gradient steps, whose minibatches find all that changes in fixed places, too."""
+    monkeypatch.setattr(CudaEngine, "serves", lambda *_: None)
+    recorders, found = [], []
+    base = {"preset": "none", "seed": 3, "progress": False, "eval_episodes": 0, "engine": "cuda", "algo": algo}
+    base |= {"rollout_length": 8, "total_steps": 4 * 32, "normalize_observations": True, "log_every": 32}
+    for kind in (Recorder, ReplayRecorder):
+        monkeypatch.setattr(engine_module, "Recorder", lambda kind=kind: recorders.append(kind()) or recorders[-1])
+        run = surefoot.train(Drift(), run_dir=tmp_path / kind.__name__, **base)
+        last = (run.path / "checkpoints" / "LATEST").read_text().strip()
+        files = ("metrics.jsonl", f"checkpoints/{last}/policy.safetensors")
+        found.append([(run.path / name).read_bytes() for name in files])
+    assert found[0] == found[1]
+    assert {WHAT, "the gradient step"} <= {what for one in recorders[1:] for what in getattr(one, "recorded", ())}

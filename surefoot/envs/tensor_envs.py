@@ -146,8 +146,8 @@ class TensorEnvs:
         return step
 
     def _and_reset(
-        self, raw: object, reward: Tensor, terminated: Tensor, truncated: Tensor, info: dict[str, Any]
-    ) -> tuple[TensorStep, dict[str, Any]]:
+        self, raw: object, reward: Tensor, terminated: Tensor, truncated: Tensor, info: Info
+    ) -> tuple[TensorStep, Info]:
         """Begin new episodes where one ended. Copies, because a reset may overwrite the simulator's buffers."""
         done = terminated | truncated
         final, info = self._rows(raw, info, done).clone(), {name: _copied(value) for name, value in info.items()}

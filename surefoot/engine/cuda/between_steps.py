@@ -2,8 +2,7 @@
 
 The envs' own step runs as it is. What it returns is copied into tensors that stay where they are; the graph stores
 them, normalises, asks the policy, draws the next actions and stores those. It finds the number of the step on the
-device, so one recording serves them all. Started one by one, these kernels took the host a millisecond per step, while
-the GPU had work for a tenth of it.
+device, so one recording serves them all. Started one by one, these kernels take the host longer than the GPU.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     Out: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
+WHAT = "acting"  # for messages
+
+
 class RecordedActor(TorchActor):
     """A `TorchActor` that copies its inputs into their places and starts a graph."""
 
@@ -69,7 +72,7 @@ class Places:
 
         changed = [self.params, self.action, *self.policy.buffers()]
         changed += [] if self.memory is None else [self.memory]
-        self._work = recorder.record("acting", work, self.obs.device, changed)
+        self._work = recorder.record(WHAT, work, self.obs.device, changed)
 
     def act(self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: Out) -> None:
         with own_modes(gradients=False):

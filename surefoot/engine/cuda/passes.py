@@ -170,8 +170,7 @@ class FixedPasses:
         learner = self.learner
         flat = learner.flat
         total, metrics = self.objective(self._minibatch(), opening)
-        flat.gradient.zero_()
-        total.backward()  # type: ignore[no-untyped-call]
+        flat.differentiate(total)
         gradient = flat.gradient[learner.first_trained :]
         if learner.observer is not None:
             learner.observer("minibatch", gradient)

@@ -10,11 +10,12 @@ from gymnasium import spaces
 
 from surefoot.engine.cuda import collector as uploading
 from surefoot.engine.cuda.collector import UploadingCollector
+from surefoot.engine.cuda.passes import take
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.policies.actor_critic import ActorCritic
 from surefoot.policies.config import PolicyConfig
 from surefoot.types import InEqualParts, Rollout
-from tests.building import make_collector
+from tests.building import make_batch, make_collector
 
 
 class Noisy(gym.Env):
@@ -101,3 +102,12 @@ def test_a_collector_goes_on_from_a_checkpoint(monkeypatch):
 
 def test_small_observations_are_uploaded_at_the_end():
     assert not isinstance(collector(GymEnvs), UploadingCollector)
+
+
+@pytest.mark.parametrize("side", [12, 11], ids=["whole words", "odd"])
+def test_bytes_are_gathered_as_words(side):
+    batch = make_batch(torch.arange(6.0))
+    batch.obs = torch.randint(256, (6, 2, side, side), dtype=torch.uint8)
+    index = torch.tensor([4, 0, 5])
+    for name in ("obs", "advantage", "action"):
+        assert torch.equal(getattr(take(batch, index), name), getattr(batch.take(index), name))

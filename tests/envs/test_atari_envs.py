@@ -190,7 +190,7 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(tmp_path):
     assert isinstance(surefoot.load(resumed), Agent)
 
 
-@pytest.mark.parametrize(("num_envs", "parts"), [(2, 1), (63, 1), (64, 2), (66, 2), (100, 2), (128, 4), (1024, 8)])
+@pytest.mark.parametrize(("num_envs", "parts"), [(2, 1), (31, 1), (32, 2), (66, 3), (100, 5), (128, 8), (1024, 8)])
 def test_parts_are_of_one_size_and_depend_on_the_number_of_games_alone(num_envs, parts):
     assert atari_envs.number_of_parts(num_envs) == parts
 

@@ -11,7 +11,6 @@ from surefoot.engine.collecting.host_storage import HostStorage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from torch import Tensor
 
@@ -25,11 +24,10 @@ class UploadedStorage(HostStorage):
     step on. So the policy finds them there, and the rollout is complete when its last step is.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.on_device = torch.zeros_like(self.obs, device=self.device)
+    on_device: Tensor  # [T+1, N, ...]
 
     def _lasting(self, rows: Tensor) -> Tensor:
+        self.on_device = torch.zeros_like(rows, device=self.device)
         return rows.pin_memory() if self.device.type == "cuda" else rows
 
     def _upload(self, t: int, own: slice) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from surefoot.types import Array, GymEnv, Info
 
 THREADS = "ale-py has threads of its own"
-LEAST, MOST_PARTS = 32, 8  # games of a part, if there are several; parts
+LEAST, MOST_PARTS = 16, 8  # games of a part, if there are several; parts
 
 
 def number_of_parts(num_envs: int) -> int:

@@ -148,6 +148,16 @@ class SteppedInParts(Protocol):
 
 
 @runtime_checkable
+class InEqualParts(SteppedInParts, Protocol):
+    """Parts of one size, which depend on nothing but the number of envs.
+
+    So the policy always acts for the same rows together, whatever its rounding depends on.
+    """
+
+    equal_parts: bool
+
+
+@runtime_checkable
 class Threaded(Protocol):
     """Envs that can step on several threads. Results do not depend on their number."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Objective: TypeAlias = Callable[[Batch, bool], "tuple[Tensor, Metrics]"]
 RATIO_ERROR, GRAD_NORM = "ratio_error", "grad_norm"
 WHAT = "the gradient step"  # for messages
+WORD = 8  # bytes
 NUMBERS = ("kl_coef", "value_coef", "value_clip", "entropy_coef")
 
 
@@ -162,7 +163,7 @@ class FixedPasses:
     def _minibatch(self) -> Batch:
         batch = self.batch
         if self.parts > 1:
-            batch = batch.take(self._order.view(self.parts, -1).index_select(0, self._part)[0])
+            batch = take(batch, self._order.view(self.parts, -1).index_select(0, self._part)[0])
         return normalized(batch) if self.normalize else batch
 
     def _step(self, opening: bool) -> None:
@@ -192,6 +193,16 @@ class FixedPasses:
         if not self._names:
             self._names, self._sums = list(metrics), self._error.new_zeros(len(metrics))
         self._sums.add_(torch.stack(list(metrics.values())))
+
+
+def take(batch: Batch, index: Tensor) -> Batch:
+    """`batch.take`, with bytes gathered as words of eight: a GPU takes as long for a byte as for a word."""
+    obs = batch.obs
+    rows = obs.flatten(1) if obs.dim() > 2 and obs.dtype == torch.uint8 and batch.context is None else None
+    if rows is None or rows.shape[1] % WORD:
+        return batch.take(index)
+    part = replace(batch, obs=rows.view(torch.int64)).take(index)
+    return replace(part, obs=part.obs.view(torch.uint8).view(-1, *obs.shape[1:]))
 
 
 def joint(learner: Learner, loss: Loss) -> Objective:

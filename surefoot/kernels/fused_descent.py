@@ -12,31 +12,39 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from surefoot.kernels.agents import stride_of
+from surefoot.kernels.fused_products import _bound
 from surefoot.kernels.fused_update import PROGRAMS, SUMS, Gradients
 
 COLUMNS, DEEP = 64, 64  # columns per program and rows at once, in the table of sums
+DEEP_GROUPS = 16  # groups of rows at once
 STEP = 256  # parameters per program of the optimizer's step
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs", "each"])
 def _add_up(
-    sums_at, total_at, squares_at, ACTOR_SIZE: tl.constexpr, TOTAL: tl.constexpr, PROGRAMS: tl.constexpr,
-    COLUMNS: tl.constexpr, DEEP: tl.constexpr, AGENTS: tl.constexpr,
+    sums_at, total_at, squares_at, programs, each, ACTOR_SIZE: tl.constexpr, TOTAL: tl.constexpr, WIDTH: tl.constexpr,
+    GROUP: tl.constexpr, COLUMNS: tl.constexpr, DEEP: tl.constexpr,
 ):  # fmt: skip
-    """The gradient and the sums, and for each program the squared norm of its columns: the actor's, and all."""
-    if AGENTS > 1:
-        agent = tl.program_id(1)
-        sums_at += agent.to(tl.int64) * PROGRAMS * (TOTAL + 6)
-        total_at += agent * (TOTAL + 6)
-        squares_at += agent * tl.num_programs(0) * 2
+    """The gradient and the sums, and for each program the squared norm of its columns: the actor's, and all.
+
+    `each`: rows of the table that are a group, up to `GROUP`. They are added first, one after the other.
+    """
+    agent = tl.program_id(1)
+    sums_at += agent.to(tl.int64) * programs * WIDTH
+    total_at += agent * WIDTH
+    squares_at += agent * tl.num_programs(0) * 2
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     known = column < TOTAL + 6
     deep = tl.arange(0, DEEP)
     total = tl.zeros((COLUMNS,), tl.float32)
-    for begin in range(0, PROGRAMS, DEEP):
-        row = begin + deep
-        mask = (row[:, None] < PROGRAMS) & known[None, :]
-        total += tl.sum(tl.load(sums_at + row[:, None] * (TOTAL + 6) + column[None, :], mask=mask, other=0.0), 0)
+    for begin in range(0, _bound(tl.cdiv(programs, each)), DEEP):
+        of_group = tl.zeros((DEEP, COLUMNS), tl.float32)
+        for at in tl.static_range(GROUP):
+            row = (begin + deep) * each + at
+            mask = ((row < programs) & (at < each))[:, None] & known[None, :]
+            of_group += tl.load(sums_at + row[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
+        total += tl.sum(of_group, 0)
     tl.store(total_at + column, total, mask=known)
     square = tl.where(column < TOTAL, total * total, 0.0)
     at = squares_at + tl.program_id(0) * 2
@@ -72,23 +80,22 @@ def _report(
     tl.store(at, tl.load(at) + norm)
 
 
-@triton.jit(do_not_specialize=["part", "size", "begin", "split"])
+@triton.jit(do_not_specialize=["programs", "part", "size", "begin", "split"])
 def _descend(
     theta, total_at, first_at, second_at, squares_at, table_at, index_at, limit_at, numbers_at, metrics_at, error_at,
     worst_at, look_at, look_squares_at, blocks, part, programs, size, begin, split, eps, PLANNED: tl.constexpr,
-    AGENTS: tl.constexpr, NUMBERS: tl.constexpr, REPORTED: tl.constexpr, BLOCKS: tl.constexpr,
+    STRIDE: tl.constexpr, WIDTH: tl.constexpr, NUMBERS: tl.constexpr, REPORTED: tl.constexpr, BLOCKS: tl.constexpr,
     PROGRAMS: tl.constexpr, STEP: tl.constexpr, ACTOR_SIZE: tl.constexpr, TOTAL: tl.constexpr, SLICES: tl.constexpr,
     ADAM: tl.constexpr, LIMIT: tl.constexpr, OPENING: tl.constexpr, ACTOR: tl.constexpr, CRITIC: tl.constexpr,
     BETA: tl.constexpr, KL: tl.constexpr, CLIPPED: tl.constexpr,
 ):  # fmt: skip
-    if AGENTS > 1:
-        agent = tl.program_id(1)
-        theta, first_at, second_at = theta + agent * TOTAL, first_at + agent * TOTAL, second_at + agent * TOTAL
-        total_at, squares_at = total_at + agent * (TOTAL + 6), squares_at + agent * blocks * 2
-        table_at, index_at, limit_at = table_at + agent * PLANNED * (1 + SLICES), index_at + agent, limit_at + agent
-        numbers_at, metrics_at = numbers_at + agent * NUMBERS, metrics_at + agent * REPORTED
-        error_at, worst_at = error_at + agent * programs, worst_at + agent
-        look_at, look_squares_at = look_at + agent * ACTOR_SIZE, look_squares_at + agent
+    agent = tl.program_id(1)
+    theta, first_at, second_at = theta + agent * STRIDE, first_at + agent * STRIDE, second_at + agent * STRIDE
+    total_at, squares_at = total_at + agent * WIDTH, squares_at + agent * blocks * 2
+    table_at, index_at, limit_at = table_at + agent * PLANNED * (1 + SLICES), index_at + agent, limit_at + agent
+    numbers_at, metrics_at = numbers_at + agent * NUMBERS, metrics_at + agent * REPORTED
+    error_at, worst_at = error_at + agent * programs, worst_at + agent
+    look_at, look_squares_at = look_at + agent * ACTOR_SIZE, look_squares_at + agent
     i = tl.program_id(0) * STEP + tl.arange(0, STEP)
     block = tl.arange(0, BLOCKS)
     squares = tl.load(squares_at + block * 2 + 1, mask=block < blocks, other=0.0)
@@ -158,14 +165,15 @@ class Report:
 
 
 def add_up(gradients: Gradients, total: Tensor, squares: Tensor | None = None, actor_size: int = 0) -> None:
-    """The gradient and, behind it, the sums of the loss's terms, into `total`. `squares`: the norms of its columns, the
-    actor's and all.
+    """The gradient and, behind it, the sums of the loss's terms, into `total`, in rows of `gradients.width`. `squares`:
+    the norms of its columns, the actor's and all.
     """
-    blocks = triton.cdiv(total.shape[-1], COLUMNS)
+    blocks = triton.cdiv(gradients.parameters + SUMS, COLUMNS)
     found = total.new_zeros(gradients.agents, blocks, 2) if squares is None else squares
     _add_up[(blocks, gradients.agents)](
-        gradients.sums, total, found, ACTOR_SIZE=actor_size,
-        TOTAL=gradients.parameters, PROGRAMS=gradients.programs, COLUMNS=COLUMNS, DEEP=DEEP, AGENTS=gradients.agents,
+        gradients.sums, total, found, gradients.programs, gradients.rows_of_group, ACTOR_SIZE=actor_size,
+        TOTAL=gradients.parameters, WIDTH=gradients.width, GROUP=gradients.group, COLUMNS=COLUMNS,
+        DEEP=DEEP if gradients.group == 1 else DEEP_GROUPS,
     )  # fmt: skip
 
 
@@ -174,9 +182,10 @@ class Descent:
 
     def __init__(self, gradients: Gradients, optimizer: Optimizer, report: Report) -> None:
         self.gradients, self.optimizer, self.report = gradients, optimizer, report
-        theta, self.actor_size, columns = gradients.theta, report.look.shape[-1], gradients.parameters + SUMS
-        self.total = theta.new_zeros(*theta.shape[:-1], columns)
-        self.blocks = triton.cdiv(columns, COLUMNS)
+        theta, self.actor_size = gradients.theta, report.look.shape[-1]
+        assert theta.stride() == optimizer.first.stride() == optimizer.second.stride()
+        self.total = theta.new_zeros(*theta.shape[:-1], gradients.width)
+        self.blocks = triton.cdiv(gradients.parameters + SUMS, COLUMNS)
         self.squares = theta.new_zeros(gradients.agents, self.blocks, 2)
 
     def add_up(self) -> None:
@@ -193,7 +202,8 @@ class Descent:
             gradients.theta, self.total, optimizer.first, optimizer.second, self.squares, optimizer.table,
             optimizer.index, limit, gradients.numbers, report.metrics, gradients.errors, report.ratio_error,
             report.look, report.look_squares, self.blocks, part, gradients.programs, gradients.size, optimizer.begin,
-            optimizer.split, optimizer.eps, AGENTS=gradients.agents, PLANNED=optimizer.table.shape[-2],
+            optimizer.split, optimizer.eps, STRIDE=stride_of(gradients.theta), WIDTH=gradients.width,
+            PLANNED=optimizer.table.shape[-2],
             NUMBERS=gradients.numbers.shape[-1], REPORTED=report.metrics.shape[-1],
             BLOCKS=triton.next_power_of_2(self.blocks), PROGRAMS=triton.next_power_of_2(PROGRAMS), STEP=STEP,
             ACTOR_SIZE=self.actor_size, TOTAL=size,

@@ -16,24 +16,16 @@ HALF_LOG_2PIE = tl.constexpr(1.4189385332046727)
 
 @triton.jit(do_not_specialize=["size"])
 def _moments(
-    advantage_at,
-    order_at,
-    found_at,
-    size,
-    CHUNK: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ORDER: tl.constexpr,
-    AGENTS: tl.constexpr,
-):
+    advantage_at, order_at, found_at, size, CHUNK: tl.constexpr, BLOCK: tl.constexpr, ORDER: tl.constexpr
+):  # fmt: skip
     """Mean and sum of squared distances from it, of each chunk of each minibatch of each agent."""
     chunk = tl.program_id(0)
     part = tl.program_id(1)
-    if AGENTS > 1:
-        before = tl.program_id(2) * tl.num_programs(1)  # minibatches of the agents before
-        advantage_at += before.to(tl.int64) * size
-        found_at += before * tl.num_programs(0) * 2
-        if ORDER:
-            order_at += before.to(tl.int64) * size
+    before = tl.program_id(2) * tl.num_programs(1)  # minibatches of the agents before
+    advantage_at += before.to(tl.int64) * size
+    found_at += before * tl.num_programs(0) * 2
+    if ORDER:
+        order_at += before.to(tl.int64) * size
     end = tl.minimum(size, (chunk + 1) * CHUNK)
     total = tl.zeros((BLOCK,), tl.float32)
     for begin in range(0, CHUNK, BLOCK):

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from surefoot.kernels.agents import stride_of
 from surefoot.kernels.fused_linear import ACTIVATIONS, MOST, _activated, _padded
 from surefoot.kernels.fused_products import _parts, _product
 
@@ -169,19 +170,17 @@ def _load_log_std(at, A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rows", "inner"])
 def _look(
-    theta, x_at, old_at, out_at, kl_at, rows, inner, AGENTS: tl.constexpr, TOTAL: tl.constexpr,
-    log_std_at: tl.constexpr,
+    theta, x_at, old_at, out_at, kl_at, rows, inner, STRIDE: tl.constexpr, log_std_at: tl.constexpr,
     F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, KL: tl.constexpr, ACTIVATION: tl.constexpr, TILES: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """The outputs of every row (KL 0), KL(old‖new) (1), or the last hidden layer (2).
 
-    If there are several agents, each `inner` rows belong to the next one.
+    Each `inner` rows belong to the next agent, of which there may be one.
     """
-    if AGENTS > 1:  # a single agent has the code that it had without others: an offset would hide the alignment
-        agent = tl.program_id(1)
-        theta += agent * TOTAL
+    agent = tl.program_id(1)
+    theta += agent * STRIDE
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
     L: tl.constexpr = H2 if H2 > 0 else H
@@ -193,10 +192,10 @@ def _look(
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
     log_std = _load_log_std(theta + log_std_at, A, BO, HEAD)
     for tile in range(TILES):
-        row = (tile * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * BM + tl.arange(0, BM)
-        inside = row < rows
-        if AGENTS > 1:
-            row = row // inner * (inner * AGENTS) + agent * inner + row % inner
+        own = (tile * tl.num_programs(0) + tl.program_id(0)) * BM + tl.arange(0, BM)
+        inside = own < rows
+        block = own // inner  # in 32 bits, because this division takes long in 64
+        row = (block.to(tl.int64) * tl.num_programs(1) + agent) * inner + (own - block * inner)
         x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
         h = _layer(_parts(x, P), w, b, ACTIVATION, P)
         if H2 > 0:
@@ -259,7 +258,7 @@ def kl_from(theta: Tensor, net: Net, x: Tensor, params: Tensor, inner: int = 1) 
 def _looked(
     theta: Tensor, net: Net, x: Tensor, old: Tensor, out: Tensor, kl_out: Tensor, inner: int, *, what: int
 ) -> None:
-    agents, total = theta.shape if theta.dim() == 2 else (1, len(theta))
+    agents = len(theta) if theta.dim() == 2 else 1
     rows = len(x) // agents  # of each agent
     if rows:
         size = ROWS if rows < MANY else MANY_ROWS
@@ -267,7 +266,7 @@ def _looked(
         # A power of two, so that batches of most sizes need no kernel of their own.
         each = triton.next_power_of_2(triton.cdiv(tiles, PROGRAMS))
         _look[(triton.cdiv(tiles, each), agents)](
-            theta, x, old, out, kl_out, rows, inner, AGENTS=agents, TOTAL=total, log_std_at=net.log_std,
+            theta, x, old, out, kl_out, rows, inner, STRIDE=stride_of(theta), log_std_at=net.log_std,
             **sizes_of(net), BM=size, TILES=each, HEAD=net.head, KL=what, ACTIVATION=net.activation_code,
             **(LOOK if size == ROWS else LOOK_AT_MANY),
         )  # fmt: skip

@@ -15,6 +15,15 @@ FAST = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter knows
 
 
 @triton.jit
+def _bound(n):
+    """A loop's bound that is not known at compile time. The interpreter's numbers are arrays, which `range` refuses."""
+    if FAST:
+        return n
+    else:  # noqa: RET505 # Triton compiles what follows a return
+        return n.handle.data.item()
+
+
+@triton.jit
 def _cut(x):
     """The upper 16 bits of each number, as bfloat16 and as float32. Integer operations: conversions are slower."""
     bits = x.to(tl.int32, bitcast=True)

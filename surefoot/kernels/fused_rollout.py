@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from surefoot.kernels.agents import stride_of
 from surefoot.kernels.fused_classic import KINDS, NUM_OBS, _begin, _moved, _uniform
 from surefoot.kernels.fused_nets import (
     CATEGORICAL,
@@ -167,19 +168,18 @@ def _play(
     obs_at, action_at, params_at, reward_at, over_at, cut_at, done_at, start_at, final_at,
     ret_at, length_at, carried_at, last_at, when_at, fine_at,
     num_envs, limit, low, high, env_number, goal_velocity, T: tl.constexpr, KIND: tl.constexpr, S: tl.constexpr,
-    AGENTS: tl.constexpr, TOTAL: tl.constexpr, LOG_STD: tl.constexpr,
+    STRIDE: tl.constexpr, LOG_STD: tl.constexpr,
     F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, NORMALIZE: tl.constexpr, ACTIVATION: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     env = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     inside = env < num_envs
-    everyone = num_envs.to(tl.int64)
-    if AGENTS > 1:
-        agent = tl.program_id(1)
-        env, everyone = env + agent * num_envs, everyone * AGENTS  # among those of all agents
-        theta, clock_at = theta + agent * TOTAL, clock_at + agent
-        shift_at, scale_at = shift_at + agent * D, scale_at + agent * D
+    agent = tl.program_id(1)
+    everyone = tl.num_programs(1).to(tl.int64) * num_envs  # the envs of all agents, of which there may be one
+    env += agent * num_envs
+    theta, clock_at = theta + agent * STRIDE, clock_at + agent
+    shift_at, scale_at = shift_at + agent * D, scale_at + agent * D
     column, o = tl.arange(0, BD)[None, :], tl.arange(0, BO)[None, :]
     own = inside[:, None] & (column < D)
     SECOND: tl.constexpr = F + D * H + H
@@ -291,7 +291,7 @@ def play(
     `theta` `[P]`, or `[agents, P]`: then each agent plays its own N/agents envs, the first agent the first of them, and
     has its own row of shifts and scales.
     """
-    agents, total = theta.shape if theta.dim() == 2 else (1, len(theta))
+    agents = len(theta) if theta.dim() == 2 else 1
     steps, num_envs = noise.shape[0], noise.shape[1] // agents
     kind, (shift, scale) = KINDS.index(world.kind), normalizer or (theta, theta)
     assert net.weights.inputs == NUM_OBS[world.kind]
@@ -302,6 +302,6 @@ def play(
         into.obs, into.action, into.params, into.reward, into.terminated, into.truncated, into.done, into.start,
         into.final, ends.ret, ends.length, ends.carried, ends.final, ends.index, ends.fine,
         num_envs, world.limit, *world.bounds, *world.params, T=steps, KIND=kind, S=world.state.shape[1],
-        AGENTS=agents, TOTAL=total, LOG_STD=net.log_std, **sizes_of(net), BM=envs, HEAD=net.head,
+        STRIDE=stride_of(theta), LOG_STD=net.log_std, **sizes_of(net), BM=envs, HEAD=net.head,
         NORMALIZE=normalizer is not None, ACTIVATION=net.activation_code, **PLAY,
     )  # fmt: skip

@@ -40,13 +40,11 @@ def _through(x, keys_at, UPPER: tl.constexpr, LOWER: tl.constexpr, ROUNDS: tl.co
 
 @triton.jit
 def _shuffle(
-    keys_at, order_at, size, UPPER: tl.constexpr, LOWER: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr,
-    AGENTS: tl.constexpr,
+    keys_at, order_at, size, UPPER: tl.constexpr, LOWER: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    if AGENTS > 1:
-        agent = tl.program_id(1)
-        keys_at += agent * ROUNDS
-        order_at += agent.to(tl.int64) * size
+    agent = tl.program_id(1)
+    keys_at += agent * ROUNDS
+    order_at += agent.to(tl.int64) * size
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = _through(place.to(tl.uint32), keys_at, UPPER, LOWER, ROUNDS)
     beyond = (x >= size) & (place < size)
@@ -64,6 +62,6 @@ def shuffled(size: int, keys: Tensor, halves: tuple[int, int]) -> Tensor:
     order = torch.empty((*keys.shape[:-1], size), dtype=torch.int64, device=keys.device)
     agents = keys.numel() // keys.shape[-1]
     _shuffle[(triton.cdiv(size, BLOCK), agents)](
-        keys, order, size, UPPER=halves[0], LOWER=halves[1], ROUNDS=keys.shape[-1], BLOCK=BLOCK, AGENTS=agents
+        keys, order, size, UPPER=halves[0], LOWER=halves[1], ROUNDS=keys.shape[-1], BLOCK=BLOCK
     )
     return order

@@ -108,10 +108,10 @@ def _finest(x_at, counts_at, next_at, n, rank, CHUNK: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def _chosen(
-    counts_at, sums_at, most_at, next_at, found_at, n, rank, chunks, rows, share, CHUNKS: tl.constexpr
+    counts_at, sums_at, most_at, next_at, found_at, n, rank, chunks, share, CHUNKS: tl.constexpr
 ):  # fmt: skip
     """Mean, quantile and largest of a row. `share`: how far the quantile is from the wanted number to the next."""
-    row = tl.program_id(0)
+    row = tl.program_id(1)
     counts_at += row * BINS
     first, before = _bin(counts_at, rank, FIRST)
     second, also = _bin(counts_at + FIRST, rank - before, SECOND)
@@ -128,9 +128,10 @@ def _chosen(
     after = tl.min(tl.load(next_at + chunk, mask=known, other=float("inf")), 0)
     after = tl.where(behind < THIRD, _number((upper + behind).to(tl.uint32, bitcast=True)), after)
     after = tl.where((place - fewer + 1 < here) | (rank + 1 >= n), own, after)
-    tl.store(found_at + row, tl.sum(tl.load(sums_at + chunk, mask=known, other=0.0), 0) / n)
-    tl.store(found_at + rows + row, own + share * (after - own))
-    tl.store(found_at + 2 * rows + row, tl.max(tl.load(most_at + chunk, mask=known, other=float("-inf")), 0))
+    found_at += row * 3
+    tl.store(found_at, tl.sum(tl.load(sums_at + chunk, mask=known, other=0.0), 0) / n)
+    tl.store(found_at + 1, own + share * (after - own))
+    tl.store(found_at + 2, tl.max(tl.load(most_at + chunk, mask=known, other=float("-inf")), 0))
 
 
 def _shape(x: Tensor) -> tuple[int, int, int, int]:
@@ -145,17 +146,18 @@ def spread(x: Tensor, quantile: float) -> tuple[Tensor, Tensor, Tensor]:
     rows, size, chunks, chunk = _shape(x)
     x, rank = x.contiguous(), quantile * (size - 1)
     counts = torch.zeros((rows, int(BINS.value)), dtype=torch.int32, device=x.device)
-    sums, most, following = torch.empty((3, rows, chunks), dtype=x.dtype, device=x.device).unbind()
-    found = torch.empty((3, rows), dtype=x.dtype, device=x.device)
+    # Each with memory of its own, or its alignment, and with it the code, would depend on the number of rows.
+    sums, most, following = (torch.empty((rows, chunks), dtype=x.dtype, device=x.device) for _ in range(3))
+    found = torch.empty((rows, 3), dtype=x.dtype, device=x.device)
     how, whole = {"CHUNK": chunk, "BLOCK": BLOCK}, int(rank)
     _coarse[(chunks, rows)](x, counts, sums, most, size, **how)
     _finer[(chunks, rows)](x, counts, size, whole, **how)
     _finest[(chunks, rows)](x, counts, following, size, whole, **how)
-    _chosen[(rows,)](
-        counts, sums, most, following, found, size, whole, chunks, rows, rank - whole,
+    _chosen[(1, rows)](
+        counts, sums, most, following, found, size, whole, chunks, rank - whole,
         CHUNKS=triton.next_power_of_2(chunks),
     )  # fmt: skip
-    mean, between, largest = found.view(3, *x.shape[:-1])
+    mean, between, largest = found.view(*x.shape[:-1], 3).unbind(-1)
     return mean, between, largest
 
 
@@ -197,7 +199,7 @@ def _joined(found_at, count, n):
 
 @triton.jit
 def _explained(found_at, explained_at, n, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr):
-    row, chunk = tl.program_id(0), tl.arange(0, CHUNKS)
+    row, chunk = tl.program_id(1), tl.arange(0, CHUNKS)
     count = tl.minimum(tl.maximum(n - chunk * CHUNK, 0), CHUNK).to(tl.float32)
     at = found_at + (row * CHUNKS + chunk) * 4
     variance, missed = _joined(at, count, n), _joined(at + 2, count, n)
@@ -213,5 +215,5 @@ def explained_variance(value: Tensor, target: Tensor) -> Tensor:
     _deviations[(most, rows)](
         value.contiguous(), target.contiguous(), found, size, CHUNK=chunk, BLOCK=BLOCK
     )  # fmt: skip
-    _explained[(rows,)](found, explained, size, chunks, CHUNK=chunk, CHUNKS=most)
+    _explained[(1, rows)](found, explained, size, chunks, CHUNK=chunk, CHUNKS=most)
     return explained.view(target.shape[:-1])

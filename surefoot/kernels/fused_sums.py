@@ -62,8 +62,11 @@ def layer_activities(hidden: Tensor, still: float) -> tuple[Tensor, Tensor]:
 
 def row_sums(x: Tensor) -> Tensor:
     """The sum of each row `[..., n]` of float32 or float64, `[...]`."""
+    x = x.contiguous()
+    if x.data_ptr() % 16:  # Triton has another code for it, which adds in another order
+        x = x.clone()
     size, rows = x.shape[-1], x.numel() // max(x.shape[-1], 1)
     chunks = min(max(triton.cdiv(size, EACH), 1), MOST)
     found = torch.empty((rows, chunks), dtype=x.dtype, device=x.device)
-    _sum[(chunks, rows)](x.contiguous(), found, size, CHUNK=triton.cdiv(size, chunks), BLOCK=BLOCK)
+    _sum[(chunks, rows)](x, found, size, CHUNK=triton.cdiv(size, chunks), BLOCK=BLOCK)
     return found[:, 0].reshape(x.shape[:-1]) if chunks == 1 else row_sums(found).reshape(x.shape[:-1])

@@ -1,8 +1,9 @@
 """The gradient of a minibatch's loss, of actor and critic, as one Triton kernel. Import it late: it needs Triton.
 
 Every program takes some rows through one of the two nets, forwards and backwards, and writes its own sum of the
-gradient. `fused_descent` adds these sums in a fixed order, so that the same seed gives the same bytes. How rows are
-divided depends on their number alone.
+gradient. `fused_descent` adds these sums in a fixed order, so that the same seed gives the same bytes. The order
+depends on the number of rows alone: where they are few, groups of `GROUP` tiles are added tile by tile, and then the
+groups. One agent has a program for each tile, and many have one for each group, which writes and reads fewer sums.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from surefoot.kernels.agents import padded, stride_of
 from surefoot.kernels.fused_linear import _to_z
 from surefoot.kernels.fused_loss import SURROGATES, _actor_loss, _critic_loss, _moments, _standard
 from surefoot.kernels.fused_nets import (
@@ -29,9 +31,11 @@ from surefoot.kernels.fused_nets import (
     _load_log_std,
     sizes_of,
 )
-from surefoot.kernels.fused_products import _parts, _product, _row_sums, _transposed
+from surefoot.kernels.fused_products import _bound, _parts, _product, _row_sums, _transposed
 
 PROGRAMS = 132  # per net, at most; each writes as many numbers as there are parameters
+GROUP = 8  # tiles of 16 rows whose sums are added first
+FULL = 2 * 132  # programs that a large GPU has at once, two for each multiprocessor
 SUMS = 6  # over the rows: surrogate, entropy, KL, approximate KL, clipped, value loss
 LEARN = {"num_warps": 4, "num_stages": 1}
 CHUNKS = 32  # parts of a minibatch, for the moments of its advantages
@@ -49,6 +53,15 @@ def _store_layer(at, dw, db, K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr,
 @triton.jit
 def _zeros(N: tl.constexpr):
     return tl.zeros((N,), tl.float32)
+
+
+@triton.jit
+def _of_tile(x, R: tl.constexpr):
+    """What a tile adds to a sum over its rows: their sum if R is 1, or else every row, to be added up in the end."""
+    found = x
+    if R == 1:
+        found = tl.sum(x, 0, keep_dims=True)
+    return found
 
 
 @triton.jit
@@ -134,7 +147,7 @@ def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexp
 @triton.jit
 def _one_net(
     program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean, stretch,
-    numbers_at, sums_at, error_at, first, size, TILES: tl.constexpr, LOG_STD: tl.constexpr, TOTAL: tl.constexpr,
+    numbers_at, sums_at, error_at, first, size, each, LOG_STD: tl.constexpr, TOTAL: tl.constexpr, WIDTH: tl.constexpr,
     F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
@@ -142,28 +155,30 @@ def _one_net(
     ACTIVATION: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     L: tl.constexpr = H2 if H2 > 0 else H  # numbers before the last layer
+    R: tl.constexpr = 1 if BM == 16 else BM  # small tiles may be added up by one program or by several
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
     w, b = _load_layer(theta + F, D, H, BD, BH, P)
     w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO, P)
     dw, db = tl.zeros((BH, BD), tl.float32), tl.zeros((BH, 16), tl.float32)
-    dw3, db3 = tl.zeros((BH2, BO), tl.float32), tl.zeros((BM, BO), tl.float32)
+    dw3, db3 = tl.zeros((BH2, BO), tl.float32), tl.zeros((R, BO), tl.float32)
     w2, b2 = w, b
     if H2 > 0:
         w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
     dw2, db2 = tl.zeros((BH2, BH), tl.float32), tl.zeros((BH2, 16), tl.float32)
-    log_std, d_log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD), tl.zeros((BM, BO), tl.float32)
-    s0, s1, s2, s3, s4, worst = _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM), _zeros(BM)
+    log_std, d_log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD), tl.zeros((R, BO), tl.float32)
+    s0, s1, s2, s3, s4, worst = _zeros(R), _zeros(R), _zeros(R), _zeros(R), _zeros(R), _zeros(BM)
     ones = (tl.zeros((BM, 16), tl.float32) + 1.0).to(tl.bfloat16)
     share = 1.0 / size
-    row, inside, x = _rows(program * TILES, True, first, size, order_at, x_at, D, BD, BM, ORDER)
+    begin, end = program * each, tl.minimum((program + 1) * each, tl.cdiv(size, BM))
+    row, inside, x = _rows(begin, True, first, size, order_at, x_at, D, BD, BM, ORDER)
     one, two, three = _columns(
         row, inside, action_at, old_at, advantage_at, target_at, value_at, A, BO, HEAD, NEAR
     )  # fmt: skip
-    for tile in range(TILES):
+    for tile in range(_bound(begin), _bound(end)):
         # The next tile is asked for before this one is learned from: it is there in time.
         next_row, next_inside, next_x = _rows(
-            program * TILES + tile + 1, tile + 1 < TILES, first, size, order_at, x_at, D, BD, BM, ORDER
+            tile + 1, tile + 1 < end, first, size, order_at, x_at, D, BD, BM, ORDER
         )  # fmt: skip
         next_one, next_two, next_three = _columns(
             next_row, next_inside, action_at, old_at, advantage_at, target_at, value_at, A, BO, HEAD, NEAR
@@ -176,14 +191,15 @@ def _one_net(
                 A, BO, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE,
             )  # fmt: skip
             if HEAD == GAUSSIAN:
-                d_log_std += d_std
-            s0, s1, s2, s3, s4 = s0 + t0, s1 + t1, s2 + t2, s3 + t3, s4 + t4
+                d_log_std += _of_tile(d_std, R)
+            s0, s1, s2 = s0 + _of_tile(t0, R), s1 + _of_tile(t1, R), s2 + _of_tile(t2, R)
+            s3, s4 = s3 + _of_tile(t3, R), s4 + _of_tile(t4, R)
             worst = tl.maximum(worst, error)
         else:
             d_out, t0 = _critic_loss(out, inside, one, two, numbers_at, share, BO, WEIGHT, NEAR, HUBER)
-            s0 += t0
+            s0 += _of_tile(t0, R)
         # A tile's products begin at 0 and are added afterwards: tensor cores round a long sum towards 0.
-        db3 += d_out
+        db3 += _of_tile(d_out, R)
         back = _parts(d_out, P)
         dw3 += _product(_transposed(last), back, P)
         dz = _to_z(_product(back, _transposed(w3), P), top, ACTIVATION)
@@ -195,7 +211,7 @@ def _one_net(
         across = _transposed(_parts(dz, P))
         dw, db = dw + _product(across, seen, P), db + _row_sums(across, ones, P)
         row, inside, x, one, two, three = next_row, next_inside, next_x, next_one, next_two, next_three
-    own = sums_at + program * (TOTAL + 6)
+    own = sums_at + program * WIDTH
     _store_layer(own + F, dw, _first(db), D, H, BD, BH)
     if H2 > 0:
         _store_layer(own + SECOND, dw2, _first(db2), H, H2, BH, BH2)
@@ -203,12 +219,12 @@ def _one_net(
     _store_sums(own, theta, error_at + program, d_log_std, worst, s0, s1, s2, s3, s4, LOG_STD, TOTAL, A, BO, HEAD)
 
 
-@triton.jit(do_not_specialize=["first", "size", "part"])
+@triton.jit(do_not_specialize=["first", "size", "each", "part"])
 def _gradients(
     theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, moments_at, numbers_at,
-    sums_at, error_at, first, size, TILES: tl.constexpr, CHUNKS: tl.constexpr, CHUNK: tl.constexpr, part,
-    LOG_STD: tl.constexpr, TOTAL: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr,
-    AGENTS: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr,
+    sums_at, error_at, first, size, each, part, CHUNKS: tl.constexpr, CHUNK: tl.constexpr,
+    LOG_STD: tl.constexpr, TOTAL: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr,
     F: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr,
     VF: tl.constexpr, VH: tl.constexpr, VH2: tl.constexpr, VBH: tl.constexpr, VBH2: tl.constexpr, VBO: tl.constexpr,
@@ -219,35 +235,34 @@ def _gradients(
 ):  # fmt: skip
     program = tl.program_id(0)
     net = tl.program_id(1) if ACTOR else 1
-    if AGENTS > 1:
-        agent = tl.program_id(2)
-        rows = agent.to(tl.int64) * PARTS * size  # of the agents before
-        theta += agent * TOTAL
-        x_at += rows * D
-        action_at += rows * (A if HEAD == GAUSSIAN else 1)
-        params_at += rows * (2 * A if HEAD == GAUSSIAN else A)
-        old_at, advantage_at = old_at + rows, advantage_at + rows
-        target_at, value_at = target_at + rows, value_at + rows
-        if ORDER:
-            order_at += rows
-        moments_at += agent * PARTS * CHUNKS * 2
-        numbers_at += agent * NUMBERS
-        sums_at += agent.to(tl.int64) * tl.num_programs(0) * (TOTAL + 6)
-        error_at += agent * tl.num_programs(0)
+    agent = tl.program_id(2)
+    rows = agent.to(tl.int64) * PARTS * size  # of the agents before
+    theta += agent * STRIDE
+    x_at += rows * D
+    action_at += rows * (A if HEAD == GAUSSIAN else 1)
+    params_at += rows * (2 * A if HEAD == GAUSSIAN else A)
+    old_at, advantage_at = old_at + rows, advantage_at + rows
+    target_at, value_at = target_at + rows, value_at + rows
+    if ORDER:
+        order_at += rows
+    moments_at += agent * PARTS * CHUNKS * 2
+    numbers_at += agent * NUMBERS
+    sums_at += agent.to(tl.int64) * tl.num_programs(0) * WIDTH
+    error_at += agent * tl.num_programs(0)
     if ACTOR and net == 0:
         mean, stretch = 0.0, 1.0
         if NORMALIZE:
             mean, stretch = _standard(moments_at + part * CHUNKS * 2, size, CHUNKS, CHUNK)
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean,
-            stretch, numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, F, D, H, H2, A, BD, BH, BH2,
-            BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION, P,
+            stretch, numbers_at, sums_at, error_at, first, size, each, LOG_STD, TOTAL, WIDTH, F, D, H, H2, A, BD, BH,
+            BH2, BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION, P,
         )  # fmt: skip
     if CRITIC and net == 1:
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, 0.0, 1.0,
-            numbers_at, sums_at, error_at, first, size, TILES, LOG_STD, TOTAL, VF, D, VH, VH2, 1, BD, VBH, VBH2,
-            VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION, P,
+            numbers_at, sums_at, error_at, first, size, each, LOG_STD, TOTAL, WIDTH, VF, D, VH, VH2, 1, BD, VBH,
+            VBH2, VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION, P,
         )  # fmt: skip
 
 
@@ -305,15 +320,28 @@ class Gradients:
         self.agents, self.parameters = theta.shape if theta.dim() == 2 else (1, len(theta))
         self.size = len(rows.x) // parts // self.agents
         self.rows_at_once = ROWS if self.size < MANY else MANY_ROWS
-        self.parts, tiles = parts, triton.cdiv(self.size, self.rows_at_once)
-        self.tiles = triton.cdiv(tiles, min(tiles, PROGRAMS))
-        self.programs = triton.cdiv(tiles, self.tiles)
         self.with_actor, self.with_critic = actor is not None, critic is not None
+        self.parts, self.width = parts, padded(self.parameters + SUMS)
+        self.group, self.tiles, self.programs = self._divided()
         # What a kernel does not write stays 0: the actor's columns if the critic learns alone.
-        self.sums = theta.new_zeros(self.agents, self.programs, self.parameters + SUMS)
+        self.sums = theta.new_zeros(self.agents, self.programs, self.width)
         self.errors = theta.new_zeros(self.agents, self.programs)
         self.moments = theta.new_zeros(self.agents, parts, CHUNKS, 2)
         self._how = self._constants(actor, critic)
+
+    def _divided(self) -> tuple[int, int, int]:
+        """(tiles of a group, tiles of a program, programs)."""
+        tiles = triton.cdiv(self.size, self.rows_at_once)
+        each = triton.cdiv(tiles, min(tiles, PROGRAMS))
+        group = GROUP if self.rows_at_once == ROWS and each == 1 else 1
+        if self.agents * (self.with_actor + self.with_critic) * tiles > FULL:
+            each *= group
+        return group, each, triton.cdiv(tiles, each)
+
+    @property
+    def rows_of_group(self) -> int:
+        """Rows in the table of sums that are added first."""
+        return 1 if self.tiles == self.group else self.group
 
     def _constants(self, actor: Net | None, critic: Net | None) -> dict[str, object]:
         terms, some = self.terms, actor or critic
@@ -324,7 +352,8 @@ class Gradients:
             "HEAD": some.head,
             "LOG_STD": some.log_std,
             "TOTAL": self.parameters,
-            "AGENTS": self.agents,
+            "WIDTH": self.width,
+            "STRIDE": stride_of(self.theta),
             "PARTS": self.parts,
             "NUMBERS": self.numbers.shape[-1],
             "ACTOR": self.with_actor,
@@ -354,7 +383,7 @@ class Gradients:
             chunk = triton.cdiv(self.size, CHUNKS)
             _moments[(CHUNKS, self.parts, self.agents)](
                 self.rows.advantage, self._order, self.moments, self.size,
-                CHUNK=chunk, BLOCK=BLOCK, ORDER=self.rows.order is not None, AGENTS=self.agents,
+                CHUNK=chunk, BLOCK=BLOCK, ORDER=self.rows.order is not None,
             )  # fmt: skip
 
     def compute(self, part: int) -> None:
@@ -363,5 +392,5 @@ class Gradients:
         _gradients[(self.programs, self.with_actor + self.with_critic, self.agents)](
             self.theta, rows.x, rows.action, rows.log_prob, rows.params, rows.advantage, rows.target, rows.value,
             self._order, self.moments, self.numbers, self.sums, self.errors, part * self.size, self.size,
-            TILES=self.tiles, part=part, **self._how, **LEARN,
+            self.tiles, part, **self._how, **LEARN,
         )  # fmt: skip

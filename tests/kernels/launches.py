@@ -3,14 +3,20 @@
     TRITON_INTERPRET=1 python -m tests.kernels.launches record FILE    # plays short runs in the interpreter
     python -m tests.kernels.launches compile FILE 90                   # compiles what they launched, for sm_90
 
+Each launch is told with what decides its code (`code_of`). A kernel that has the same code for an agent alone and for
+one of many, and the same division of rows among programs, adds in the same order.
+
 Triton brings NVIDIA's assembler along, so compiling needs no GPU. The interpreter accepts programs that the compiler
 does not.
 """
 
 import importlib
+import inspect
 import json
 import re
 import sys
+from collections import defaultdict
+from contextlib import contextmanager
 from zlib import crc32
 
 import torch
@@ -23,25 +29,57 @@ RUNS = {
 }
 
 
-def record(file):
+@contextmanager
+def noted():
+    """Collects the launches, each once."""
     import pytest
     from triton.runtime.interpreter import InterpretedFunction
 
-    from surefoot.training.life.population import Population, joined
-    from tests.engine.population import built, on_the_cpu
-
     found, run = {}, InterpretedFunction.run
 
-    def noted(self, *args, grid, warmup, **kwargs):
+    def noting(self, *args, grid, warmup, **kwargs):
         values = dict(zip(self.arg_names, args, strict=False)) | kwargs
         told = {name: _told(value) for name, value in values.items()}
         one = {"module": self.fn.__module__, "kernel": self.fn.__name__, "arguments": told}
+        one["code"] = code_of(self, values)
+        one["programs"] = grid[0]  # that share the rows of an agent
         found[json.dumps(one, sort_keys=True)] = one
         return run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InterpretedFunction, "run", noting)
+        yield found
+
+
+def code_of(kernel, values):
+    """What Triton makes a kernel's code from: its constants, and what it is told of each other argument."""
+    told, plain = signature(kernel.fn), kernel.kwargs["do_not_specialize"] or ()
+    return {name: _kind(value, told[name], name in plain) for name, value in values.items()}
+
+
+def _kind(value, constant, plain):
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {value.data_ptr() % 16 == 0}"
+    if constant or not isinstance(value, int):
+        return repr(value) if constant else type(value).__name__
+    return "int" if plain else f"int {value == 1} {value % 16 == 0}"
+
+
+def signature(function):
+    """Whether each argument is a constant."""
+    return defaultdict(lambda: True, {  # how it is compiled, such as `num_warps`
+        name: "constexpr" in str(one.annotation) for name, one in inspect.signature(function).parameters.items()
+    })  # fmt: skip
+
+
+def record(file):
+    import pytest
+
+    from surefoot.training.life.population import Population, joined
+    from tests.engine.population import built, on_the_cpu
+
+    with pytest.MonkeyPatch.context() as patch, noted() as found:
         on_the_cpu(patch)
-        patch.setattr(InterpretedFunction, "run", noted)
         for settings in RUNS.values():
             built(0, **settings).train()
             trainers = [built(seed, **settings) for seed in (1, 2)]
@@ -101,7 +139,7 @@ def compile_all(file, capability):
     driver.set_active(Absent(capability))
     with open(file, encoding="utf-8") as stored:
         launches = json.load(stored)
-    for one in launches:
+    for one in {json.dumps([one["kernel"], one["code"]]): one for one in launches}.values():
         kernel = getattr(importlib.import_module(one["module"]), one["kernel"])
         given = {
             name: MockTensor(getattr(torch, value["tensor"])) if isinstance(value, dict) else value

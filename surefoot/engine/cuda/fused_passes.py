@@ -176,7 +176,7 @@ class Half:
 
     def __init__(self, passes: FusedPasses, theta: Tensor, batch: Batch, numbers: Tensor) -> None:
         """`passes`: of one agent. The others: of all, with the samples of one agent after those of another."""
-        from surefoot.kernels.fused_update import SUMS, Gradients, Rows
+        from surefoot.kernels.fused_update import Gradients, Rows
 
         agents, size = theta.numel() // theta.shape[-1], len(passes.batch)
         index = torch.from_numpy(rows_of_half(size, passes.batch.num_envs)).to(theta.device)
@@ -187,7 +187,7 @@ class Half:
         obs, action, log_prob, params, advantage, target, value = self._columns
         rows, terms = Rows(obs, action, log_prob, params, advantage, target, value, None), passes.terms
         self._gradients = Gradients(theta, passes.actor, passes.critic, terms, rows, 1, numbers)
-        self._total = theta.new_zeros(*theta.shape[:-1], theta.shape[-1] + SUMS)
+        self._total = theta.new_zeros(*theta.shape[:-1], self._gradients.width)
 
     def gradient(self) -> Tensor:
         """The gradient of all parameters, `[P]` or `[agents, P]`."""

@@ -34,12 +34,10 @@ class FlatParameters:
             offset = end
         self.actor_size = _numel(self.actor_list)
 
-    @classmethod
-    def side_by_side(cls, several: Sequence[FlatParameters]) -> FlatParameters:
-        """Copies of the parameters of several equal policies, `[policies, P]`."""
-        both = copy(several[0])
-        both.vector = torch.stack([flat.vector for flat in several])
-        both.gradient = torch.zeros_like(both.vector)
+    def with_vector(self, vector: Tensor) -> FlatParameters:
+        """The same of several equal policies, whose parameters are in `vector` `[policies, P]`."""
+        both = copy(self)
+        both.vector, both.gradient = vector, torch.zeros_like(vector)
         return both
 
     def differentiate(self, loss: Tensor) -> None:

@@ -15,13 +15,13 @@ from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.looking import Gradients, by_agent_of, look_over, of_gradients
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.population.passes import PopulationPasses
-from surefoot.engine.cuda.statistics import explained_variances, means, standardized, weighted_means
+from surefoot.engine.cuda.statistics import explained_variances, means, spread_of_kl, standardized, weighted_means
 from surefoot.engine.cuda.whole_nets import WholeNets
 from surefoot.engine.group import ALONE
 from surefoot.engine.losses import Loss
 from surefoot.engine.shares import Shares
-from surefoot.engine.torch.flat import FlatParameters
 from surefoot.engine.torch.instruments import due
+from surefoot.kernels.agents import side_by_side
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,8 @@ class SideBySide(DeviceOperations):
     def standardize(self, x: Tensor, weight: Tensor | None) -> Tensor:
         assert weight is None
         rows = by_agent(x, self.agents, self.num_envs).view(self.agents, -1)
-        own = torch.stack([super(SideBySide, self).standardize(row, None) for row in rows])
+        # A row of its own is aligned as it is alone; PyTorch adds others in another order.
+        own = torch.stack([super(SideBySide, self).standardize(row.clone(), None) for row in rows])
         return own.view(self.agents, -1, self.num_envs).transpose(0, 1).reshape(-1)
 
 
@@ -100,9 +101,9 @@ class PopulationLearner(CudaLearner):
         self.members, self.agents, self.num_envs, self.recorder = members, agents, num_envs, recorder
         self.policy, self.config, self.optimizer = first.policy, first.config, first.optimizer
         self.group, self.shares, self.operations = ALONE, SharesOfOne(agents), SideBySide(members, num_envs)
-        self.flat = FlatParameters.side_by_side([member.flat for member in members])
-        self.first = torch.stack([member.optimizer.first for member in members])
-        self.second = torch.stack([member.optimizer.second for member in members])
+        self.flat = first.flat.with_vector(side_by_side([member.flat.vector for member in members]))
+        self.first = side_by_side([member.optimizer.first for member in members])
+        self.second = side_by_side([member.optimizer.second for member in members])
         own = first.nets
         self.nets = WholeNets(self.flat.vector, own.actor, own.critic, own.slack, num_envs)
         self.adaptive_kl, self.max_grad_norm, self.observer = None, None, None
@@ -197,6 +198,9 @@ class PopulationLearner(CudaLearner):
             return means(x)
         rows = (by_agent(y.flatten(), self.agents, self.num_envs).view(self.agents, -1) for y in (x, weight))
         return weighted_means(*rows)
+
+    def spread_of_kl(self, kl: Tensor, weight: Tensor | None) -> Metrics:
+        return spread_of_kl(kl)
 
     def explained_variance(self, batch: Batch) -> Tensor:
         return explained_variances(batch.value.view(self.agents, -1), batch.value_target.view(self.agents, -1))

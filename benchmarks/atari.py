@@ -2,13 +2,16 @@
 
     python benchmarks/atari.py --game Pong --minutes 8 --device auto
     python benchmarks/atari.py --game Pong --minutes 8 --run-dir pong        # run it again to continue
-    python benchmarks/atari.py --game Pong --vector --num-envs 128 --minutes 9 --device cuda -- --learning-rate 5e-4
+    python benchmarks/atari.py --game Pong --vector --minutes 9 --device cuda --episodes 0 -- --precision tf32
 
 Needs the extra: pip install "surefoot[atari]". The preset is the family's (`family/atari-ppo`), with more envs; flags
-after `--` are passed on. With `--vector`, ale-py's own vector env plays (`atari:` ids), minibatches have 1024 samples
-instead of 256, and the speed of the same games without a policy is measured besides: nothing can be faster.
-Results are merged into benchmarks/results/atari_gpu.json, with a curve of at most 60 points for each game. Scores are
-those of whole games during training and, at the end, of `--episodes` further ones with sampled actions.
+after `--` are passed on, after ours. With `--vector`, ale-py's own vector env plays (`atari:` ids) on all cores, with
+the settings in `VECTOR`: larger batches, a higher rate. Before that, the speed of the games with random actions is
+measured: alone, and begun and stepped as in a run.
+
+Progress is printed as it comes, and results are written now and then, so a time limit loses little. They are merged
+into benchmarks/results/atari_gpu.json, with a curve of at most 60 points for each game. Scores are those of whole games
+during training and, at the end, of `--episodes` further ones with sampled actions.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -30,21 +34,39 @@ from surefoot.limits import usable_cores
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "atari_gpu.json"
 POINTS = 60
-SECONDS = 10.0  # for the games alone
+SECONDS = 4.0  # for each measurement of the games alone
+LOOK = 10.0  # seconds between two looks at a run
+KEEP = 3  # looks between two times that results are written
+VECTOR = {  # the preset has 8 envs, a batch of 1,024 and minibatches of 256; this one is 8 times as large
+    "total-steps": 8_000_000,
+    "rollout-length": 64,
+    "num-minibatches": 16,
+    "learning-rate": 5e-4,
+}
 Row = dict[str, Any]
 
 
-def surefoot(words: list[str]) -> tuple[str, dict[str, Any]]:
-    """(the command as a user would type it, its JSON)."""
+def surefoot(words: list[str], look: Callable[[], None] = lambda: None) -> tuple[str, dict[str, Any]]:
+    """(the command as a user would type it, its JSON). `look` is called now and then."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-m", "surefoot.cli.main", *words, "--json"],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         text=True,
-        check=True,
     )
-    return shlex.join(["surefoot", *words]), json.loads(done.stdout.splitlines()[-1])
+    while True:
+        try:
+            out, _ = process.communicate(timeout=LOOK)
+            break
+        except subprocess.TimeoutExpired:
+            look()
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    return shlex.join(["surefoot", *words]), json.loads(out.splitlines()[-1])
 
 
 def read_rows(run: Path) -> list[Row]:
@@ -52,9 +74,9 @@ def read_rows(run: Path) -> list[Row]:
     logs = (run / "metrics.jsonl", run / "timings.jsonl")
     if not all(log.exists() for log in logs):  # no rows yet
         return []
-    metrics, timings = ([json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] for log in logs)
+    metrics, timings = (complete(log) for log in logs)
     rows, before = [], 0
-    for row, timing in zip(metrics, timings, strict=True):
+    for row, timing in zip(metrics, timings, strict=False):  # one of them may have a row more while the run goes on
         ended, before = row["episodes"] - before, row["episodes"]
         if row["episode_return"] is not None and ended:
             rows.append(
@@ -67,6 +89,11 @@ def read_rows(run: Path) -> list[Row]:
                 }
             )
     return rows
+
+
+def complete(log: Path) -> list[Row]:
+    """The rows that are written to their ends."""
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1] == "\n"]
 
 
 def thinned(rows: list[Row], points: int = POINTS) -> list[Row]:
@@ -87,24 +114,47 @@ def thinned(rows: list[Row], points: int = POINTS) -> list[Row]:
     return curve
 
 
-def ceiling(arguments: argparse.Namespace) -> float:
-    """Steps per second of the games alone, with random actions."""
+def ceilings(arguments: argparse.Namespace) -> dict[str, int]:
+    """Steps per second of the games with random actions: alone, and begun and stepped in parts as in a run."""
     import numpy as np
 
-    from surefoot.envs.atari_envs import Games
+    from surefoot.envs.atari_envs import AtariEnvs
+    from surefoot.envs.atari_games import make_ale
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.make import import_plugins
 
     import_plugins(f"ALE/{arguments.game}-v5")
-    games = Games(EnvConfig(env=f"atari:{arguments.game}-v5"), arguments.num_envs, arguments.seed, 0)
-    games.threads = min(usable_cores(), arguments.num_envs)
-    number, rng, steps = games.single_action_space.n, np.random.default_rng(0), 0  # type: ignore[attr-defined]
-    games.ale.reset()
-    start = perf_counter()
+    config, cores = EnvConfig(env=f"atari:{arguments.game}-v5"), usable_cores()
+    size, rng = min(arguments.num_envs, 4 * cores), np.random.default_rng(0)  # each game takes 70 ms to load
+    ale = make_ale(config, size, cores)
+    number = ale.single_action_space.n  # type: ignore[attr-defined]
+    ale.reset(seed=np.arange(size))
+    alone = speed(lambda: ale.step(rng.integers(number, size=size)) and size)
+    ale.close()
+    envs = AtariEnvs(config, size, arguments.seed)
+    envs.use_threads(cores, measure=False)
+    envs.reset()
+    own = size // len(envs.parts)
+    for part in range(len(envs.parts)):
+        envs.send(part, rng.integers(number, size=own))
+
+    def step() -> int:
+        answered = envs.answered()
+        for part in answered:
+            envs.take(part)
+            envs.send(part, rng.integers(number, size=own))
+        return own * len(answered)
+
+    in_parts = speed(step)
+    envs.close()
+    return {"env_only_steps_per_second": alone, "in_parts_steps_per_second": in_parts}
+
+
+def speed(step: Callable[[], int]) -> int:
+    steps, start = 0, perf_counter()
     while perf_counter() - start < SECONDS:
-        games.ale.step(rng.integers(number, size=arguments.num_envs))
-        steps += arguments.num_envs
-    return steps / (perf_counter() - start)
+        steps += step()
+    return round(steps / (perf_counter() - start))
 
 
 def machine() -> str:
@@ -114,27 +164,57 @@ def machine() -> str:
     return f"{usable_cores()} cores of {platform.machine()}, {gpu}"
 
 
-def measure(arguments: argparse.Namespace, run: Path) -> dict[str, Any]:
-    limit = ["--max-time", f"{arguments.minutes:g}m"]
-    earlier: dict[str, Any] = {}
-    if run.exists():
-        earlier = read_results(arguments.out).get(arguments.game, {})
-        command, result = surefoot(["resume", str(run), *limit])
+def train_words(arguments: argparse.Namespace, run: Path) -> list[str]:
+    vector, num_envs = arguments.vector, arguments.num_envs
+    words = ["train", f"{'atari:' if vector else 'ALE/'}{arguments.game}-v5", "--seed", str(arguments.seed)]
+    words += ["--device", arguments.device, "--num-envs", str(num_envs), "--eval-episodes", "0"]
+    if vector:
+        words += ["--preset", "family/atari-ppo", "--threads", str(usable_cores())]
+        words += [
+            word for name, value in VECTOR.items() for word in (f"--{name}", f"{value:g}" if value < 1 else str(value))
+        ]
     else:
-        vector, num_envs = arguments.vector, arguments.num_envs
-        env = f"atari:{arguments.game}-v5" if vector else f"ALE/{arguments.game}-v5"
-        words = ["train", env, "--seed", str(arguments.seed), "--device", arguments.device]
-        words += ["--preset", "family/atari-ppo"] if vector else ["--workers", str(arguments.workers)]
-        words += ["--num-envs", str(num_envs), "--num-minibatches", str(max(1, num_envs // (8 if vector else 2)))]
-        words += ["--log-every", str(512 * num_envs), "--eval-episodes", "0", *arguments.flags]
-        command, result = surefoot([*words, *limit, "--run-dir", str(run)])
-    commands = [*earlier.get("commands", []), command]
-    evaluation = None
+        words += ["--workers", str(arguments.workers), "--num-minibatches", str(max(1, num_envs // 2))]
+    return [*words, "--log-every", str(512 * num_envs), *arguments.flags, "--run-dir", str(run)]
+
+
+class Watch:
+    """Prints a run's progress, and keeps the results so far."""
+
+    def __init__(self, arguments: argparse.Namespace, run: Path, bare: dict[str, int]) -> None:
+        self.arguments, self.run, self.bare, self.shown, self.looks = arguments, run, bare, 0, 0
+
+    def __call__(self) -> None:
+        rows, self.looks = read_rows(self.run), self.looks + 1
+        for before, row in zip([None, *rows], rows, strict=False):
+            if row["step"] > self.shown:
+                recent = (row["step"] - before["step"]) / (row["seconds"] - before["seconds"]) if before else 0.0
+                print(
+                    f"{row['step']:>10,} steps {row['seconds']:>6.1f} s {recent:>8,.0f} steps/s"
+                    f"  return {row['return']:8.2f} of {row['episodes']} games",
+                    flush=True,
+                )
+        if rows:
+            self.shown = rows[-1]["step"]
+            if self.looks % KEEP == 0:
+                found = {"steps": self.shown, "seconds": round(rows[-1]["seconds"]), "curve": thinned(rows)}
+                keep(self.arguments, {**self.bare, "machine": machine(), "unfinished": True, **found})
+
+
+def measure(arguments: argparse.Namespace, run: Path) -> dict[str, Any]:
+    limit, earlier = ["--max-time", f"{arguments.minutes:g}m"], read_results(arguments.out).get(arguments.game, {})
+    bare = ceilings(arguments) if arguments.vector else {}
+    for name, value in bare.items():
+        print(f"{name.replace('_', ' ')}: {value:,}", flush=True)
+    watch, going_on = Watch(arguments, run, bare), run.exists()
+    words = ["resume", str(run)] if going_on else train_words(arguments, run)
+    command, result = surefoot([*words, *limit], watch)
+    watch()
+    commands, evaluation = [*(earlier.get("commands", []) if going_on else []), command], None
     if arguments.episodes:
         command, evaluation = surefoot(["eval", str(run), "--stochastic", "--episodes", str(arguments.episodes)])
         commands.append(command)
     rows = read_rows(run)
-    bare = {"env_only_steps_per_second": round(ceiling(arguments))} if arguments.vector else {}
     return {
         **bare,
         "commands": [text.replace(str(run), "RUN") for text in commands],
@@ -150,6 +230,12 @@ def measure(arguments: argparse.Namespace, run: Path) -> dict[str, Any]:
     }
 
 
+def keep(arguments: argparse.Namespace, found: dict[str, Any]) -> None:
+    results = read_results(arguments.out) | {arguments.game: found}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
 def read_results(path: Path) -> dict[str, Any]:
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return results
@@ -161,7 +247,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0, help="of training [8]")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--num-envs", type=int, default=16)
+    parser.add_argument("--num-envs", type=int, default=None, help="[16; with --vector 128]")
     parser.add_argument("--vector", action="store_true", help="by ale-py's vector env")
     parser.add_argument("--workers", type=int, default=None, help="processes [a core each, at most one per env]")
     parser.add_argument("--episodes", type=int, default=10, help="of the evaluation at the end; 0: none")
@@ -169,16 +255,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file of results")
     parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="of `surefoot train`")
     arguments = parser.parse_args()
+    arguments.num_envs = arguments.num_envs or (128 if arguments.vector else 16)
     arguments.workers = arguments.workers or min(usable_cores(), arguments.num_envs)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(arguments, arguments.run_dir or Path(folder) / "run")
-    results = read_results(arguments.out) | {arguments.game: found}
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    curve = found["curve"]
-    for point in curve[:: max(1, len(curve) // 12)]:
-        print(f"{point['step']:>10,} steps {point['seconds']:>5} s  return {point['return']:8.2f}")
+    keep(arguments, found)
     print(f"{found['steps']:,} steps in {found['seconds']} s, {found['steps_per_second']:,} steps/s")
+    print(found["time_split"])
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ import gpu_envs
 import gpu_kernels
 import gpu_layers
 import gpu_population
+import gpu_simulators
 import machine
 import numpy as np
 import same_learning
@@ -409,6 +410,7 @@ CHECKS: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
     "waiting": check_waiting,
     "rows": check_rows,
     "wide layers": gpu_layers.check,
+    "simulators": gpu_simulators.check,
     "populations": lambda: in_processes(gpu_population.check_case, gpu_population.CASES),
 }
 

@@ -43,6 +43,12 @@ def fused(x: Tensor, layers: Layers, parts: int = 3) -> Tensor:
     return wide_mlp(x, layers, ["elu"] * (len(layers) - 1) + ["none"], parts)
 
 
+def rounded(x: Tensor, layers: Layers) -> Tensor:
+    from surefoot.kernels.fused_slopes import rounded_mlp
+
+    return rounded_mlp(x, layers, ["elu"] * (len(layers) - 1) + ["none"])
+
+
 def results(run: Callable[..., Tensor], x: Tensor, layers: Layers, into: Tensor) -> list[Tensor]:
     leaves = [x, *(tensor for layer in layers for tensor in layer)]
     out = run(x, layers)
@@ -112,6 +118,7 @@ def main() -> None:
     for precision in ("ieee", "tf32"):
         torch.backends.cuda.matmul.fp32_precision = precision
         print(f"cuBLAS, {precision}: {milliseconds(plain):.3f} ms", flush=True)
+        print(f"cuBLAS and one kernel for each slope, {precision}: {milliseconds(rounded):.3f} ms", flush=True)
     for tile in TILES if arguments.tiles else TILES[:1]:
         for name in NAMES[:3]:
             setattr(fused_wide, name, tile[name])

@@ -1,7 +1,7 @@
 """Where the time of an update goes on a GPU: every kernel, and when the GPU had nothing to do.
 
     python benchmarks/gpu_profile.py "CartPole 2048 x 64, tf32" "robots 4096 x 24, float32"   # settings of gpu.py
-    python benchmarks/gpu_profile.py --atari Pong --num-envs 128
+    python benchmarks/gpu_profile.py --atari Pong --num-envs 128 --rollout-length 64 --precision tf32
 
 Prints, for each setting, the time of an update by the clock, how much of it the GPU was busy, its kernels by their
 share and, where it was idle, after which kernel. `--out` keeps all that as JSON. The profiler itself makes everything a
@@ -23,6 +23,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import surefoot
+from surefoot.limits import usable_cores
 from surefoot.training.trainer import Trainer
 
 ROWS = 14  # kernels that are printed
@@ -104,6 +105,8 @@ def main() -> None:
     parser.add_argument("setting", nargs="*", choices=[*gpu.SPEEDS, []], metavar="SETTING")
     parser.add_argument("--atari", nargs="*", default=[], metavar="GAME")
     parser.add_argument("--num-envs", type=int, default=128, metavar="N", help="for Atari")
+    parser.add_argument("--rollout-length", type=int, default=64, metavar="T", help="for Atari")
+    parser.add_argument("--precision", default="float32", help="for Atari")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     given = parser.parse_args()
     result: dict[str, Any] = {"machine": machine.describe(), "device": torch.cuda.get_device_name()}
@@ -112,10 +115,10 @@ def main() -> None:
         result[name] = profiled(env, settings, 20, 40)
         show(name, result[name])
     for game in given.atari:
-        how = {"preset": "family/atari-ppo", "num_envs": given.num_envs, "rollout_length": 128}
-        how["num_minibatches"] = max(1, given.num_envs // 8)
-        result[game] = profiled(f"atari:{game}-v5", how, 4, 8)
-        show(f"{game}, {given.num_envs} envs", result[game])
+        how = {"preset": "family/atari-ppo", "num_envs": given.num_envs, "rollout_length": given.rollout_length}
+        how |= {"num_minibatches": 16, "precision": given.precision, "threads": usable_cores()}
+        result[game] = profiled(f"atari:{game}-v5", how, 4, 12)
+        show(f"{game}, {given.num_envs} envs x {given.rollout_length}, {given.precision}", result[game])
     if given.out is not None:
         machine.keep(result, given.out)
 

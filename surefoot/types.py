@@ -60,11 +60,16 @@ class TensorStep:
     reward: Tensor  # [N]
     terminated: Tensor  # [N] bool
     truncated: Tensor  # [N] bool
-    valid: Tensor  # [N] bool
-    first: Tensor  # [N] bool: `obs` is the first of an episode
-    final_obs: Tensor | None  # [N, ...], valid where an episode ended; None: not given, or `obs` itself (NEXT_STEP)
-    life_lost: Tensor | None  # [N] bool
-    info: dict[str, Tensor]  # [N] each, valid where an episode ended
+    valid: Tensor | None = None  # [N] bool; None: all
+    first: Tensor | None = None  # [N] bool: `obs` is the first of an episode; None: where one ended
+    final_obs: Tensor | None = None  # [N, ...], valid where an episode ended; None: not given, or `obs` (NEXT_STEP)
+    life_lost: Tensor | None = None  # [N] bool
+    info: dict[str, Tensor] = field(default_factory=dict)  # [N] each, valid where an episode ended
+
+    @property
+    def ended(self) -> Tensor:
+        """Where an episode really ended; a lost life does not end one."""
+        return self.terminated | self.truncated
 
 
 class Envs(Protocol):
@@ -140,6 +145,16 @@ class SteppedInParts(Protocol):
     def take(self, part: int) -> Step:
         """The step of this part's envs, with indices that count from 0."""
         ...
+
+
+@runtime_checkable
+class InEqualParts(SteppedInParts, Protocol):
+    """Parts of one size, which depend on nothing but the number of envs.
+
+    So the policy always acts for the same rows together, whatever its rounding depends on.
+    """
+
+    equal_parts: bool
 
 
 @runtime_checkable

@@ -197,6 +197,8 @@ def unit_moments(batch: Batch) -> Array:
 
 def averaged(history: list[Metrics]) -> Metrics:
     """The mean of each metric over the minibatches; one without samples here adds nothing to it."""
+    if len(history) == 1:
+        return history[0]
     names = list(dict.fromkeys(name for entry in history for name in entry))
     columns = {name: torch.stack([entry[name] for entry in history if name in entry]) for name in names}
     return {

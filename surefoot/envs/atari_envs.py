@@ -6,219 +6,234 @@ presses FIRE for one frame before its no-ops, of which there are up to 29, inste
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
-from surefoot.envs.atari import LIFE_LOST
+from surefoot.envs.atari_games import FULL, PREFIX, STICKY, Games, limit_of, make_ale
 from surefoot.envs.backends import Backend
+from surefoot.envs.checks import blamed, supported_spaces
 from surefoot.envs.ids import ATARI, atari_ids
 from surefoot.envs.make import import_plugins, registered_env
 from surefoot.envs.open_episodes import as_episodes, episodes_shape
 from surefoot.envs.seeds import EpisodeSeeds
-from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import UsageError, did_you_mean
+from surefoot.limits import usable_cores
+from surefoot.spaces.layout import Layout
+from surefoot.types import Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ale_py.vector_env import AtariVectorEnv
-
     from surefoot.envs.config import EnvConfig
     from surefoot.envs.open_episodes import EpisodesState
     from surefoot.schema import Shape
-    from surefoot.types import Array, GymEnv, Info, Step
+    from surefoot.types import Array, GymEnv, Info
 
-PREFIX = "atari:"
 THREADS = "ale-py has threads of its own"
-STACK, SKIP = 4, 4  # frames of an observation; frames of a step
-ENDLESS = 2**30  # frames; versions of ale-py differ in what they count, so the time limit is ours
-STICKY, FULL = "repeat_action_probability", "full_action_space"  # the env_kwargs, which a single env takes as well
+LEAST, MOST_PARTS = 16, 8  # games of a part, if there are several; parts
 
 
-class Games(VectorEnv["Array", "Array", "Array"]):
-    """N games as a vector env without autoreset. Every episode has its own seed, given by a reset of that game alone.
+def number_of_parts(num_envs: int) -> int:
+    """Parts of equal size. It depends on the number of envs alone, so that the same run has the same bytes anywhere."""
+    return next((parts for parts in range(min(MOST_PARTS, num_envs // LEAST), 1, -1) if num_envs % parts == 0), 1)
 
-    ale-py would reset a finished game at the next step, but a game that has been reset in between just goes on.
+
+class AtariEnvs:
+    """The games of a run, in parts that may step at their own pace: while some step, others begin their next episodes,
+    and the policy acts for others still. Open episodes are restored from their seeds and actions.
     """
 
-    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, first: int) -> None:
-        self.config, self.num_envs, self.threads = config, num_envs, 0
-        self.name = config.env.removeprefix(PREFIX)
-        self._made: AtariVectorEnv | None = None
-        self.limit = self._limit()
-        self.spec = EnvSpec(id=f"{ATARI}{self.name}", max_episode_steps=self.limit)
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
-        probe = self._make(1, 1)
-        self.single_observation_space, self.single_action_space = (
-            probe.single_observation_space,
-            probe.single_action_space,
-        )
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self.seeds = EpisodeSeeds(run_seed, first)
-        self.episode, self.steps = np.full(num_envs, -1, np.int64), np.zeros(num_envs, np.int64)
-        self._lives = np.zeros(num_envs, np.int64)
-
-    def __repr__(self) -> str:
-        return f"{PREFIX}{self.name}"
-
-    def _facts(self) -> dict[str, object]:
-        """What Gymnasium's id of the game is registered with, and what the user set."""
-        return {**gym.spec(f"{ATARI}{self.name}").kwargs, **self.config.env_kwargs}
-
-    def _limit(self) -> int:
-        frames = self._facts()["max_num_frames_per_episode"]
-        assert isinstance(frames, int)
-        return min(frames // SKIP, self.config.max_episode_steps or frames)
-
-    def _make(self, num_envs: int, threads: int) -> AtariVectorEnv:
-        from ale_py.vector_env import AtariVectorEnv
-
-        facts = self._facts()
-        return AtariVectorEnv(
-            str(facts["game"]),
-            num_envs,
-            num_threads=threads,
-            max_num_frames_per_episode=ENDLESS,
-            reward_clipping=False,
-            frameskip=SKIP,
-            stack_num=STACK,
-            autoreset_mode=AutoresetMode.NEXT_STEP,
-            repeat_action_probability=cast(float, facts[STICKY]),
-            full_action_space=cast(bool, facts[FULL]),
-        )
-
-    @property
-    def ale(self) -> AtariVectorEnv:
-        """Made when it is first needed, because its number of threads cannot be changed."""
-        if self._made is None:
-            self._made = self._make(self.num_envs, self.threads)
-            self._made.reset()  # it resets single games only after all of them
-        return self._made
-
-    def reset(self, *, seed: object = None, options: dict[str, object] | None = None) -> tuple[Array, Info]:
-        """Begin the next episode of the games in `options["reset_mask"]`, or of all. The seeds are our own."""
-        mask = (options or {}).get("reset_mask")
-        chosen = np.ones(self.num_envs, np.bool_) if mask is None else np.asarray(mask)
-        self.episode[chosen] += 1
-        return self.begin(chosen)
-
-    def begin(self, chosen: Array) -> tuple[Array, Info]:
-        """Begin the current episodes of these games, perhaps once more."""
-        where = np.flatnonzero(chosen).tolist()
-        seeds = self.seeds.of(where, self.episode[chosen].tolist())
-        obs, info = self.ale.reset(seed=np.array(seeds, np.int64), options={"reset_mask": chosen})
-        self.steps[chosen], self._lives = 0, np.array(info["lives"], np.int64)
-        return self._padded(obs), {**info}
-
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, Info]:
-        obs, reward, terminated, truncated, info = self.ale.step(np.asarray(actions, np.int64))
-        self.steps += 1
-        truncated = truncated | (self.steps >= self.limit)
-        lives, before = np.array(info["lives"], np.int64), self._lives
-        lost = (lives > 0) & (lives < before) & ~(terminated | truncated)
-        self._lives = lives
-        return self._padded(obs), reward, terminated, truncated, {**info, LIFE_LOST: lost}
-
-    def _padded(self, obs: Array) -> Array:
-        """A stack that is not full yet repeats the first frame, as Gymnasium's does; ale-py leaves it black."""
-        obs = np.array(obs)
-        for index in np.flatnonzero(self.steps < STACK - 1):
-            oldest = STACK - 1 - self.steps[index]
-            obs[index, :oldest] = obs[index, oldest]
-        return obs
-
-    def close_extras(self, **kwargs: object) -> None:
-        self._made = None  # its threads end with it
-
-
-class AtariEnvs(VectorEnvs):
-    """The games of a run. Open episodes are restored from their seeds and actions, all together."""
-
-    exact_seeds = True
+    exact_seeds = batched_actions = equal_parts = True
     num_agents = 1
+    render_modes: tuple[str, ...] = ()
 
-    def __init__(self, games: Games) -> None:
-        super().__init__(games, 0, begun=(None, {}))  # there are no masks to look for
-        self.games, self._begun = games, None
-        self.notes = (f"note: ale-py steps the games of this run together; {games} starts as {ATARI} ids nearly do",)
-        self.observations: Array = np.zeros((self.num_envs, *self.layout.shape), self.layout.dtype)
-        self._actions: list[list[int]] = [[] for _ in range(self.num_envs)]  # of the open episodes
+    def __init__(self, config: EnvConfig, num_envs: int, run_seed: int, first: int = 0) -> None:
+        self.num_envs, self.name = num_envs, config.env
+        self.observation_space, self.action_space = supported_spaces(make_ale(config, 1, 1), "single_")
+        self.layout = Layout(self.observation_space, 0)
+        self.time_limit: int | None = limit_of(config)
+        count = number_of_parts(num_envs)
+        size = num_envs // count
+        self.parts = [slice(size * part, size * (part + 1)) for part in range(count)]
+        self._seeds = EpisodeSeeds(run_seed, first)
+        self.games = [Games(config, size, run_seed, first + own.start) for own in self.parts]
+        self.notes: tuple[str, ...] = (
+            f"note: ale-py steps the games of this run together; {self.name} starts as {ATARI} ids nearly do",
+        )
+        self.observations: Array = np.zeros((num_envs, *self.layout.shape), self.layout.dtype)
+        self._actions: list[list[int]] = [[] for _ in range(num_envs)]  # of the open episodes
+        self._taken: list[list[int]] = [[] for _ in self.parts]  # the actions of the step that a part is in
+        self._sent = deque[int]()  # the parts that step
+        self._ends: dict[int, Future[Step]] = {}  # the parts that have stepped, and begin episodes now
+        self._steps: dict[int, Step] = {}  # the parts that have answered
+        self._pool = ThreadPoolExecutor(count, "surefoot-atari")
 
     def __str__(self) -> str:
-        return f"{self.games} (step {self._steps})"
+        return f"{self.name} ({self.num_envs} games)"
 
     def use_threads(self, most: int, *, measure: bool) -> None:
-        """Results do not depend on the number of threads, and a game is always worth one."""
-        self.games.threads = max(1, min(most, self.num_envs))
+        """Results do not depend on the number of threads, and a game is always worth one.
+
+        Several parts have twice as many together as there may be, because some of them always wait for the policy.
+        """
+        own = most if len(self.games) == 1 else -(-2 * most // len(self.games))
+        for games in self.games:
+            games.threads = max(1, min(own, games.num_envs))
+        if measure and most < min(usable_cores(), self.num_envs) and "OMP_NUM_THREADS" in os.environ:
+            self.notes += (
+                f"note: {most} of {usable_cores()} cores play, because of OMP_NUM_THREADS; "
+                f"--threads {usable_cores()} lets all of them",
+            )
+
+    def reset(self) -> Array:
+        """Begin the next episode of every game."""
+        self._settle()
+        with blamed("reset", self):
+            obs = list(self._pool.map(lambda games: games.reset(np.ones(games.num_envs, np.bool_)), self.games))
+        for kept in self._actions:
+            kept.clear()
+        return obs[0] if len(obs) == 1 else np.concatenate(obs)
 
     def step(self, action: object, active: Array | None = None) -> Step:
         """Games that are not `active` are at the beginning of an episode, and begin it again."""
-        taken = np.asarray(action).tolist()
-        idle = np.zeros(self.num_envs, np.bool_) if active is None else ~active
-        assert not self.games.steps[idle].any(), "an idle game is in the middle of an episode"
-        before = self.games.episode.copy()
-        step = super().step(action, active)
-        for index, kept in enumerate(self._actions):
-            if self.games.episode[index] > before[index]:
-                kept.clear()
-            elif not idle[index]:
-                kept.append(taken[index])
-        if idle.any():
-            self.games.episode[idle] = before[idle]
-            step.obs[idle] = self.games.begin(idle)[0][idle]
-            step.terminated[idle] = step.truncated[idle] = False
-            for index in np.flatnonzero(idle).tolist():
-                step.final_obs.pop(index, None)
-                step.final_info.pop(index, None)
+        taken, steps = np.asarray(action), dict[int, Step]()
+        before = [games.episode.copy() for games in self.games]
+        for part, own in enumerate(self.parts):
+            assert active is None or not self.games[part].steps[~active[own]].any(), "an idle game is in an episode"
+            self.send(part, taken[own])
+        while len(steps) < len(self.parts):
+            steps |= {part: self.take(part) for part in self.answered()}
+        if active is not None:
+            for part, own in enumerate(self.parts):
+                self._hold(part, steps[part], ~active[own], before[part])
+        return joined([steps[part] for part in range(len(steps))], self.parts)
+
+    def _hold(self, part: int, step: Step, idle: Array, before: Array) -> None:
+        """Undo the step of the games that are idle."""
+        games, own = self.games[part], self.parts[part]
+        step.valid[:] = ~idle
+        if not idle.any():
+            return
+        games.episode[idle] = before[idle]
+        step.obs[idle] = games.begin(idle)[idle]
+        for flags in (step.terminated, step.truncated, step.life_lost):
+            assert flags is not None
+            flags[idle] = False
+        for index in np.flatnonzero(idle).tolist():
+            self._actions[own.start + index].clear()
+            step.final_obs.pop(index, None)
+            step.final_info.pop(index, None)
+
+    def send(self, part: int, action: Array) -> None:
+        """Begin a step of this part."""
+        actions = np.asarray(action)
+        with blamed("step", self):
+            self.games[part].send(actions)
+        self._taken[part] = actions.tolist()
+        self._sent.append(part)
+
+    def answered(self) -> list[int]:
+        """The parts whose steps have ended, with the beginnings of the next episodes; waits for one.
+
+        In whatever order they end; what each shows does not depend on it.
+        """
+        while not self._steps:
+            over = [part for part, future in self._ends.items() if future.done()]
+            if not over and not self._sent:
+                wait(self._ends.values(), return_when=FIRST_COMPLETED)
+                continue
+            for part in over:
+                with blamed("reset", self):
+                    self._steps[part] = self._ends.pop(part).result()
+            if not over:
+                part = self._sent.popleft()
+                with blamed("step", self):
+                    step = self.games[part].receive()
+                if step.start.any():
+                    self._ends[part] = self._pool.submit(self.games[part].renew, step)
+                else:
+                    self._steps[part] = step
+        return list(self._steps)
+
+    def take(self, part: int) -> Step:
+        """The step of this part's games, with indices that count from 0."""
+        step, first = self._steps.pop(part), self.parts[part].start
+        for index, (taken, ended) in enumerate(zip(self._taken[part], step.start.tolist(), strict=True), first):
+            if ended:
+                self._actions[index].clear()
+            else:
+                self._actions[index].append(taken)
         return step
+
+    def _settle(self) -> None:
+        """Let the steps end that an interrupted rollout has begun."""
+        while self._sent or self._ends or self._steps:
+            for part in self.answered():
+                self.take(part)
 
     def state_dict(self) -> EpisodesState:
         """The same as that of `GymEnvs`."""
         actions = [np.array(kept, np.int64) if kept else None for kept in self._actions]
-        return {"episode": self.games.episode.tolist(), "steps": self.games.steps.tolist(), "actions": actions}
+        steps = [int(number) for games in self.games for number in games.steps]
+        return {"episode": self.episode_numbers(), "steps": steps, "actions": actions}
 
     def state_shape(self) -> Shape:
         return episodes_shape(self.num_envs, ())
 
     def load_state_dict(self, state: Mapping[str, object], last_obs: Array) -> list[int]:
-        """Replay the open episodes; returns the games whose replay does not match `last_obs`, which begin the next one.
-
-        They all step together, so a shorter episode begins later and all arrive at the same time.
-        """
-        opened, games = as_episodes(state), self.games
+        """Replay the open episodes; returns the games whose replay does not match `last_obs`, which begin the next."""
+        self._settle()
+        opened = as_episodes(state)
         known = [np.zeros(0, np.int64) if rows is None else np.asarray(rows) for rows in opened["actions"]]
-        games.episode[:] = opened["episode"]
-        longest = max(map(len, known))
-        wait = np.array([longest - len(rows) for rows in known])
-        obs, early = games.begin(wait >= 0)[0], np.zeros(self.num_envs, np.bool_)
-        for t in range(longest + 1):
-            if t and (late := wait == t).any():
-                obs = games.begin(late)[0]
-            if t < longest:
-                action = [rows[t - w] if t >= w else 0 for rows, w in zip(known, wait, strict=True)]
-                obs, _, terminated, truncated, _ = games.step(np.array(action))
-                early |= (terminated | truncated) & (t >= wait)
-        differs = (obs != last_obs).reshape(self.num_envs, -1).any(1)
-        lost = early | differs | (np.array([len(rows) for rows in known]) != opened["steps"])
+
+        def replayed(part: int) -> tuple[Array, Array]:
+            games, own = self.games[part], self.parts[part]
+            obs, early = games.replay(np.array(opened["episode"][own]), known[own])
+            differs = (obs != last_obs[own]).reshape(games.num_envs, -1).any(1)
+            lost: Array = early | differs | (np.array([*map(len, known[own])]) != opened["steps"][own])
+            if lost.any():
+                obs[lost] = games.reset(lost)[lost]
+            return obs, lost
+
+        with blamed("reset", self):
+            found = list(self._pool.map(replayed, range(len(self.parts))))
+        lost = np.concatenate([lost for _, lost in found])
         self._actions = [[] if gone else rows.tolist() for gone, rows in zip(lost, known, strict=True)]
-        if lost.any():
-            obs[lost] = games.reset(options={"reset_mask": lost})[0][lost]
-        self.observations, self._begun, self._fresh = obs, None, True
+        self.observations = np.concatenate([obs for obs, _ in found])
         return [int(index) for index in np.flatnonzero(lost)]
 
     def episode_numbers(self) -> list[int]:
-        return [int(number) for number in self.games.episode]
+        return [int(number) for games in self.games for number in games.episode]
 
     def episode_seeds(self, rows: Sequence[int], numbers: Sequence[int]) -> list[int]:
-        return self.games.seeds.of(rows, numbers)
+        return self._seeds.of(rows, numbers)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for games in self.games:
+            games.close()
+
+
+def joined(steps: Sequence[Step], parts: Sequence[slice]) -> Step:
+    """The steps of all parts as one."""
+    if len(steps) == 1:
+        return steps[0]
+    obs, reward, terminated, truncated, valid, lost, first = (
+        np.concatenate([getattr(step, name) for step in steps])
+        for name in ("obs", "reward", "terminated", "truncated", "valid", "life_lost", "first")
+    )
+    final_obs, final_info = dict[int, "Array"](), dict[int, "Info"]()
+    for step, own in zip(steps, parts, strict=True):
+        final_obs |= {own.start + index: row for index, row in step.final_obs.items()}
+        final_info |= {own.start + index: info for index, info in step.final_info.items()}
+    return Step(obs, reward, terminated, truncated, valid, final_obs, final_info, lost, first)
 
 
 class Atari(Backend):
@@ -235,7 +250,7 @@ class Atari(Backend):
         self._check(config)
         if setting := config.one_by_one:
             raise UsageError(f"{setting} cannot be applied to {config.env}; use {self._gym_id(config.env)}, or drop it")
-        return AtariEnvs(Games(config, num_envs, seed, first))
+        return AtariEnvs(config, num_envs, seed, first)
 
     def steps_together(self, config: EnvConfig) -> tuple[bool, str]:
         return True, THREADS

@@ -79,6 +79,7 @@ class TensorEnvs:
             for leaf in self.layout.leaves
         ]
         self._none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        self._everyone = ~self._none
         self._ended = self._none
         self._odd: dict[str, Tensor] = {}  # [N]: envs whose flags were neither 0 nor 1
         self.notes: tuple[str, ...] = (
@@ -118,39 +119,42 @@ class TensorEnvs:
         return obs, info
 
     def step(self, action: object, active: Any = None) -> Any:
-        """A vector env steps all or none: inactive envs (a mask on the device) are stepped too, and marked invalid."""
+        """A vector env steps all or none: inactive envs (a mask on the device) are stepped too, and marked invalid.
+
+        The result may be the simulator's own buffers, so it is to be stored before the next call.
+        """
         self._steps += 1
         with blamed("step", self):
             raw, reward, terminated, truncated, info = step_result(self.envs.step(action), self)
-        # Copies, because the reset below may overwrite the simulator's buffers.
-        reward = self._column(reward, "rewards").clone()
+        reward = self._column(reward, "rewards")
         terminated, truncated = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
-        done = terminated | truncated
-        same_step, next_step = (self.mode is m for m in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP))
-        obs = self._rows(raw, info, None if same_step else done)
-        final: Tensor | None = None
-        if same_step:
-            given = next((info[name] for name in FINAL if info.get(name) is not None), None)
-            final = None if given is None else self._rows(given, {}, ~self._none)
-        elif not next_step:
-            final, info = obs.clone(), {name: _copied(value) for name, value in info.items()}
-            fresh, fresh_info = self._reset(options={"reset_mask": done})
-            obs = torch.where(_beside(done, obs), self._rows(fresh, fresh_info, ~done), final)
-        valid = ~self._ended if next_step else ~self._none
-        first = self._ended if next_step else done
-        self._ended = done
         lost = info.get(LIFE_LOST)
-        return TensorStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            valid=valid if active is None else valid & active,
-            first=first,
-            final_obs=final,
-            life_lost=None if lost is None else self._column(lost, LIFE_LOST).bool() & valid & ~done,
-            info=self._final_info(info),
-        )
+        lost = None if lost is None else self._column(lost, LIFE_LOST).bool() & ~(terminated | truncated)
+        if self.mode is AutoresetMode.SAME_STEP:
+            given = next((info[name] for name in FINAL if info.get(name) is not None), None)
+            final = None if given is None else self._rows(given, {}, self._everyone)
+            step = TensorStep(self._rows(raw, info), reward, terminated, truncated, final_obs=final)
+        elif self.mode is AutoresetMode.NEXT_STEP:
+            done, ended = terminated | truncated, self._ended
+            step = TensorStep(self._rows(raw, info, done), reward, terminated, truncated, valid=~ended, first=ended)
+            lost, self._ended = None if lost is None else lost & ~ended, done
+        else:
+            step, info = self._and_reset(raw, reward, terminated, truncated, info)
+        step.life_lost, step.info = lost, self._final_info(info)
+        if active is not None:
+            step.valid = active if step.valid is None else step.valid & active
+        return step
+
+    def _and_reset(
+        self, raw: object, reward: Tensor, terminated: Tensor, truncated: Tensor, info: Info
+    ) -> tuple[TensorStep, Info]:
+        """Begin new episodes where one ended. Copies, because a reset may overwrite the simulator's buffers."""
+        done = terminated | truncated
+        final, info = self._rows(raw, info, done).clone(), {name: _copied(value) for name, value in info.items()}
+        reward, terminated, truncated = reward.clone(), terminated.clone(), truncated.clone()
+        fresh, fresh_info = self._reset(options={"reset_mask": done})
+        obs = torch.where(_beside(done, final), self._rows(fresh, fresh_info, ~done), final)
+        return TensorStep(obs, reward, terminated, truncated, final_obs=final), info
 
     def _rows(self, obs: object, info: Info, ended: Tensor | None = None) -> Tensor:
         """`[N, ...]` rows. Where an episode `ended`, no action is taken, so every action counts as legal."""
@@ -184,12 +188,12 @@ class TensorEnvs:
         return self._shaped(value, (), what)
 
     def _flags(self, value: object, what: str) -> Tensor:
-        """`[N]` bool, a copy. Whether all numbers are 0 or 1 is checked later (`odd_flags`), because reading them here
-        would wait for the device."""
+        """`[N]` bool. Whether all numbers are 0 or 1 is checked later (`odd_flags`), because reading them here would
+        wait for the device."""
         column = self._column(value, what)
         if column.dtype != torch.bool:
             self._odd[what] = self._odd.get(what, self._none) | ~((column == 0) | (column == 1))
-        return column.bool().clone()
+        return column.bool()
 
     def odd_flags(self) -> None:
         """Raise an EnvError if a flag since the last call was neither 0 nor 1."""

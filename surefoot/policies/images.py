@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.nn import functional as F
 
 from surefoot.policies.layers import convolution, linear
@@ -39,7 +40,8 @@ class Image(nn.Module):
     def images(self, values: Tensor) -> Tensor:
         """`[B, *leaf.shape]` as scaled float32 `[B, C, H, W]`. A channels-last frame stays so in memory."""
         x = values.movedim(-1, -3) if self.channels_last else values
-        x = x.reshape(len(x), *self.image_shape).float()
+        x = x.reshape(len(x), *self.image_shape)
+        x = x.to(torch.float32, memory_format=torch.channels_last) if on_tensor_cores(x) else x.float()
         return x if self.scale == 1.0 else x / self.scale
 
     def forward(self, values: Tensor) -> Tensor:
@@ -51,6 +53,13 @@ class Image(nn.Module):
         scaling = "as it is" if self.scale == 1.0 else f"/{self.scale:g}"
         shape = "×".join(map(str, self.leaf.shape))
         return f"image {shape} ({frames}{order}, {scaling}) → {self.architecture} CNN"
+
+
+def on_tensor_cores(x: Tensor) -> bool:
+    """Whether convolutions round to TensorFloat-32. cuDNN's tensor cores want the channels of a pixel side by side, and
+    otherwise it turns around what goes into each layer and what comes out.
+    """
+    return x.is_cuda and cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
 
 
 def outputs_of(cnn: nn.Sequential, height: int, width: int) -> list[int]:

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 
 import surefoot
+from surefoot.envs import atari_envs
 from surefoot.envs.atari_envs import Atari
 from surefoot.envs.backends import backend_of
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.seeds import episode_seed
 from surefoot.errors import UsageError
 from surefoot.training.evaluation.agent import Agent
+from surefoot.types import InEqualParts
 from tests.contracts.test_exact_resume import Die, weights
 
 pytest.importorskip("ale_py", reason="Atari is an extra")
@@ -63,7 +65,7 @@ def test_every_frame_and_reward_is_gymnasiums(game):
 
     def begin():
         begun.ale_seed = episode_seed(SEED, 0, episode)
-        begun.frames = int(envs.games.ale.reset(options={"reset_mask": np.zeros(2, np.bool_)})[1]["frame_number"][0])
+        begun.frames = int(envs.games[0].ale.reset(options={"reset_mask": np.zeros(2, np.bool_)})[1]["frame_number"][0])
         return single.reset()[0]
 
     expected = begin()
@@ -186,3 +188,56 @@ def test_a_killed_run_resumes_to_the_bytes_of_an_uninterrupted_one(tmp_path):
     for name in ("policy.safetensors", "policy.json", "state.safetensors"):
         assert (weights(resumed) / name).read_bytes() == (weights(whole) / name).read_bytes()
     assert isinstance(surefoot.load(resumed), Agent)
+
+
+@pytest.mark.parametrize(("num_envs", "parts"), [(2, 1), (31, 1), (32, 2), (66, 3), (100, 5), (128, 8), (1024, 8)])
+def test_parts_are_of_one_size_and_depend_on_the_number_of_games_alone(num_envs, parts):
+    assert atari_envs.number_of_parts(num_envs) == parts
+
+
+@pytest.mark.slow
+def test_parts_at_their_own_pace_play_as_all_together(monkeypatch):
+    together = made(num_envs=4, max_episode_steps=30)
+    monkeypatch.setattr(atari_envs, "LEAST", 2)
+    apart, at_once = (made(num_envs=4, threads=2, max_episode_steps=30) for _ in range(2))
+    assert isinstance(apart, InEqualParts)
+    assert apart.parts == [slice(0, 2), slice(2, 4)]
+    expected = play(together, 70)
+    same(play(at_once, 70), expected)
+    actions, counts = np.random.default_rng(0).integers(apart.action_space.n, size=(70, 4)), [0, 0]
+    apart.reset()
+    for part, own in enumerate(apart.parts):
+        apart.send(part, actions[0, own])
+    while min(counts) < 70:
+        for part in apart.answered():
+            step, own, whole = apart.take(part), apart.parts[part], expected[counts[part]]
+            np.testing.assert_array_equal(step.obs, whole.obs[own])
+            np.testing.assert_array_equal(step.reward, whole.reward[own])
+            for index, last in step.final_obs.items():
+                np.testing.assert_array_equal(last, whole.final_obs[own.start + index])
+            counts[part] += 1
+            if counts[part] < 70:
+                apart.send(part, actions[counts[part], own])
+    for envs in (apart, at_once):
+        np.testing.assert_equal(envs.state_dict(), together.state_dict())
+        envs.close()
+
+
+@pytest.mark.slow
+def test_steps_that_an_interruption_left_behind_do_not_reach_the_next_rollout():
+    envs, fresh = made(), made()
+    first = envs.reset()
+    envs.send(0, np.array([1, 1]))
+    again, _ = envs.reset(), fresh.reset()
+    np.testing.assert_array_equal(again, fresh.reset())
+    assert (again != first).any()
+
+
+def test_a_limit_on_openmps_threads_that_games_obey_is_said(monkeypatch):
+    monkeypatch.setattr(atari_envs, "usable_cores", lambda: 16)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    envs = Atari().make_many(EnvConfig(env="atari:Pong-v5"), 2, SEED, native=True)
+    envs.use_threads(1, measure=True)
+    assert "1 of 16 cores play, because of OMP_NUM_THREADS" in envs.notes[-1]
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert len(made().notes) == 1

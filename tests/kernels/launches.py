@@ -100,11 +100,13 @@ def _advantages():
 
 
 def _wide_layers():
+    from surefoot.kernels.fused_slopes import rounded_mlp
     from surefoot.kernels.fused_wide import wide_mlp
 
     layers = [(torch.zeros(n, k, requires_grad=True), torch.zeros(n)) for n, k in ((200, 48), (130, 200), (12, 130))]
     for parts in (3, 2, 1):
         wide_mlp(torch.zeros(130, 48), layers, ["elu", "elu", "none"], parts).sum().backward()
+    rounded_mlp(torch.zeros(130, 48), layers, ["elu", "tanh", "none"]).sum().backward()
 
 
 def _told(value):

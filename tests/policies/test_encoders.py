@@ -8,6 +8,7 @@ from gymnasium import spaces
 from torch import nn
 
 from surefoot.errors import UsageError
+from surefoot.policies import images
 from surefoot.policies.encoders import Encoder
 from surefoot.policies.images import CNNS, Residual
 from surefoot.policies.plans import needs_encoder
@@ -199,6 +200,22 @@ def test_bytes_and_floats_of_one_image_give_the_same_features():
     rows = sample_rows(pixels(40, 40, 3))
     assert rows.dtype == torch.uint8
     torch.testing.assert_close(alone(rows), within(rows.float().reshape(5, -1)))
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 43), (40, 43, 3), (2, 40, 43, 3)])
+def test_the_order_in_memory_that_tensor_cores_want_is_the_same_image(shape, monkeypatch):
+    space = pixels(*shape)
+    encoder, rows = build(space), sample_rows(space)
+    expected = encoder(rows)
+    expected.square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in encoder.parameters()]
+    monkeypatch.setattr(images, "on_tensor_cores", lambda x: True)
+    encoder.zero_grad()
+    found = encoder(rows)
+    found.square().sum().backward()
+    torch.testing.assert_close(found, expected)
+    for parameter, gradient in zip(encoder.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-4, rtol=1e-4)
 
 
 def test_a_single_frame_with_the_channels_last_is_not_copied_into_another_order():

@@ -53,6 +53,8 @@ class Collector:
     and drop long ones).
     """
 
+    host_storage = HostStorage  # for envs that return NumPy arrays
+
     def __init__(
         self, envs: Envs, actor: Actor, options: CollectorOptions, operations: Operations, stepping: Stepping
     ) -> None:
@@ -74,7 +76,7 @@ class Collector:
         if isinstance(envs, TensorEnvs):
             self.storage = DeviceStorage(self.policy, envs, shape, *kept)
         else:
-            self.storage = HostStorage(self.policy, envs, shape, *kept)
+            self.storage = self.host_storage(self.policy, envs, shape, *kept)
         self.reward_normalizer = self.storage.normalizer
         self._memory = self.policy.initial_memory(envs.num_envs)  # the current memory state
         self._last: int | None = None  # index of the last rollout's final observation
@@ -105,8 +107,12 @@ class Collector:
         storage = self.storage
         start = None if memory is None else storage.start[t, own]
         out = (storage.params[t, own], storage.action[t, own], storage.log_prob[t, own])
-        self.actor.act(storage.obs[t, own], noise[t].of(own), start, None if memory is None else memory[own], out)
+        self.actor.act(self.shown(t, own), noise[t].of(own), start, None if memory is None else memory[own], out)
         return storage.to_env(t, own)
+
+    def shown(self, t: int, own: slice) -> Tensor:
+        """The observations for which the policy acts."""
+        return self.storage.obs[t, own]
 
     def past_limit(self) -> EnvError:
         return EnvError(

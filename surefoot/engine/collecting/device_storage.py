@@ -7,7 +7,7 @@ once per rollout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,23 +15,23 @@ import torch
 from torch import Tensor
 
 from surefoot.engine.collecting.device_episodes import ended_episodes
+from surefoot.engine.collecting.device_faults import Shown, require_sound, sound
 from surefoot.engine.episodes import EpisodeColumns
 from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.device_rewards import DeviceRewardNormalizer
-from surefoot.errors import EnvError, NonFiniteError, UsageError
+from surefoot.errors import UsageError
 from surefoot.policies.actions.model import torch_dtype
-from surefoot.types import Context, Rollout, Step
+from surefoot.types import Context, Rollout, Step, TensorStep
 
 if TYPE_CHECKING:
     from surefoot.engine.contract import Actor
     from surefoot.engine.episodes import EpisodeTracker
     from surefoot.envs.tensor_envs import TensorEnvs
-    from surefoot.kernels.fused_rollout import Played
+    from surefoot.kernels.fused_rollout import Ends, Played
     from surefoot.math.operations import Operations
     from surefoot.policies.actor_critic import ActorCritic
-    from surefoot.types import Array, TensorStep
+    from surefoot.types import Array
 
-FINAL = "final observation"
 LOOK_EVERY = 32  # whole-episode collection checks every so many steps whether all envs are done
 
 
@@ -71,12 +71,14 @@ class DeviceStorage:
         self._memories = zeros(*shape, remembered) if separate and remembered else None
         self._info = {key: zeros(*shape, dtype=exact) for key in tracker.info_keys}
         self._info_given = {key: np.zeros(length, np.bool_) for key in self._info}
+        self._everyone = ~zeros(num_envs, dtype=torch.bool)
         self._episodes = zeros(num_envs, dtype=torch.int64)
         self._complete = False
         self._open = zeros(num_envs, dtype=torch.bool)
         self._cut = zeros(0, num_envs, dtype=torch.bool)  # truncations of the last rollout
         self.normalizer = None if reward_gamma is None else DeviceRewardNormalizer(num_envs, reward_gamma, device)
         self.one_cut = False  # no env is truncated twice in a rollout
+        self.played: Ends | None = None  # set while a rollout is estimated whose ends a kernel has collected
 
     def clear(self) -> None:
         """Nothing to do: everything is overwritten."""
@@ -97,33 +99,62 @@ class DeviceStorage:
     def store(self, t: int, own: slice, step: TensorStep, memory: Tensor | None) -> None:
         """Store what the envs returned at step t, detached from any gradients of the simulator."""
         with own_modes(gradients=False):
-            self.obs[t + 1], self.reward[t], self.valid[t] = step.obs, step.reward, step.valid
-            self.terminated[t], self.truncated[t] = step.terminated, step.truncated
-            torch.logical_or(self.terminated[t], self.truncated[t], out=self._ended[t])
-            if step.life_lost is not None:
-                self.terminated[t] |= step.life_lost.to(self.device)
-            self.start[t + 1] = step.first
-            if self._final is not None:
-                self._given[t] = step.final_obs is not None
-                if step.final_obs is not None:
-                    self._final[t] = step.final_obs
-            if self._memories is not None and memory is not None:
-                self._memories[t] = memory
-            for key, column in self._info.items():
-                self._info_given[key][t] = key in step.info
-                if key in step.info:
-                    column[t] = step.info[key]
+            for column, value in self.columns(step, memory):
+                column[t] = value
+            self.note(t, step)
+
+    def columns(self, step: TensorStep, memory: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """What is stored of a step, as pairs: the places for all T steps, and what belongs into this step's."""
+        ended, lost = step.ended, step.life_lost
+        yield self.obs[1:], step.obs
+        yield self.reward, step.reward
+        yield self.terminated, step.terminated if lost is None else step.terminated | lost
+        yield self.truncated, step.truncated
+        yield self._ended, ended
+        yield self.valid, self._everyone if step.valid is None else step.valid
+        yield self.start[1:], ended if step.first is None else step.first
+        if self._final is not None and step.final_obs is not None:
+            yield self._final, step.final_obs
+        if self._memories is not None and memory is not None:
+            yield self._memories, memory
+        for key in self._info.keys() & step.info.keys():
+            yield self._info[key], step.info[key]
+
+    def note(self, t: int, step: TensorStep) -> None:
+        """What the host itself has to know of a step: what the envs gave."""
+        self._given[t] = step.final_obs is not None
+        for key, given in self._info_given.items():
+            given[t] = key in step.info
+
+    def staged(self) -> TensorStep:
+        """Fixed places for one step of the envs, on the device, of everything that any step may have."""
+        like, flag = torch.zeros_like, self._everyone
+        apart = self.envs.separate_final
+        return TensorStep(
+            obs=like(self.obs[0]),
+            reward=like(self.reward[0]),
+            terminated=like(flag),
+            truncated=like(flag),
+            valid=None if apart else like(flag),
+            first=None if apart else like(flag),
+            final_obs=None if self._final is None else like(self._final[0]),
+            life_lost=like(flag),
+            info={key: like(column[0]) for key, column in self._info.items()},
+        )
 
     def places(self) -> Played:
         """Where a kernel puts whole rollouts, with the final observation of every episode that ends."""
-        from surefoot.kernels.fused_rollout import Played
+        from surefoot.kernels.fused_rollout import Ends, Played
 
         assert self._final is not None
         self._given[:] = True
         self.valid.fill_(True)
         self._complete = self.device.type != "cpu"
         flags = (self.terminated, self.truncated, self._ended, self.start)
-        return Played(self.obs, self.action, self.params, self.reward, *flags, self._final)
+        ret, length = torch.zeros_like(self.reward), torch.zeros_like(self.reward)
+        carried, final = self.reward.new_zeros(2, len(self._open)), torch.zeros_like(self.obs[0])
+        ends = Ends(ret, length, carried, final, torch.zeros_like(self._episodes), torch.zeros_like(self._open))
+        return Played(self.obs, self.action, self.params, self.reward, *flags, self._final, ends)
 
     def count_episodes(self, t: int | None, wanted: int) -> Tensor:
         """`[N]` bool: the envs that have not ended `wanted` episodes after step t. t None: before the first step."""
@@ -240,6 +271,8 @@ class DeviceStorage:
 
     def _finals(self, used: int) -> tuple[Tensor, Tensor]:
         """(the steps t·N + n that were truncated, the observations that their episodes ended with)."""
+        if self.played is not None:
+            return self.played.index, self.played.final
         if self._final is None:
             return self._cut.flatten()[:0].nonzero().flatten(), self.obs[:0, 0]
         if self.one_cut:
@@ -276,41 +309,15 @@ class DeviceStorage:
     def require_sound(self, used: int, rollout: Rollout) -> None:
         """The checks that NumPy envs get at every step. Waits for the device once, unless flags are not bool."""
         self.envs.odd_flags()
-        sound = self.sound(used, rollout).tolist()
-        if all(sound):
-            return
-        numbers, faults = self._numbers(used, rollout), []
-        finals, legal = numbers.get(FINAL), self._some_legal(used)
-        for (what, values), fine in zip(numbers.items(), sound, strict=False):
-            if not fine:
-                t, index = (int(x) for x in (~values.isfinite()).reshape(*values.shape[:2], -1).any(2).nonzero()[0])
-                if values is finals:
-                    t, index = divmod(int(rollout.final_index[index]), self.envs.num_envs)
-                faults.append((t, f"{what} of vector env, index {index} is not finite, at step {t} of the rollout"))
-        if faults:  # report the first, which may have caused the others
-            raise NonFiniteError(min(faults, key=lambda fault: fault[0])[1])
-        if legal is not None and not sound[-1]:
-            t, index = (int(x) for x in legal.logical_not().nonzero()[0])
-            raise EnvError(
-                f"vector env, index {index}: the action mask leaves no legal action at step {t} of the rollout"
-            )
+        require_sound(self._shown(used, rollout), rollout.final_index)
 
     def sound(self, used: int, rollout: Rollout) -> Tensor:
         """`[checks]` bool, unread: whether all numbers of each kind are finite, and all masks leave a legal action."""
-        checks, legal = [x.isfinite().all() for x in self._numbers(used, rollout).values()], self._some_legal(used)
-        return torch.stack(checks if legal is None else [*checks, legal.all()])
+        return sound(self._shown(used, rollout))
 
-    def _numbers(self, used: int, rollout: Rollout) -> dict[str, Tensor]:
-        columns = {"observation": rollout.obs, "reward": self.reward[:used], FINAL: rollout.final_inputs[None]}
-        return {what: values for what, values in columns.items() if values.is_floating_point()}
-
-    def _some_legal(self, used: int) -> Tensor | None:
-        """Where every action mask leaves a legal action, `[T, N]` bool; None without masks."""
-        mask = self.envs.layout.mask
-        if mask is None:
-            return None
-        parts = torch.split(self.obs[:used, :, mask], list(self.envs.masks.sizes), -1)
-        return torch.stack([(part > 0.5).any(-1) for part in parts]).all(0)
+    def _shown(self, used: int, rollout: Rollout) -> Shown:
+        mask, numbers = self.envs.layout.mask, (rollout.obs, self.reward[:used], rollout.final_inputs)
+        return Shown(*numbers) if mask is None else Shown(*numbers, self.obs[:used, :, mask], self.envs.masks.sizes)
 
     def _count(self, used: int, reward: Array, terminated: Array, ended: Array, valid: Array) -> None:
         """Returns and lengths of the episodes that ended."""

@@ -36,7 +36,7 @@ class HostStorage:
         self.policy, self.device, self.tracker = policy, device, tracker
         self.batched_actions, self.num_envs = envs.batched_actions, shape[1]
         actions, layout, (length, num_envs) = policy.actions, envs.layout, shape
-        self.obs = torch.from_numpy(np.zeros((length + 1, num_envs, *layout.shape), layout.dtype))
+        self.obs = self._lasting(torch.from_numpy(np.zeros((length + 1, num_envs, *layout.shape), layout.dtype)))
         self.action = torch.zeros((*shape, *actions.shape), dtype=actions.dtype, device="cpu")
         self.params = torch.zeros((*shape, actions.num_params), dtype=torch.float32, device="cpu")
         self.log_prob = torch.zeros(shape, dtype=torch.float32, device="cpu")  # if the actor computes it
@@ -53,6 +53,14 @@ class HostStorage:
         self.final_memory: list[Tensor] = []  # the memory before those observations
         self._episodes = np.zeros(num_envs, np.int64)
         self.normalizer = None if reward_gamma is None else RewardNormalizer(num_envs, reward_gamma)
+
+    def _lasting(self, rows: Tensor) -> Tensor:
+        """The memory for the observations."""
+        return rows
+
+    def uploaded(self, used: int) -> Tensor:
+        """The observations of the rollout, on the device."""
+        return self.obs[: used + 1].to(self.device)
 
     def clear(self) -> None:
         self.final, self.final_memory = [], []
@@ -144,7 +152,7 @@ class HostStorage:
     def rollout(self, used: int, reward: Tensor, actor: Actor, memory: Tensor | None, remaining: float) -> Rollout:
         """The rollout on the device, without values yet. `memory`: the memory before the first step."""
         device, policy = self.device, self.policy
-        obs = self.obs[: used + 1].to(device)
+        obs = self.uploaded(used)
         params, action = self.params[:used].to(device), self.action[:used].to(device)
         context = final_memory = None
         if memory is not None:

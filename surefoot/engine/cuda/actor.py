@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     Out: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
+WHAT = "acting"  # for messages
+
+
 class RecordedActor(TorchActor):
     """A `TorchActor` that copies its inputs into their places and starts a graph."""
 
@@ -57,6 +60,9 @@ class Places:
         self.memory = policy.initial_memory(size)
         self.params = torch.zeros(size, actions.num_params, dtype=torch.float32, device=device)
         self.action = torch.zeros(size, *actions.shape, dtype=actions.dtype, device=device)
+        # Both in float64, which holds either exactly: waiting for the device costs more than a copy to the host.
+        width = self.params.shape[1] + self.action[0].numel()
+        self.both = torch.zeros(size, width, dtype=torch.float64, device=device)
         self._work: Work = lambda: None
 
     def fit(self, obs: Tensor, noise: Noise) -> bool:
@@ -66,10 +72,12 @@ class Places:
         def work() -> None:
             start = None if self.memory is None else self.start
             act(self.obs, self.noise, start, self.memory, (self.params, self.action, self.params[:, 0]))
+            self.both[:, : self.params.shape[1]] = self.params
+            self.both[:, self.params.shape[1] :] = self.action.reshape(len(self.action), -1)
 
-        changed = [self.params, self.action, *self.policy.buffers()]
+        changed = [self.params, self.action, self.both, *self.policy.buffers()]
         changed += [] if self.memory is None else [self.memory]
-        self._work = recorder.record("acting", work, self.obs.device, changed)
+        self._work = recorder.record(WHAT, work, self.obs.device, changed)
 
     def act(self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: Out) -> None:
         with own_modes(gradients=False):
@@ -90,8 +98,6 @@ class Places:
             out[0].copy_(self.params)
             out[1].copy_(self.action)
             return
-        # Waiting for the device costs more than the copy, so both travel together; float64 holds either exactly.
-        size, width = self.params.shape
-        both = torch.cat([self.params.double(), self.action.reshape(size, -1).double()], 1).to(out[1].device)
+        width, both = self.params.shape[1], self.both.to(out[1].device)
         out[0].copy_(both[:, :width])
         out[1].copy_(both[:, width:].reshape(out[1].shape))

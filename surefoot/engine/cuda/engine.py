@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surefoot.engine.collecting.collector import Collector
-from surefoot.engine.collecting.stepping import step_all
+from surefoot.engine.collecting.stepping import step_all, step_parts
 from surefoot.engine.contract import Engine, Threads
 from surefoot.engine.cuda.actor import RecordedActor
+from surefoot.engine.cuda.between_steps import BetweenSteps
+from surefoot.engine.cuda.collector import UploadingCollector, are_large
 from surefoot.engine.cuda.fused import fused_networks, not_fused
 from surefoot.engine.cuda.iteration import WholeIterations, not_whole
 from surefoot.engine.cuda.learner import CudaLearner
@@ -20,6 +22,8 @@ from surefoot.engine.cuda.recorder import Recorder
 from surefoot.engine.cuda.stepping import FusedStepping, RecordedStepping, can_play
 from surefoot.engine.torch.engine import make_learner
 from surefoot.envs.device_envs import DeviceEnvs
+from surefoot.envs.tensor_envs import TensorEnvs
+from surefoot.types import InEqualParts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +37,9 @@ if TYPE_CHECKING:
 
 
 class CudaEngine(Engine):
-    """PyTorch on a GPU, with the policy's steps, gradient steps and whole rollouts of our own envs as CUDA graphs."""
+    """PyTorch on a GPU, with gradient steps, all that we do between two steps of a simulator, and whole rollouts of our
+    own envs as CUDA graphs.
+    """
 
     name = acts_with = "cuda"
     operations = DeviceOperations()
@@ -75,6 +81,12 @@ class CudaEngine(Engine):
                 stepping = FusedStepping(self.recorder, nets)
             else:
                 stepping = RecordedStepping(self.recorder)
+        elif isinstance(envs, TensorEnvs) and envs.device == actor.policy.device and options.episodes_per_env is None:
+            stepping = BetweenSteps(self.recorder)
+        elif isinstance(envs, InEqualParts) and options.episodes_per_env is None:
+            stepping = step_parts
+        if not isinstance(envs, TensorEnvs) and are_large(envs):
+            return UploadingCollector(envs, actor, options, self.operations, stepping)
         return Collector(envs, actor, options, self.operations, stepping)
 
     def iterations(self, collector: Collector, learner: Learner, algorithm: Learns) -> WholeIterations | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surefoot.engine.cuda.networks import MOST_WIDTH, FusedNetworks, widest
+from surefoot.engine.cuda.networks import FusedNetworks, widest
 from surefoot.engine.cuda.whole_nets import whole_nets
 from surefoot.engine.native.describe import NotServed, parts_to_compile
 from surefoot.engine.precision import SLACK
@@ -28,13 +28,11 @@ def not_fused(policy: ActorCritic, precision: Precision = "float32") -> str | No
     if policy.config.layer_norm:
         return "its layers are normalised"
     try:
-        width = widest(policy)
+        widest(policy)
     except NotServed as reason:
         return str(reason)
     if policy.config.activation not in ACTIVATIONS:
         return f"{policy.config.activation} is not among its activations"
-    if width > MOST_WIDTH and precision == "tf32":
-        return f"a layer is {width} wide, and cuBLAS rounds to TensorFloat-32 in one product instead of three"
     return None if find_spec("triton") is not None else "Triton is not installed"
 
 

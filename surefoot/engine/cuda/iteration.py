@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from surefoot.engine.collecting.device_episodes import packed_episodes
 from surefoot.engine.collecting.device_storage import DeviceStorage
 from surefoot.engine.contract import Done
+from surefoot.engine.cuda.copying import copy_all
 from surefoot.engine.cuda.passes import NUMBERS, structure
 from surefoot.engine.cuda.stepping import FusedStepping
 from surefoot.engine.episodes import EpisodeColumns
@@ -134,7 +134,9 @@ class WholeIterations:
         def zeros(*size: int) -> Tensor:
             return torch.zeros(size, dtype=torch.float64, device=device)
 
-        self._carried = zeros(2, self.num_envs)  # return and length of the open episodes
+        stepping = collector.stepping
+        assert isinstance(stepping, FusedStepping)
+        self._carried = stepping.places(storage).ends.carried  # return and length of the open episodes
         self._columns = zeros(self.length * self.num_envs + 1, 4)  # the episodes that ended
         self._read_columns = [torch.zeros_like(self._columns) for _ in range(MOST_AHEAD)]  # of each of the last
         self._begun = 0  # iterations
@@ -231,8 +233,7 @@ class WholeIterations:
         """Everything is as after the last iteration that was read."""
         if self._flights:
             first = self._flights[0]
-            for live, kept in zip(self._live, self._kept if len(self._flights) == 1 else self._older, strict=True):
-                live.copy_(kept)
+            copy_all(self._live, self._kept if len(self._flights) == 1 else self._older)
             for generator, state in zip(self._generators, first.draws, strict=True):
                 generator.set_state(state)
             self._flights = []
@@ -288,25 +289,26 @@ class WholeIterations:
 
     def _work(self, recording: Recording) -> None:
         """The iteration, with all that the host wants to know of it in the recording's report."""
+        from surefoot.kernels.fused_episodes import packed
+
         collector, storage, length, learner = self.collector, self.storage, self.length, self.learner
         stepping, steps = collector.stepping, self.learner.optimizer.steps
         assert isinstance(stepping, FusedStepping)
         with nothing_read(self.recorder, learner) as kept:
-            for old, new in (*zip(self._older, self._kept, strict=True), *zip(self._kept, self._live, strict=True)):
-                old.copy_(new)
+            copy_all(self._older, self._kept)
+            copy_all(self._kept, self._live)
             with own_modes(gradients=False):
                 storage.continue_from(length)
                 stepping.play(collector, collector.noise())
-                number, carried = packed_episodes(*storage.flags(length), self._carried, self._columns)
-                storage.mark_ends(length)
+                places = stepping.places(storage)
+                number, storage.played = packed(places, self._columns), places.ends
                 rollout = collector.learnable(length, recording.remaining)
-                sound = storage.sound(length, rollout).all()
+                storage.played, sound = None, places.ends.fine.all()
             with own_modes(gradients=True):
                 recording.said = self.algorithm.update(learner, rollout)
             with own_modes(gradients=False):
                 shown = learner.absorb(rollout)
-                self._carried.copy_(carried)
                 ((recording.names, unread),) = kept
                 numbers = [unread, *(x.reshape(1) for x in shown.values()), sound[None], number[None]]
-                recording.tell([*numbers, carried.flatten()])
+                recording.tell([*numbers, self._carried.flatten()])
         recording.shown, recording.steps = list(shown), learner.optimizer.steps - steps

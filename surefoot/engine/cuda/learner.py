@@ -13,7 +13,7 @@ from surefoot.engine.cuda.fused_passes import CLOSE, FusedPasses, not_fused, ter
 from surefoot.engine.cuda.looking import Gradients, by_agent_of, look_over, of_gradients
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.passes import WHAT, FixedLoss, FixedPasses, critic, joint, shape_of, structure
-from surefoot.engine.cuda.statistics import explained_variances, means, standardized, weighted_means
+from surefoot.engine.cuda.statistics import explained_variances, means, spread_of_kl, standardized, weighted_means
 from surefoot.engine.losses import Loss
 from surefoot.engine.torch.learner import Learner
 
@@ -71,6 +71,11 @@ class CudaLearner(Learner):
         if self.nets is None:
             return super().mean(x, weight)
         return means(x) if weight is None else weighted_means(x.flatten(), weight.flatten())
+
+    def spread_of_kl(self, kl: Tensor, weight: Tensor | None) -> Metrics:
+        if self.nets is None or weight is not None or self.shares.several:
+            return super().spread_of_kl(kl, weight)
+        return spread_of_kl(kl)
 
     def explained_variance(self, batch: Batch) -> Tensor:
         if self.nets is None or batch.weight is not None or self.shares.several:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surefoot.types import Metrics
+
 
 def totals(x: Tensor) -> Tensor:
     """The sum of each row, `[...]`."""
@@ -38,9 +40,13 @@ def standardized(x: Tensor) -> Tensor:
 
 def explained_variances(value: Tensor, target: Tensor) -> Tensor:
     """1 − Var(target − value) / Var(target) of each row; 0 where the targets do not vary."""
+    from surefoot.kernels.fused_summary import explained_variance
 
-    def variances(x: Tensor) -> Tensor:
-        return means((x - means(x)[..., None]) ** 2)
+    return explained_variance(value, target)
 
-    spread = variances(target)
-    return (1.0 - variances(target - value) / spread.clamp(min=1e-12)).where(spread > 1e-12, 0.0)
+
+def spread_of_kl(kl: Tensor) -> Metrics:
+    """Mean, 95th percentile and largest of each row."""
+    from surefoot.kernels.fused_summary import spread
+
+    return dict(zip(("kl", "kl_p95", "kl_max"), spread(kl, 0.95), strict=True))

@@ -70,17 +70,18 @@ class FusedStepping:
     def __init__(self, recorder: Recorder, nets: WholeNets) -> None:
         self.recorder, self.nets = recorder, nets
         self._places: Played | None = None
+        self._tried = False
         self._instead: RecordedStepping | None = None
 
     def __call__(self, collector: Collector, noise: NoiseRows, memory: Tensor | None) -> int:
-        if self._places is None:
-            assert isinstance(collector.storage, DeviceStorage)
-            self._places = collector.storage.places()
+        if not self._tried:
+            self._tried = True
             reason = self._disagrees(collector, noise)
             if reason is not None:
                 self._instead = RecordedStepping(self.recorder)
                 self.recorder.notices.append(f"the rollout is not one kernel, which would be faster: {reason}")
             else:
+                assert isinstance(collector.storage, DeviceStorage)
                 limit = collector.envs.time_limit
                 shorter = limit is None or collector.length <= limit
                 collector.storage.one_cut = shorter and not collector.reset_each_rollout
@@ -93,23 +94,30 @@ class FusedStepping:
     @property
     def plays(self) -> bool:
         """Whether the kernel was tried and is used."""
-        return self._places is not None and self._instead is None
+        return self._tried and self._instead is None
+
+    def places(self, storage: DeviceStorage) -> Played:
+        """Where the kernel puts a rollout."""
+        self._places = self._places or storage.places()
+        return self._places
 
     def play(self, collector: Collector, noise: NoiseRows) -> None:
         from surefoot.kernels.fused_rollout import play
 
-        assert self._places is not None
         envs, normalizer = collector.envs, collector.policy.normalizer
         assert isinstance(envs, DeviceEnvs)
+        assert isinstance(collector.storage, DeviceStorage)
+        places = self.places(collector.storage)
         scaled = None if normalizer is None else normalizer.shift_and_scale
-        play(self.nets.theta, self.nets.actor, scaled, envs.world(), noise.rows, self._places)
+        play(self.nets.theta, self.nets.actor, scaled, envs.world(), noise.rows, places)
         envs.played(collector.length)
 
     def _disagrees(self, collector: Collector, noise: NoiseRows) -> str | None:
         """Why the kernel cannot be used: it fails, or its first step is another than PyTorch's. Changes no env."""
-        envs, places = collector.envs, self._places
+        envs, storage = collector.envs, collector.storage
         assert isinstance(envs, DeviceEnvs)
-        assert places is not None
+        assert isinstance(storage, DeviceStorage)
+        places = self.places(storage)
         before, found = [tensor.clone() for tensor in envs.tensors], []
         try:
             for fused in (True, False):

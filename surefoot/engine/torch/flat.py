@@ -24,11 +24,13 @@ class FlatParameters:
         )
         self.vector = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.gradient = torch.zeros_like(self.vector)
+        self._places: list[tuple[torch.nn.Parameter, Tensor]] = []  # each parameter's place in `gradient`
         offset = 0
         for parameter in parameters:
             end = offset + parameter.numel()
             parameter.data = self.vector[offset:end].view_as(parameter)
             parameter.grad = self.gradient[offset:end].view_as(parameter)
+            self._places.append((parameter, parameter.grad))
             offset = end
         self.actor_size = _numel(self.actor_list)
 
@@ -37,6 +39,17 @@ class FlatParameters:
         both = copy(self)
         both.vector, both.gradient = vector, torch.zeros_like(vector)
         return both
+
+    def differentiate(self, loss: Tensor) -> None:
+        """`gradient` becomes that of this loss. `backward` would add to each parameter's place by a kernel of its own;
+        here they are copied together.
+        """
+        trained = [(parameter, place) for parameter, place in self._places if parameter.requires_grad]
+        found = torch.autograd.grad(loss, [parameter for parameter, _ in trained], allow_unused=True)
+        pairs = [(place, own) for (_, place), own in zip(trained, found, strict=True) if own is not None]
+        if len(pairs) < len(self._places):
+            self.gradient.zero_()
+        torch._foreach_copy_([place for place, _ in pairs], [own for _, own in pairs])
 
     @property
     def actor(self) -> Tensor:

@@ -20,6 +20,7 @@ from surefoot.engine.torch.actor import TorchActor
 from surefoot.engine.torch.critic_apart import critic_passes, divided
 from surefoot.engine.torch.flat import FlatParameters
 from surefoot.engine.torch.instruments import (
+    MOST_QUANTILES,
     Look,
     due,
     half_of,
@@ -317,6 +318,16 @@ class Learner:
     def normalized(self, part: Batch) -> Batch:
         """The batch with advantages standardised over the samples of all processes."""
         return self.shares.normalized(part) if self.shares.several else normalized(part)
+
+    def spread_of_kl(self, kl: Tensor, weight: Tensor | None) -> Metrics:
+        """Mean, 95th percentile and largest of the valid samples' KL, unread."""
+        everyone = self.shares.concatenated(kl if weight is None else kl[weight > 0])
+        stride = 1 + everyone.shape[-1] // MOST_QUANTILES
+        return {
+            "kl": everyone.mean() if self.shares.several else self.mean(kl, weight),
+            "kl_p95": torch.quantile(everyone[..., ::stride], 0.95, -1),
+            "kl_max": everyone.amax(-1),
+        }
 
     def explained_variance(self, batch: Batch) -> Tensor:
         if self.shares.several:

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 class Passes(Protocol):
     """Gradient steps on shuffled minibatches, pass after pass, and what they report."""
 
-    history: list[Metrics]  # from every step, or their means
     first: Metrics  # what only the first step can tell
+
+    @property
+    def history(self) -> list[Metrics]:
+        """From every step, or their means."""
+        ...
 
     def load(self, batch: Batch) -> None:
         """Continue with other advantages and targets of the same samples."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 
 from surefoot.engine.shares import averaged
-from surefoot.engine.torch.instruments import MOST_QUANTILES, with_instruments
+from surefoot.engine.torch.instruments import with_instruments
 from surefoot.engine.torch.verdict import checked
 
 if TYPE_CHECKING:
@@ -25,14 +25,8 @@ def unread(learner: Learner, batch: Batch, history: list[Metrics], once: Metrics
     A population's learner gives a number for each agent instead of each number: then it is `[M, agents]`.
     """
     kl, looked = learner.look_over(batch)
-    everyone = learner.shares.concatenated(kl if batch.weight is None else kl[batch.weight > 0])
-    stride, means = 1 + everyone.shape[-1] // MOST_QUANTILES, averaged(history)
-    last = {
-        "kl": everyone.mean() if learner.shares.several else learner.mean(kl, batch.weight),
-        "kl_p95": torch.quantile(everyone[..., ::stride], 0.95, -1),
-        "kl_max": everyone.amax(-1),
-        "parameters_finite": learner.flat.vector.isfinite().all(-1),
-    }
+    means = averaged(history)
+    last = {**learner.spread_of_kl(kl, batch.weight), "parameters_finite": learner.flat.vector.isfinite().all(-1)}
     if learner.policy.has_critic and "explained_variance" not in once:
         once["explained_variance"] = learner.explained_variance(batch)
     last.update(once)

@@ -15,7 +15,7 @@ from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.looking import Gradients, by_agent_of, look_over, of_gradients
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.population.passes import PopulationPasses
-from surefoot.engine.cuda.statistics import explained_variances, means, standardized, weighted_means
+from surefoot.engine.cuda.statistics import explained_variances, means, spread_of_kl, standardized, weighted_means
 from surefoot.engine.cuda.whole_nets import WholeNets
 from surefoot.engine.group import ALONE
 from surefoot.engine.losses import Loss
@@ -198,6 +198,9 @@ class PopulationLearner(CudaLearner):
             return means(x)
         rows = (by_agent(y.flatten(), self.agents, self.num_envs).view(self.agents, -1) for y in (x, weight))
         return weighted_means(*rows)
+
+    def spread_of_kl(self, kl: Tensor, weight: Tensor | None) -> Metrics:
+        return spread_of_kl(kl)
 
     def explained_variance(self, batch: Batch) -> Tensor:
         return explained_variances(batch.value.view(self.agents, -1), batch.value_target.view(self.agents, -1))

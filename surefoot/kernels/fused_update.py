@@ -148,7 +148,7 @@ def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexp
 def _one_net(
     program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean, stretch,
     numbers_at, sums_at, error_at, first, size, each, LOG_STD: tl.constexpr, TOTAL: tl.constexpr, WIDTH: tl.constexpr,
-    F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
+    TILES: tl.constexpr, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     HEAD: tl.constexpr, SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
     NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
@@ -170,12 +170,13 @@ def _one_net(
     s0, s1, s2, s3, s4, worst = _zeros(R), _zeros(R), _zeros(R), _zeros(R), _zeros(R), _zeros(BM)
     ones = (tl.zeros((BM, 16), tl.float32) + 1.0).to(tl.bfloat16)
     share = 1.0 / size
-    begin, end = program * each, tl.minimum((program + 1) * each, tl.cdiv(size, BM))
+    begin, end = program * (TILES if TILES > 0 else each), tl.minimum((program + 1) * each, tl.cdiv(size, BM))
     row, inside, x = _rows(begin, True, first, size, order_at, x_at, D, BD, BM, ORDER)
     one, two, three = _columns(
         row, inside, action_at, old_at, advantage_at, target_at, value_at, A, BO, HEAD, NEAR
     )  # fmt: skip
-    for tile in range(_bound(begin), _bound(end)):
+    for at in range(TILES if TILES > 0 else _bound(end - begin)):  # a number that is known needs fewer registers
+        tile = begin + at
         # The next tile is asked for before this one is learned from: it is there in time.
         next_row, next_inside, next_x = _rows(
             tile + 1, tile + 1 < end, first, size, order_at, x_at, D, BD, BM, ORDER
@@ -222,7 +223,7 @@ def _one_net(
 @triton.jit(do_not_specialize=["first", "size", "each", "part"])
 def _gradients(
     theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, moments_at, numbers_at,
-    sums_at, error_at, first, size, each, part, CHUNKS: tl.constexpr, CHUNK: tl.constexpr,
+    sums_at, error_at, first, size, each, part, TILES: tl.constexpr, CHUNKS: tl.constexpr, CHUNK: tl.constexpr,
     LOG_STD: tl.constexpr, TOTAL: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr,
     D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr,
     F: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
@@ -255,14 +256,16 @@ def _gradients(
             mean, stretch = _standard(moments_at + part * CHUNKS * 2, size, CHUNKS, CHUNK)
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean,
-            stretch, numbers_at, sums_at, error_at, first, size, each, LOG_STD, TOTAL, WIDTH, F, D, H, H2, A, BD, BH,
-            BH2, BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION, P,
+            stretch, numbers_at, sums_at, error_at, first, size, each, LOG_STD, TOTAL, WIDTH, TILES, F, D, H, H2, A, BD,
+            BH, BH2, BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
+            P,
         )  # fmt: skip
     if CRITIC and net == 1:
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, 0.0, 1.0,
-            numbers_at, sums_at, error_at, first, size, each, LOG_STD, TOTAL, WIDTH, VF, D, VH, VH2, 1, BD, VBH,
-            VBH2, VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION, P,
+            numbers_at, sums_at, error_at, first, size, each, LOG_STD, TOTAL, WIDTH, TILES, VF, D, VH, VH2, 1, BD,
+            VBH, VBH2, VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER,
+            ACTIVATION, P,
         )  # fmt: skip
 
 
@@ -358,6 +361,7 @@ class Gradients:
             "NUMBERS": self.numbers.shape[-1],
             "ACTOR": self.with_actor,
             "CRITIC": self.with_critic,
+            "TILES": self.tiles if self.group == 1 else 0,
             "CHUNKS": CHUNKS,
             "CHUNK": triton.cdiv(self.size, CHUNKS),
             "SURROGATE": 0 if terms.surrogate is None else SURROGATES.index(terms.surrogate),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from surefoot.engine.contract import Several, Table
 from surefoot.engine.episodes import Episode, EpisodeColumns
 from surefoot.training.loop.journal import Journal
 
@@ -62,3 +63,25 @@ def test_a_row_from_columns_has_the_bits_of_one_from_episodes():
     assert all(row == rows[0] for row in rows)
     assert states[0] == states[1]
     assert states[0]["recent"] == [float(ret) for ret in returns[-100:]]
+
+
+def test_several_updates_at_once_are_those_one_by_one():
+    """Some metrics are measured in some updates only, between the others."""
+    names = [("kl", "rate"), ("kl", "ratio", "rate"), ("kl", "rate")]
+    values = np.array([[0.1, 3.0, np.nan], [0.2, 2.0, 0.3], [0.7, 1.0, np.nan]])
+    table = Table(("kl", "rate", "ratio"), values, names)
+    ended = EpisodeColumns(*(np.array(x) for x in ([1, 0, 2], [5.0, 7.0, 9.0], [5, 7, 9], [False, True, False])))
+    number, one, several = np.array([0, 2, 2]), Journal(10), Journal(10)
+    several.add_several(Several(4, 3, ended, number, [table]))
+    for update, order in enumerate(names):
+        metrics = {name: values[update, table.names.index(name)] for name in order}
+        own = number == update
+        one.add(metrics, EpisodeColumns(*(x[own] for x in (ended.env, ended.ret, ended.length, ended.truncated))))
+    assert list(several.latest) == list(one.latest)
+    assert several.state_dict() == one.state_dict()
+    assert [list(row) for row in several.state_dict()["metrics"]] == [list(order) for order in names]
+    rows = [list(journal.row(12).items()) for journal in (one, several)]
+    assert [name for name, _ in rows[0] if name in names[1]] == ["kl", "rate", "ratio"]
+    assert rows[0] == rows[1]
+    assert several.next_row == 20
+    assert not several.open

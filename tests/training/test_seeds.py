@@ -11,8 +11,8 @@ import surefoot
 from surefoot.cli.main import main
 from surefoot.engine.cuda.population.members import Members
 from surefoot.engine.cuda.population.pages import Page
+from surefoot.engine.torch import instruments, summary
 from surefoot.engine.torch import learner as learner_module
-from surefoot.engine.torch import summary
 from surefoot.errors import NonFiniteError, SurefootError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.training.build import checks
@@ -65,11 +65,14 @@ def without(tree, names):
 
 
 @pytest.mark.slow
-def test_every_run_has_the_bytes_that_it_has_alone(tmp_path):
-    results = train_seeds(config(), (3, 5), run_dir=tmp_path / "several", **QUIET)
+@pytest.mark.parametrize("every", [12, 36])  # rows after each iteration, or after three, of which one is measured
+def test_every_run_has_the_bytes_that_it_has_alone(every, tmp_path, monkeypatch):
+    monkeypatch.setattr(instruments, "PASSES", 1)
+    given = {"log_every": every, "checkpoint_every": every + 12}  # a checkpoint may lie between two rows
+    results = train_seeds(config(**given), (3, 5), run_dir=tmp_path / "several", **QUIET)
     assert [result["seed"] for result in results] == [3, 5]
     for seed in (3, 5):
-        alone = train_config(config(seed), run_dir=tmp_path / f"alone{seed}", **QUIET)
+        alone = train_config(config(seed, **given), run_dir=tmp_path / f"alone{seed}", **QUIET)
         own, single = tmp_path / "several" / f"s{seed}", Path(alone["run_dir"])
         assert files(own) == files(single)
         assert len(files(own)) >= 3

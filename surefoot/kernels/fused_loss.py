@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from surefoot.kernels.fused_nets import CATEGORICAL, _kl, _load_old, _log_prob, _log_probs
+from surefoot.kernels.fused_nets import CATEGORICAL, _kl, _load_action, _load_old, _log_prob, _log_probs
 
 SURROGATES = ("log_prob", "ratio", "clip", "spo")  # in the kernel's order, by their names in `src/surrogates.hpp`
 HALF_LOG_2PIE = tl.constexpr(1.4189385332046727)
@@ -99,14 +99,17 @@ def _distance(error, HUBER: tl.constexpr):
 
 @triton.jit
 def _actor_loss(
-    out, log_std, row, inside, action, old, advantage, params_at, mean, stretch, numbers_at, share,
+    out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
     A: tl.constexpr, BO: tl.constexpr, HEAD: tl.constexpr, SURROGATE: tl.constexpr,
     EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr, NORMALIZE: tl.constexpr,
 ):  # fmt: skip
     """(d_out, d_log_std, five terms, |r − 1|), of every row."""
     o = tl.arange(0, BO)
     exists = (o < A)[None, :]
+    action = _load_action(action_at, row, inside, A, BO, HEAD)
     log_prob = _log_prob(out, log_std, action, A, BO, HEAD)
+    old = tl.load(old_at + row, mask=inside, other=0.0)
+    advantage = tl.load(advantage_at + row, mask=inside, other=0.0)
     if NORMALIZE:
         advantage = (advantage - mean) * stretch
     epsilon = 0.0
@@ -157,15 +160,17 @@ def _actor_loss(
 
 @triton.jit
 def _critic_loss(
-    out, inside, target, before, numbers_at, share,
+    out, row, inside, target_at, value_at, numbers_at, share,
     BO: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr,
 ):  # fmt: skip
     """(d_out, the loss), of every row. V is the first column."""
     o = tl.arange(0, BO)
     value = tl.sum(tl.where((o == 0)[None, :], out, 0.0), 1)
+    target = tl.load(target_at + row, mask=inside, other=0.0)
     loss, slope = _distance(value - target, HUBER)
     if NEAR >= 0:
         most = tl.load(numbers_at + NEAR)
+        before = tl.load(value_at + row, mask=inside, other=0.0)
         moved = value - before
         held, back = _distance(before + tl.minimum(tl.maximum(moved, -most), most) - target, HUBER)
         slope = tl.where(held > loss, tl.where(tl.abs(moved) <= most, back, 0.0), slope)

@@ -85,16 +85,16 @@ def _all_scaled(s0, s1, s2, s3, s4, s5, shift_at, scale_at, D: tl.constexpr):
 
 
 @triton.jit
-def _finite(s0, s1, s2, s3, s4, s5, reward, D: tl.constexpr):
-    """Whether all that an env shows and pays is finite: x − x is 0 then, and NaN otherwise."""
-    total = (s0 - s0) + (s1 - s1) + (reward - reward).to(tl.float32)
+def _sum_of(s0, s1, s2, s3, s4, s5, D: tl.constexpr):
+    """Of all numbers that an env shows: not finite if one of them is not."""
+    total = s0 + s1
     if D > 2:
-        total += s2 - s2
+        total += s2
     if D > 3:
-        total += s3 - s3
+        total += s3
     if D > 4:
-        total += (s4 - s4) + (s5 - s5)
-    return total == 0.0
+        total += s4 + s5
+    return total
 
 
 @triton.jit
@@ -166,7 +166,7 @@ def _store_action(
 def _play(
     theta, shift_at, scale_at, noise_at, state_at, taken_at, clock_at, keys_at,
     obs_at, action_at, params_at, reward_at, over_at, cut_at, done_at, start_at, final_at,
-    ret_at, length_at, carried_at, last_at, when_at, fine_at,
+    last_at, when_at, fine_at,
     num_envs, limit, low, high, env_number, goal_velocity, T: tl.constexpr, KIND: tl.constexpr, S: tl.constexpr,
     STRIDE: tl.constexpr, LOG_STD: tl.constexpr,
     F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
@@ -192,13 +192,9 @@ def _play(
     a, b, c, d = _load_state(state_at + env * S, inside, S)
     taken, key = tl.load(taken_at + env, mask=inside, other=0), tl.load(keys_at + env, mask=inside, other=0)
     clock = tl.load(clock_at)
-    ret = tl.load(carried_at + env, mask=inside, other=0.0)
-    length = tl.load(carried_at + everyone + env, mask=inside, other=0.0)
-    when, some, last, fine = env * 0 + (T - 1), env < 0, tl.zeros((BM, BD), tl.float32), env >= 0
+    when, some, probe = env * 0 + (T - 1), env < 0, tl.zeros((BM,), tl.float32)
     for t in range(T):
         at = t * everyone + env
-        # Asked for before the layers, it is there after them.
-        noise = tl.load(noise_at + at[:, None] * A + o, mask=inside[:, None] & (o < A), other=0.0)
         s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
         tl.store(obs_at + at[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own)
         if NORMALIZE:
@@ -207,6 +203,7 @@ def _play(
         if H2 > 0:
             h = _layer(_parts(h, P), w2, b2, ACTIVATION, P)
         out = _layer(_parts(h, P), w3, b3, 0, P)
+        noise = tl.load(noise_at + at[:, None] * A + o, mask=inside[:, None] & (o < A), other=0.0)
         drawn = _drawn(out, log_std, noise, A, BO, HEAD)
         _store_action(params_at, action_at, at, inside, out, log_std, drawn, A, BO, HEAD)
         if HEAD == GAUSSIAN:
@@ -217,13 +214,9 @@ def _play(
         s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
         final = _row(s0, s1, s2, s3, s4, s5, D, BD)
         tl.store(final_at + at[:, None] * D + column, final, mask=own & done[:, None])
-        fine = fine & _finite(s0, s1, s2, s3, s4, s5, reward, D)
+        probe += _sum_of(s0, s1, s2, s3, s4, s5, D) + reward.to(tl.float32)
         end = cut & ~over
-        last, when, some = tl.where(end[:, None], final, last), tl.where(end, t, when), some | end
-        ret, length = ret + reward, length + 1.0
-        tl.store(ret_at + at, ret, mask=inside & done)
-        tl.store(length_at + at, length, mask=inside & done)
-        ret, length = tl.where(done, 0.0, ret), tl.where(done, 0.0, length)
+        when, some = tl.where(end, t, when), some | end
         e, f, g, k = _fresh(key, clock + t, S, KIND)
         a, b, c, d = tl.where(done, e, a), tl.where(done, f, b), tl.where(done, g, c), tl.where(done, k, d)
         taken = tl.where(done, 0, taken + 1)
@@ -232,22 +225,20 @@ def _play(
     s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
     shown = _row(s0, s1, s2, s3, s4, s5, D, BD)
     tl.store(obs_at + (T * everyone + env)[:, None] * D + column, shown, mask=own)
+    tl.debug_barrier()  # other threads of this program stored the final observations
+    found = final_at + (when * everyone + env)[:, None] * D + column
+    last = tl.load(found, mask=own & some[:, None], other=0.0)
     tl.store(last_at + env[:, None] * D + column, tl.where(some[:, None], last, shown), mask=own)
     tl.store(when_at + env, when * everyone + env, mask=inside)
-    tl.store(fine_at + env, fine, mask=inside)
-    tl.store(carried_at + env, ret, mask=inside)
-    tl.store(carried_at + everyone + env, length, mask=inside)
+    tl.store(fine_at + env, probe - probe == 0.0, mask=inside)
     _store_state(state_at + env * S, inside, a, b, c, d, S)
     tl.store(taken_at + env, taken, mask=inside)
 
 
 @dataclass(frozen=True)
 class Ends:
-    """What a rollout's episode ends add up to. Numbers are float64, and of use only where an episode ended."""
+    """How a rollout ended for each env."""
 
-    ret: Tensor  # [T, N] of the episode that ended at this step
-    length: Tensor  # [T, N]
-    carried: Tensor  # [2, N] return and length of the open episodes, before and after
     final: Tensor  # [N, ...] the observation at the env's last truncation; without one, what it shows now
     index: Tensor  # [N] the step t·N + n of that truncation; without one, of the last step
     fine: Tensor  # [N] whether all that the env showed and paid was finite
@@ -300,7 +291,7 @@ def play(
     _play[(triton.cdiv(num_envs, envs), agents)](
         theta, shift, scale, noise, world.state, world.taken, world.clock, world.keys,
         into.obs, into.action, into.params, into.reward, into.terminated, into.truncated, into.done, into.start,
-        into.final, ends.ret, ends.length, ends.carried, ends.final, ends.index, ends.fine,
+        into.final, ends.final, ends.index, ends.fine,
         num_envs, world.limit, *world.bounds, *world.params, T=steps, KIND=kind, S=world.state.shape[1],
         STRIDE=stride_of(theta), LOG_STD=net.log_std, **sizes_of(net), BM=envs, HEAD=net.head,
         NORMALIZE=normalizer is not None, ACTIVATION=net.activation_code, **PLAY,

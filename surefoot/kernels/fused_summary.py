@@ -13,6 +13,7 @@ from torch import Tensor
 
 BLOCK = 1024  # numbers at once
 EACH, MOST = 2048, 128  # numbers per program, and programs per row at most
+SEEN = 32_768  # numbers of which a quantile is taken; of more, every so manyth
 FIRST, SECOND, THIRD = (
     tl.constexpr(2048),
     tl.constexpr(2048),
@@ -52,8 +53,8 @@ def _tally(counts_at, bins, known, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _coarse(x_at, counts_at, sums_at, most_at, n, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
-    """The first 11 bits of every number; each chunk's sum and largest."""
+def _totals(x_at, sums_at, most_at, n, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
+    """Each chunk's sum and largest."""
     chunk, row = tl.program_id(0), tl.program_id(1)
     x_at += row.to(tl.int64) * n
     total = tl.zeros((BLOCK,), tl.float32)
@@ -64,14 +65,25 @@ def _coarse(x_at, counts_at, sums_at, most_at, n, CHUNK: tl.constexpr, BLOCK: tl
         x = tl.load(x_at + at, mask=known, other=0.0)
         total += x
         most = tl.maximum(most, tl.where(known, x, float("-inf")))
-        _tally(counts_at + row * BINS, (_key(x) >> 21).to(tl.int32), known, FIRST)
     place = row * tl.num_programs(0) + chunk
     tl.store(sums_at + place, tl.sum(total, 0))
     tl.store(most_at + place, tl.max(most, 0))
 
 
 @triton.jit
-def _finer(x_at, counts_at, n, rank, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
+def _coarse(x_at, counts_at, n, apart, seen, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
+    """The first 11 bits of every number that is seen: each `apart`th of n."""
+    chunk, row = tl.program_id(0), tl.program_id(1)
+    x_at += row.to(tl.int64) * n
+    for begin in range(0, CHUNK, BLOCK):
+        at = chunk * CHUNK + begin + tl.arange(0, BLOCK)
+        known = (at < seen) & (begin + tl.arange(0, BLOCK) < CHUNK)
+        x = tl.load(x_at + at * apart, mask=known, other=0.0)
+        _tally(counts_at + row * BINS, (_key(x) >> 21).to(tl.int32), known, FIRST)
+
+
+@triton.jit
+def _finer(x_at, counts_at, n, apart, seen, rank, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
     """The next 11 bits of those with the first bits of the wanted one."""
     chunk, row = tl.program_id(0), tl.program_id(1)
     x_at += row.to(tl.int64) * n
@@ -79,14 +91,16 @@ def _finer(x_at, counts_at, n, rank, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
     first, _ = _bin(counts_at, rank, FIRST)
     for begin in range(0, CHUNK, BLOCK):
         at = chunk * CHUNK + begin + tl.arange(0, BLOCK)
-        known = (at < n) & (begin + tl.arange(0, BLOCK) < CHUNK)
-        key = _key(tl.load(x_at + at, mask=known, other=0.0))
+        known = (at < seen) & (begin + tl.arange(0, BLOCK) < CHUNK)
+        key = _key(tl.load(x_at + at * apart, mask=known, other=0.0))
         known = known & ((key >> 21).to(tl.int32) == first)
         _tally(counts_at + FIRST, ((key >> 10) & 2047).to(tl.int32), known, SECOND)
 
 
 @triton.jit
-def _finest(x_at, counts_at, next_at, n, rank, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
+def _finest(
+    x_at, counts_at, next_at, n, apart, seen, rank, CHUNK: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
     """The last 10 bits, and the least number with larger first bits than the wanted one."""
     chunk, row = tl.program_id(0), tl.program_id(1)
     x_at += row.to(tl.int64) * n
@@ -97,8 +111,8 @@ def _finest(x_at, counts_at, next_at, n, rank, CHUNK: tl.constexpr, BLOCK: tl.co
     least = tl.zeros((BLOCK,), tl.float32) + float("inf")
     for begin in range(0, CHUNK, BLOCK):
         at = chunk * CHUNK + begin + tl.arange(0, BLOCK)
-        known = (at < n) & (begin + tl.arange(0, BLOCK) < CHUNK)
-        x = tl.load(x_at + at, mask=known, other=0.0)
+        known = (at < seen) & (begin + tl.arange(0, BLOCK) < CHUNK)
+        x = tl.load(x_at + at * apart, mask=known, other=0.0)
         key = _key(x)
         own = (key >> 10).to(tl.int32)
         least = tl.minimum(least, tl.where(known & (own > prefix), x, float("inf")))
@@ -108,7 +122,7 @@ def _finest(x_at, counts_at, next_at, n, rank, CHUNK: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def _chosen(
-    counts_at, sums_at, most_at, next_at, found_at, n, rank, chunks, share, CHUNKS: tl.constexpr
+    counts_at, sums_at, most_at, next_at, found_at, n, seen, rank, chunks, parts, share, CHUNKS: tl.constexpr
 ):  # fmt: skip
     """Mean, quantile and largest of a row. `share`: how far the quantile is from the wanted number to the next."""
     row = tl.program_id(1)
@@ -124,10 +138,10 @@ def _chosen(
     upper = (first * 2048 + second) * 1024
     own = _number((upper + third).to(tl.uint32, bitcast=True))
     chunk = tl.arange(0, CHUNKS)
+    after = tl.min(tl.load(next_at + row * parts + chunk, mask=chunk < parts, other=float("inf")), 0)
     known, chunk = chunk < chunks, row * chunks + chunk
-    after = tl.min(tl.load(next_at + chunk, mask=known, other=float("inf")), 0)
     after = tl.where(behind < THIRD, _number((upper + behind).to(tl.uint32, bitcast=True)), after)
-    after = tl.where((place - fewer + 1 < here) | (rank + 1 >= n), own, after)
+    after = tl.where((place - fewer + 1 < here) | (rank + 1 >= seen), own, after)
     found_at += row * 3
     tl.store(found_at, tl.sum(tl.load(sums_at + chunk, mask=known, other=0.0), 0) / n)
     tl.store(found_at + 1, own + share * (after - own))
@@ -144,18 +158,23 @@ def _shape(x: Tensor) -> tuple[int, int, int, int]:
 def spread(x: Tensor, quantile: float) -> tuple[Tensor, Tensor, Tensor]:
     """(mean, this quantile, largest) of each row `[..., n]`, `[...]` each. If a number is NaN, so is the mean."""
     rows, size, chunks, chunk = _shape(x)
-    x, rank = x.contiguous(), quantile * (size - 1)
+    apart = 1 + size // SEEN
+    seen = triton.cdiv(size, apart)
+    parts = triton.cdiv(seen, EACH)
+    x, rank = x.contiguous(), quantile * (seen - 1)
     counts = torch.zeros((rows, int(BINS.value)), dtype=torch.int32, device=x.device)
     # Each with memory of its own, or its alignment, and with it the code, would depend on the number of rows.
-    sums, most, following = (torch.empty((rows, chunks), dtype=x.dtype, device=x.device) for _ in range(3))
+    sums, most = (torch.empty((rows, chunks), dtype=x.dtype, device=x.device) for _ in range(2))
+    following = torch.empty((rows, parts), dtype=x.dtype, device=x.device)
     found = torch.empty((rows, 3), dtype=x.dtype, device=x.device)
-    how, whole = {"CHUNK": chunk, "BLOCK": BLOCK}, int(rank)
-    _coarse[(chunks, rows)](x, counts, sums, most, size, **how)
-    _finer[(chunks, rows)](x, counts, size, whole, **how)
-    _finest[(chunks, rows)](x, counts, following, size, whole, **how)
+    how, whole = {"CHUNK": EACH, "BLOCK": BLOCK}, int(rank)
+    _totals[(chunks, rows)](x, sums, most, size, CHUNK=chunk, BLOCK=BLOCK)
+    _coarse[(parts, rows)](x, counts, size, apart, seen, **how)
+    _finer[(parts, rows)](x, counts, size, apart, seen, whole, **how)
+    _finest[(parts, rows)](x, counts, following, size, apart, seen, whole, **how)
     _chosen[(1, rows)](
-        counts, sums, most, following, found, size, whole, chunks, rank - whole,
-        CHUNKS=triton.next_power_of_2(chunks),
+        counts, sums, most, following, found, size, seen, whole, chunks, parts, rank - whole,
+        CHUNKS=triton.next_power_of_2(max(chunks, parts)),
     )  # fmt: skip
     mean, between, largest = found.view(*x.shape[:-1], 3).unbind(-1)
     return mean, between, largest

@@ -26,7 +26,6 @@ from surefoot.kernels.fused_nets import (
     ROWS,
     Net,
     _layer,
-    _load_action,
     _load_layer,
     _load_log_std,
     sizes_of,
@@ -71,37 +70,16 @@ def _first(columns):
 
 
 @triton.jit
-def _rows(
-    tile, wanted, first, size, order_at, x_at, D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, ORDER: tl.constexpr
-):  # fmt: skip
+def _rows(tile, first, size, order_at, x_at, D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, ORDER: tl.constexpr):
     """(the rows of a tile, whether they exist, their observations)."""
     within = tile * BM + tl.arange(0, BM)
-    inside = (within < size) & wanted
+    inside = within < size
     row = (first + within).to(tl.int64)
     if ORDER:
         row = tl.load(order_at + row, mask=inside, other=0)
     d = tl.arange(0, BD)
     x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
     return row, inside, x
-
-
-@triton.jit
-def _columns(
-    row, inside, action_at, old_at, advantage_at, target_at, value_at, A: tl.constexpr, BO: tl.constexpr,
-    HEAD: tl.constexpr, NEAR: tl.constexpr,
-):  # fmt: skip
-    """What the loss of these rows needs: action, old log-probability and advantage, or target and old value."""
-    if HEAD >= 0:
-        one = _load_action(action_at, row, inside, A, BO, HEAD)
-        two = tl.load(old_at + row, mask=inside, other=0.0)
-        three = tl.load(advantage_at + row, mask=inside, other=0.0)
-    else:
-        one = tl.load(target_at + row, mask=inside, other=0.0)
-        two = one
-        if NEAR >= 0:
-            two = tl.load(value_at + row, mask=inside, other=0.0)
-        three = one
-    return one, two, three
 
 
 @triton.jit
@@ -171,24 +149,13 @@ def _one_net(
     ones = (tl.zeros((BM, 16), tl.float32) + 1.0).to(tl.bfloat16)
     share = 1.0 / size
     begin, end = program * (TILES if TILES > 0 else each), tl.minimum((program + 1) * each, tl.cdiv(size, BM))
-    row, inside, x = _rows(begin, True, first, size, order_at, x_at, D, BD, BM, ORDER)
-    one, two, three = _columns(
-        row, inside, action_at, old_at, advantage_at, target_at, value_at, A, BO, HEAD, NEAR
-    )  # fmt: skip
     for at in range(TILES if TILES > 0 else _bound(end - begin)):  # a number that is known needs fewer registers
-        tile = begin + at
-        # The next tile is asked for before this one is learned from: it is there in time.
-        next_row, next_inside, next_x = _rows(
-            tile + 1, tile + 1 < end, first, size, order_at, x_at, D, BD, BM, ORDER
-        )  # fmt: skip
-        next_one, next_two, next_three = _columns(
-            next_row, next_inside, action_at, old_at, advantage_at, target_at, value_at, A, BO, HEAD, NEAR
-        )  # fmt: skip
+        row, inside, x = _rows(begin + at, first, size, order_at, x_at, D, BD, BM, ORDER)
         seen = _parts(x, P)
         h, inner, top, last, out = _forwards(seen, w, b, w2, b2, w3, b3, H2, ACTIVATION, P)
         if HEAD >= 0:
             d_out, d_std, t0, t1, t2, t3, t4, error = _actor_loss(
-                out, log_std, row, inside, one, two, three, params_at, mean, stretch, numbers_at, share,
+                out, log_std, row, inside, action_at, old_at, params_at, advantage_at, mean, stretch, numbers_at, share,
                 A, BO, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE,
             )  # fmt: skip
             if HEAD == GAUSSIAN:
@@ -197,7 +164,7 @@ def _one_net(
             s2, s3, s4 = s2 + _of_tile(t2, R), s3 + _of_tile(t3, R), s4 + _of_tile(t4, R)
             worst = tl.maximum(worst, error)
         else:
-            d_out, t0 = _critic_loss(out, inside, one, two, numbers_at, share, BO, WEIGHT, NEAR, HUBER)
+            d_out, t0 = _critic_loss(out, row, inside, target_at, value_at, numbers_at, share, BO, WEIGHT, NEAR, HUBER)
             s0 += _of_tile(t0, R)
         # A tile's products begin at 0 and are added afterwards: tensor cores round a long sum towards 0.
         db3 += _of_tile(d_out, R)
@@ -211,7 +178,6 @@ def _one_net(
             dz = _to_z(_product(back, _transposed(w2), P), h, ACTIVATION)
         across = _transposed(_parts(dz, P))
         dw, db = dw + _product(across, seen, P), db + _row_sums(across, ones, P)
-        row, inside, x, one, two, three = next_row, next_inside, next_x, next_one, next_two, next_three
     own = sums_at + program * WIDTH
     _store_layer(own + F, dw, _first(db), D, H, BD, BH)
     if H2 > 0:

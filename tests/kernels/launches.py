@@ -85,6 +85,7 @@ def record(file):
             trainers = [built(seed, **settings) for seed in (1, 2)]
             Population(trainers, joined(trainers), [trainer.turns() for trainer in trainers]).train()
         _advantages()
+        _episodes()
         _wide_layers()
     with open(file, "w", encoding="utf-8") as out:
         json.dump(list(found.values()), out)
@@ -97,6 +98,14 @@ def _advantages():
     columns = [torch.zeros(4, 6)] * 3 + [torch.zeros(4, 6, dtype=torch.bool)] * 3
     for numbers in ((0.99, 0.9, 0.8), torch.zeros(3, 2)):  # alone, and of two agents
         advantages(tuple(columns), numbers, None)
+
+
+def _episodes():
+    """The same holds for these."""
+    from surefoot.kernels.fused_episodes import packed
+
+    reward, flag = torch.zeros(4, 6, dtype=torch.float64), torch.zeros(4, 6, dtype=torch.bool)
+    packed(reward, flag, flag, flag, reward[:2].clone(), torch.zeros(25, 4, dtype=torch.float64))
 
 
 def _wide_layers():

@@ -1,4 +1,4 @@
-"""The table of ended episodes against its readable twin, in Triton's interpreter."""
+"""Sums along episodes and the table of those that ended, against their readable twins, in Triton's interpreter."""
 
 import os
 
@@ -11,21 +11,23 @@ os.environ["TRITON_INTERPRET"] = "1"  # it counts when Triton is imported
 pytest.importorskip("triton")
 
 
-@pytest.mark.parametrize(("steps", "envs", "often"), [(1, 3, 0.5), (70, 5, 0.2), (130, 3, 0.0), (3, 2, 1.0)])
-def test_the_table_is_that_of_the_readable_twin(steps, envs, often):
-    from surefoot.kernels.fused_episodes import packed
-    from surefoot.kernels.fused_rollout import Ends, Played
+@pytest.mark.parametrize(
+    ("steps", "envs", "often"), [(1, 3, 0.5), (70, 5, 0.2), (130, 3, 0.0), (3, 40, 1.0), (65, 2, 0.1)]
+)
+def test_sums_and_table_are_those_of_the_readable_twins(steps, envs, often):
+    from surefoot.kernels import fused_episodes
 
     generator = torch.Generator().manual_seed(steps)
-    done = torch.rand(steps, envs, generator=generator) < often
-    over = done & (torch.rand(steps, envs, generator=generator) < 0.5)
+    ended = torch.rand(steps, envs, generator=generator) < often
+    over = ended & (torch.rand(steps, envs, generator=generator) < 0.5)
+    valid = torch.rand(steps, envs, generator=generator) < 0.9
     reward = torch.rand(steps, envs, generator=generator, dtype=torch.float64)
-    carried, valid, none = torch.rand(2, envs, dtype=torch.float64), torch.ones_like(done), torch.zeros(0)
-    sums = running_sums(reward, done, valid, carried)
-    ends = Ends(sums[0].contiguous(), sums[1].contiguous(), carried, none, none, none)
-    played = Played(none, none, none, reward, over, done & ~over, done, none, none, ends)
+    carried = torch.rand(2, envs, generator=generator, dtype=torch.float64)
+    sums = fused_episodes.running_sums(reward, ended, valid, carried)
+    assert torch.allclose(sums, running_sums(reward, ended, valid, carried), rtol=1e-12)
     found, expected = (torch.zeros(steps * envs + 1, 4, dtype=torch.float64) for _ in range(2))
-    number = packed(played, found)
-    count, _ = packed_episodes(reward, over, done, valid, carried, expected)
-    assert int(number) == int(count) == int(done.sum())
-    assert torch.equal(found[: int(number)], expected[: int(number)])
+    number, rest = fused_episodes.packed(reward, over, ended, valid, carried, found)
+    count, after = packed_episodes(reward, over, ended, valid, carried, expected)
+    assert int(number) == int(count) == int((ended & valid).sum())
+    assert torch.allclose(found[: int(number)], expected[: int(number)], rtol=1e-12)
+    assert torch.allclose(rest, after, rtol=1e-12)

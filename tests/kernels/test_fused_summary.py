@@ -40,6 +40,17 @@ def test_the_explained_variance_is_that_of_the_readable_twin(shape):
     assert torch.equal(explained_variance(value, torch.full(shape, 3.0)), torch.zeros(shape[:-1]))
 
 
+def test_of_very_many_numbers_a_quantile_is_taken_of_some(monkeypatch):
+    from surefoot.kernels import fused_summary
+
+    monkeypatch.setattr(fused_summary, "SEEN", 100)
+    x = torch.randn(2, 999, generator=torch.Generator().manual_seed(3))
+    mean, between, largest = fused_summary.spread(x, 0.9)
+    assert torch.allclose(between, torch.quantile(x[:, :: 1 + 999 // 100], 0.9, -1))
+    assert torch.equal(largest, x.amax(-1))
+    assert torch.allclose(mean, x.mean(-1), atol=1e-6)
+
+
 def test_a_row_does_not_depend_on_those_beside_it():
     from surefoot.kernels.fused_summary import explained_variance, spread
 

@@ -37,7 +37,11 @@ def packed_episodes(
     """The same without waiting for their number: (the number `[]`, the new `carried`). The first rows of `into`,
     `[T·N + 1, 4]` float64, receive the columns; what the others receive is of no use.
     """
-    (steps, num_envs), sums = reward.shape, _sums(reward, ended, valid, carried)
+    if reward.is_cuda and find_spec("triton") is not None:
+        from surefoot.kernels.fused_episodes import packed
+
+        return packed(reward.double(), terminated, ended, valid, carried, into)
+    (steps, num_envs), sums = reward.shape, running_sums(reward, ended, valid, carried)
     over = (ended & valid).flatten()
     number = over.cumsum(0)
     env = torch.arange(num_envs, dtype=torch.float64, device=over.device).expand(steps, num_envs)
@@ -48,7 +52,7 @@ def packed_episodes(
 
 def _sums(reward: Tensor, ended: Tensor, valid: Tensor, carried: Tensor) -> Tensor:
     if reward.is_cuda and find_spec("triton") is not None:
-        from surefoot.kernels.fused_scan import running_sums as fused_sums
+        from surefoot.kernels.fused_episodes import running_sums as fused_sums
 
         return fused_sums(reward.double(), ended, valid, carried)
     return running_sums(reward, ended, valid, carried)

@@ -151,9 +151,7 @@ class DeviceStorage:
         self.valid.fill_(True)
         self._complete = self.device.type != "cpu"
         flags = (self.terminated, self.truncated, self._ended, self.start)
-        ret, length = torch.zeros_like(self.reward), torch.zeros_like(self.reward)
-        carried, final = self.reward.new_zeros(2, len(self._open)), torch.zeros_like(self.obs[0])
-        ends = Ends(ret, length, carried, final, torch.zeros_like(self._episodes), torch.zeros_like(self._open))
+        ends = Ends(*(torch.zeros_like(each) for each in (self.obs[0], self._episodes, self._open)))
         return Played(self.obs, self.action, self.params, self.reward, *flags, self._final, ends)
 
     def count_episodes(self, t: int | None, wanted: int) -> Tensor:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from surefoot.engine.collecting.device_episodes import packed_episodes
 from surefoot.engine.collecting.device_storage import DeviceStorage
 from surefoot.engine.contract import Done
 from surefoot.engine.cuda.copying import copy_all
@@ -134,9 +135,7 @@ class WholeIterations:
         def zeros(*size: int) -> Tensor:
             return torch.zeros(size, dtype=torch.float64, device=device)
 
-        stepping = collector.stepping
-        assert isinstance(stepping, FusedStepping)
-        self._carried = stepping.places(storage).ends.carried  # return and length of the open episodes
+        self._carried = zeros(2, self.num_envs)  # return and length of the open episodes
         self._columns = zeros(self.length * self.num_envs + 1, 4)  # the episodes that ended
         self._read_columns = [torch.zeros_like(self._columns) for _ in range(MOST_AHEAD)]  # of each of the last
         self._begun = 0  # iterations
@@ -289,8 +288,6 @@ class WholeIterations:
 
     def _work(self, recording: Recording) -> None:
         """The iteration, with all that the host wants to know of it in the recording's report."""
-        from surefoot.kernels.fused_episodes import packed
-
         collector, storage, length, learner = self.collector, self.storage, self.length, self.learner
         stepping, steps = collector.stepping, self.learner.optimizer.steps
         assert isinstance(stepping, FusedStepping)
@@ -300,14 +297,15 @@ class WholeIterations:
             with own_modes(gradients=False):
                 storage.continue_from(length)
                 stepping.play(collector, collector.noise())
-                places = stepping.places(storage)
-                number, storage.played = packed(places, self._columns), places.ends
+                number, carried = packed_episodes(*storage.flags(length), self._carried, self._columns)
+                storage.played = stepping.places(storage).ends
                 rollout = collector.learnable(length, recording.remaining)
-                storage.played, sound = None, places.ends.fine.all()
+                storage.played, sound = None, stepping.places(storage).ends.fine.all()
             with own_modes(gradients=True):
                 recording.said = self.algorithm.update(learner, rollout)
             with own_modes(gradients=False):
                 shown = learner.absorb(rollout)
+                self._carried.copy_(carried)
                 ((recording.names, unread),) = kept
                 numbers = [unread, *(x.reshape(1) for x in shown.values()), sound[None], number[None]]
                 recording.tell([*numbers, self._carried.flatten()])

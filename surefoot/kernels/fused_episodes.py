@@ -13,6 +13,8 @@ from torch import Tensor
 
 BLOCK, ROWS = 1024, 64  # envs, and steps, at once
 ENVS, STEPS = 32, 64  # of a program that adds up rewards
+# As in `fused_scan`: other layouts would add in another order.
+PLACES = ["reward_at", "ended_at", "valid_at", "carried_at", "ret_at", "length_at"]
 
 
 @triton.jit
@@ -25,7 +27,7 @@ def _later(ret, length, fresh, next_ret, next_length, next_fresh):
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_envs"], do_not_specialize_on_alignment=PLACES)
 def _running(
     reward_at, ended_at, valid_at, carried_at, ret_at, length_at, num_envs, T: tl.constexpr, STEPS: tl.constexpr,
     ENVS: tl.constexpr,

@@ -11,6 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 ENVS, STEPS = 32, 64  # of a program at once
+# The order of a scan follows from how threads divide the steps, which must not depend on how many envs there are or
+# where their rows begin: an agent among many has the bits that it has by itself.
+PLACES = ["reward_at", "value_at", "next_at", "terminated_at", "truncated_at", "valid_at", "advantage_at", "target_at"]
 
 
 @triton.jit
@@ -19,7 +22,7 @@ def _before(later, later_decay, x, decay):
     return x + decay * later, decay * later_decay
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_envs", "each"], do_not_specialize_on_alignment=PLACES)
 def _advantages(
     reward_at, value_at, next_at, terminated_at, truncated_at, valid_at, advantage_at, target_at, num_envs,
     gamma, decay, value_decay, each, T: tl.constexpr, SEGMENT: tl.constexpr, AGENTS: tl.constexpr,

@@ -1,4 +1,4 @@
-"""Iterations that an engine does whole, and the next one begun while the host deals with the last."""
+"""Iterations that an engine does whole, and the next ones begun while the host deals with the last."""
 
 from __future__ import annotations
 
@@ -64,6 +64,8 @@ class Ahead:
         trainer.watch.skip()
         if not whole.busy:  # it had to be known first what came of this one
             self._begin_next(trainer, step)
+        elif whole.ahead and self._quiet(trainer, step):  # the host may be longer busy with this one than with the next
+            self._begin_next(trainer, step + done.steps, trainer.update + 2)
         return done
 
     def several(self, trainer: Trainer) -> Several | None:
@@ -75,10 +77,10 @@ class Ahead:
             trainer.watch.skip(found.updates)
         return found
 
-    def _begin_next(self, trainer: Trainer, step: int) -> None:
+    def _begin_next(self, trainer: Trainer, step: int, update: int | None = None) -> None:
         """The iteration after the one that ends at this step, if nobody wants to see anything before it."""
         if self._unwatched(trainer) and self._quiet(trainer, step):
-            self.whole.begin(trainer.update + 1, trainer.remaining_at(step))
+            self.whole.begin(trainer.update + 1 if update is None else update, trainer.remaining_at(step))
 
     def settle(self) -> None:
         self.whole.take_back()

@@ -99,6 +99,34 @@ def _layer(x, w, b, ACTIVATION: tl.constexpr, P: tl.constexpr):
 
 
 @triton.jit
+def _load_net(
+    theta, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr, BD: tl.constexpr,
+    BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """The layers of an MLP whose parameters begin at F. If one is hidden, the second is not used."""
+    SECOND: tl.constexpr = F + D * H + H
+    LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
+    w, b = _load_layer(theta + F, D, H, BD, BH, P)
+    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO, P)
+    w2, b2 = w, b
+    if H2 > 0:
+        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
+    return w, b, w2, b2, w3, b3
+
+
+@triton.jit
+def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexpr, P: tl.constexpr):
+    """(the first hidden layer and its parts, the last and its parts, the outputs), from the parts of x."""
+    h = _layer(x, w, b, ACTIVATION, P)
+    inner = _parts(h, P)
+    top, last = h, inner
+    if H2 > 0:
+        top = _layer(inner, w2, b2, ACTIVATION, P)
+        last = _parts(top, P)
+    return h, inner, top, last, _layer(last, w3, b3, 0, P)
+
+
+@triton.jit
 def _log_probs(out, A: tl.constexpr, BO: tl.constexpr):
     """log softmax over the first A columns."""
     o = tl.arange(0, BO)
@@ -181,15 +209,10 @@ def _look(
     """
     agent = tl.program_id(1)
     theta += agent * STRIDE
-    SECOND: tl.constexpr = F + D * H + H
-    LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
     L: tl.constexpr = H2 if H2 > 0 else H
     d = tl.arange(0, BD)
     o = tl.arange(0, BO)
-    w, b = _load_layer(theta + F, D, H, BD, BH, P)
-    w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO, P)
-    if H2 > 0:
-        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
+    w, b, w2, b2, w3, b3 = _load_net(theta, F, D, H, H2, A, BD, BH, BH2, BO, P)
     log_std = _load_log_std(theta + log_std_at, A, BO, HEAD)
     for tile in range(TILES):
         own = (tile * tl.num_programs(0) + tl.program_id(0)) * BM + tl.arange(0, BM)
@@ -197,13 +220,10 @@ def _look(
         block = own // inner  # in 32 bits, because this division takes long in 64
         row = (block.to(tl.int64) * tl.num_programs(1) + agent) * inner + (own - block * inner)
         x = tl.load(x_at + row[:, None] * D + d[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0)
-        h = _layer(_parts(x, P), w, b, ACTIVATION, P)
-        if H2 > 0:
-            h = _layer(_parts(h, P), w2, b2, ACTIVATION, P)
-        out = _layer(_parts(h, P), w3, b3, 0, P)
+        _, _, top, _, out = _forwards(_parts(x, P), w, b, w2, b2, w3, b3, H2, ACTIVATION, P)
         if KL == 2:
             unit = tl.arange(0, BH2)
-            tl.store(out_at + row[:, None] * L + unit[None, :], h, mask=inside[:, None] & (unit < L)[None, :])
+            tl.store(out_at + row[:, None] * L + unit[None, :], top, mask=inside[:, None] & (unit < L)[None, :])
         elif KL == 1:
             old, old_log_std = _load_old(old_at, row, inside, A, BO, HEAD)
             tl.store(kl_at + row, _kl(out, log_std, old, old_log_std, A, BO, HEAD), mask=inside)

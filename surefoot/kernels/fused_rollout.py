@@ -20,9 +20,9 @@ from surefoot.kernels.fused_nets import (
     NEVER,
     ROWS,
     Net,
-    _layer,
-    _load_layer,
+    _forwards,
     _load_log_std,
+    _load_net,
     sizes_of,
 )
 from surefoot.kernels.fused_products import _parts
@@ -86,7 +86,7 @@ def _all_scaled(s0, s1, s2, s3, s4, s5, shift_at, scale_at, D: tl.constexpr):
 
 @triton.jit
 def _sum_of(s0, s1, s2, s3, s4, s5, D: tl.constexpr):
-    """Of all numbers that an env shows: not finite if one of them is not."""
+    """The sum of all numbers that an env shows: it is not finite if one of them is not."""
     total = s0 + s1
     if D > 2:
         total += s2
@@ -163,6 +163,14 @@ def _store_action(
 
 
 @triton.jit
+def _store_last(final_at, last_at, some, shown, own):
+    """The observation at each env's last truncation; without one, what it shows now."""
+    tl.debug_barrier()  # other threads of this program stored the final observations
+    last = tl.load(final_at, mask=own & some, other=0.0)
+    tl.store(last_at, tl.where(some, last, shown), mask=own)
+
+
+@triton.jit
 def _play(
     theta, shift_at, scale_at, noise_at, state_at, taken_at, clock_at, keys_at,
     obs_at, action_at, params_at, reward_at, over_at, cut_at, done_at, start_at, final_at,
@@ -182,12 +190,7 @@ def _play(
     shift_at, scale_at = shift_at + agent * D, scale_at + agent * D
     column, o = tl.arange(0, BD)[None, :], tl.arange(0, BO)[None, :]
     own = inside[:, None] & (column < D)
-    SECOND: tl.constexpr = F + D * H + H
-    LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    w, b1 = _load_layer(theta + F, D, H, BD, BH, P)
-    w3, b3 = _load_layer(theta + LAST, H2 if H2 > 0 else H, A, BH2, BO, P)
-    if H2 > 0:
-        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
+    w, b1, w2, b2, w3, b3 = _load_net(theta, F, D, H, H2, A, BD, BH, BH2, BO, P)
     log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD)
     a, b, c, d = _load_state(state_at + env * S, inside, S)
     taken, key = tl.load(taken_at + env, mask=inside, other=0), tl.load(keys_at + env, mask=inside, other=0)
@@ -199,10 +202,8 @@ def _play(
         tl.store(obs_at + at[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own)
         if NORMALIZE:
             s0, s1, s2, s3, s4, s5 = _all_scaled(s0, s1, s2, s3, s4, s5, shift_at, scale_at, D)
-        h = _layer(_parts(_row(s0, s1, s2, s3, s4, s5, D, BD), P), w, b1, ACTIVATION, P)
-        if H2 > 0:
-            h = _layer(_parts(h, P), w2, b2, ACTIVATION, P)
-        out = _layer(_parts(h, P), w3, b3, 0, P)
+        x = _parts(_row(s0, s1, s2, s3, s4, s5, D, BD), P)
+        _, _, _, _, out = _forwards(x, w, b1, w2, b2, w3, b3, H2, ACTIVATION, P)
         noise = tl.load(noise_at + at[:, None] * A + o, mask=inside[:, None] & (o < A), other=0.0)
         drawn = _drawn(out, log_std, noise, A, BO, HEAD)
         _store_action(params_at, action_at, at, inside, out, log_std, drawn, A, BO, HEAD)
@@ -212,8 +213,7 @@ def _play(
         cut = taken + 1 >= limit
         done = over | cut
         s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
-        final = _row(s0, s1, s2, s3, s4, s5, D, BD)
-        tl.store(final_at + at[:, None] * D + column, final, mask=own & done[:, None])
+        tl.store(final_at + at[:, None] * D + column, _row(s0, s1, s2, s3, s4, s5, D, BD), mask=own & done[:, None])
         probe += _sum_of(s0, s1, s2, s3, s4, s5, D) + reward.to(tl.float32)
         end = cut & ~over
         when, some = tl.where(end, t, when), some | end
@@ -225,11 +225,9 @@ def _play(
     s0, s1, s2, s3, s4, s5 = _seen(a, b, c, d, KIND)
     shown = _row(s0, s1, s2, s3, s4, s5, D, BD)
     tl.store(obs_at + (T * everyone + env)[:, None] * D + column, shown, mask=own)
-    tl.debug_barrier()  # other threads of this program stored the final observations
-    found = final_at + (when * everyone + env)[:, None] * D + column
-    last = tl.load(found, mask=own & some[:, None], other=0.0)
-    tl.store(last_at + env[:, None] * D + column, tl.where(some[:, None], last, shown), mask=own)
-    tl.store(when_at + env, when * everyone + env, mask=inside)
+    when = when * everyone + env
+    _store_last(final_at + when[:, None] * D + column, last_at + env[:, None] * D + column, some[:, None], shown, own)
+    tl.store(when_at + env, when, mask=inside)
     tl.store(fine_at + env, probe - probe == 0.0, mask=inside)
     _store_state(state_at + env * S, inside, a, b, c, d, S)
     tl.store(taken_at + env, taken, mask=inside)

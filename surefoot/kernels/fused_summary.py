@@ -182,7 +182,7 @@ def spread(x: Tensor, quantile: float) -> tuple[Tensor, Tensor, Tensor]:
 
 @triton.jit
 def _deviations(value_at, target_at, found_at, n, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
-    """Of each chunk: mean and sum of squared distances from it, of the targets and of what the values miss."""
+    """Mean of each chunk and sum of squared distances from it, for the targets and for what the values miss."""
     chunk, row = tl.program_id(0), tl.program_id(1)
     value_at, target_at = value_at + row.to(tl.int64) * n, target_at + row.to(tl.int64) * n
     size = tl.minimum(CHUNK, tl.maximum(n - chunk * CHUNK, 1)).to(tl.float32)

@@ -25,9 +25,9 @@ from surefoot.kernels.fused_nets import (
     MOST_LOG_STD,
     ROWS,
     Net,
-    _layer,
-    _load_layer,
+    _forwards,
     _load_log_std,
+    _load_net,
     sizes_of,
 )
 from surefoot.kernels.fused_products import _bound, _parts, _product, _row_sums, _transposed
@@ -111,18 +111,6 @@ def _store_sums(
 
 
 @triton.jit
-def _forwards(x, w, b, w2, b2, w3, b3, H2: tl.constexpr, ACTIVATION: tl.constexpr, P: tl.constexpr):
-    """(the first hidden layer and its parts, the last and its parts, the outputs), from the parts of x."""
-    h = _layer(x, w, b, ACTIVATION, P)
-    inner = _parts(h, P)
-    top, last = h, inner
-    if H2 > 0:
-        top = _layer(inner, w2, b2, ACTIVATION, P)
-        last = _parts(top, P)
-    return h, inner, top, last, _layer(last, w3, b3, 0, P)
-
-
-@triton.jit
 def _one_net(
     program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean, stretch,
     numbers_at, sums_at, error_at, first, size, each, LOG_STD: tl.constexpr, TOTAL: tl.constexpr, WIDTH: tl.constexpr,
@@ -136,13 +124,9 @@ def _one_net(
     R: tl.constexpr = 1 if BM == 16 else BM  # small tiles may be added up by one program or by several
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
-    w, b = _load_layer(theta + F, D, H, BD, BH, P)
-    w3, b3 = _load_layer(theta + LAST, L, A, BH2, BO, P)
+    w, b, w2, b2, w3, b3 = _load_net(theta, F, D, H, H2, A, BD, BH, BH2, BO, P)
     dw, db = tl.zeros((BH, BD), tl.float32), tl.zeros((BH, 16), tl.float32)
     dw3, db3 = tl.zeros((BH2, BO), tl.float32), tl.zeros((R, BO), tl.float32)
-    w2, b2 = w, b
-    if H2 > 0:
-        w2, b2 = _load_layer(theta + SECOND, H, H2, BH, BH2, P)
     dw2, db2 = tl.zeros((BH2, BH), tl.float32), tl.zeros((BH2, 16), tl.float32)
     log_std, d_log_std = _load_log_std(theta + LOG_STD, A, BO, HEAD), tl.zeros((R, BO), tl.float32)
     s0, s1, s2, s3, s4, worst = _zeros(R), _zeros(R), _zeros(R), _zeros(R), _zeros(R), _zeros(BM)

@@ -15,9 +15,9 @@ import torch
 from surefoot.engine.cuda.passes import NUMBERS, given
 from surefoot.engine.cuda.statistics import explained_variances, means, standardized, totals
 from surefoot.engine.torch.instruments import (
-    MOST_QUANTILES,
     QUANTILES,
     by_dimension,
+    few_enough,
     from_gradients,
     from_sums,
     rows_to_look_at,
@@ -130,9 +130,8 @@ def _sums(loss: Loss, before: Outputs, now: Outputs, kl: Tensor, ratio: Tensor, 
 
 
 def _of_ratios(ratio: Tensor, sums: Metrics) -> Metrics:
-    ratio = ratio[:, :: 1 + ratio.shape[-1] // MOST_QUANTILES]
     at = fixed(tuple(QUANTILES.values()), ratio.dtype, ratio.device)
-    metrics = dict(zip(QUANTILES, torch.quantile(ratio, at, -1).unbind(), strict=True))
+    metrics = dict(zip(QUANTILES, torch.quantile(few_enough(ratio), at, -1).unbind(), strict=True))
     return metrics | {"ratio_max": ratio.amax(-1), **from_sums(sums)}
 
 

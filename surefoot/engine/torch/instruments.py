@@ -245,12 +245,21 @@ def _at_least(x: Value, least: float) -> Value:
     return x.clamp(min=least) if isinstance(x, Tensor) else max(x, least)
 
 
+def few_enough(rows: Tensor) -> Tensor:
+    """Evenly spaced numbers of rows `[..., B]`, no more than torch.quantile takes."""
+    return rows[..., :: 1 + rows.shape[-1] // MOST_QUANTILES]
+
+
+def tail(kl: Tensor) -> Metrics:
+    """The 95th percentile and the largest of each row `[..., B]`, unread."""
+    return {"kl_p95": torch.quantile(few_enough(kl), 0.95, -1), "kl_max": kl.amax(-1)}
+
+
 def batch_metrics(found: Inspection, batch: Batch, *, has_critic: bool) -> Metrics:
     """The instruments of an inspection, unread."""
     ratio = found.ratio if batch.weight is None else found.ratio[batch.weight > 0]
-    ratio = ratio[:: 1 + len(ratio) // MOST_QUANTILES]
     at = fixed(tuple(QUANTILES.values()), ratio.dtype, ratio.device)
-    metrics = dict(zip(QUANTILES, torch.quantile(ratio, at).unbind(), strict=True))
+    metrics = dict(zip(QUANTILES, torch.quantile(few_enough(ratio), at).unbind(), strict=True))
     metrics |= {"ratio_max": ratio.max(), **from_sums(found.sums)}
     if has_critic:
         metrics["explained_variance_after"] = explained_variance(found.value, batch.value_target, batch.weight)

@@ -10,8 +10,10 @@ that waits for the device is trained without a graph, and the run says so; 100 r
 (`gpu_population.py`, which also measures 256 of them). Most run in several processes at once.
 Speed: training steps per second, collecting and learning together, with each engine in turn, logs and checkpoints
 included.
+The kernels are compiled before, by several processes at once.
 `--beside`: a script that prints the speed of another implementation for settings [(num_envs, rollout_length, epochs,
-minibatches, iterations), …]; it runs first, then the speeds, so that a time limit leaves them.
+minibatches, iterations), …]; it runs first, then the speeds, so that a time limit leaves them. Every result is written
+at once.
 """
 
 from __future__ import annotations
@@ -358,17 +360,18 @@ def beside(script: Path) -> list[str]:
     return [line for line in found.stdout.splitlines() if " sps" in line] or found.stderr.splitlines()[-3:]
 
 
-def tried(check: Callable[[], Iterator[tuple[str, Any]]]) -> dict[str, Any]:
-    """Everything that a check finds, and the error that ended it."""
+def tried(check: Callable[[], Iterator[tuple[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Everything that a check has found, after each result, and the error that ended it."""
     found: dict[str, Any] = {}
     try:
         for name, result in check():
             found[name] = result
             print(name, json.dumps(result), flush=True)
+            yield found
     except Exception as error:
         traceback.print_exc()
         found["error"] = {"message": repr(error), "ok": False}
-    return found
+    yield found
 
 
 def main() -> None:
@@ -379,9 +382,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "gpu.json", metavar="FILE.json")
     arguments = parser.parse_args()
     result: dict[str, Any] = {"machine": machine.describe(), "device": torch.cuda.get_device_name()}
-    steps: dict[str, Callable[[], Any]] = {}
+    steps: dict[str, Callable[[], Iterator[Any]]] = {}
     if arguments.only in (None, "speed"):
-        steps["beside"] = lambda: [] if arguments.beside is None else beside(arguments.beside)
+        steps["beside"] = lambda: iter([[] if arguments.beside is None else beside(arguments.beside)])
         steps["speed"] = lambda: tried(lambda: speeds(arguments.engines))
     if arguments.only in (None, "checks"):
         steps |= {name: partial(tried, check) for name, check in CHECKS.items()}
@@ -389,12 +392,22 @@ def main() -> None:
         steps["learning"] = lambda: tried(check_learning)
     missing = list(steps)
     for name, step in steps.items():
-        result[name] = step()
+        for found in step():
+            result[name] = found
+            machine.keep(result, arguments.out)  # what a time limit leaves of a run
         missing.remove(name)
-        machine.write(result, table(result, missing), arguments.out)  # what a time limit leaves of a run
+        machine.write(result, table(result, missing), arguments.out)
+
+
+def compiled(name: str) -> None:
+    """A few updates, whose kernels Triton keeps on disk for the next process."""
+    env, updates, settings = SPEEDS[name]
+    speed(env, "cuda", min(updates, 12), **settings)
 
 
 def speeds(engines: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
+        list(pool.map(compiled, SPEEDS))
     for name, (env, updates, settings) in SPEEDS.items():
         for engine in engines:
             yield f"{name}, {engine}", speed(env, engine, updates, **settings)

@@ -2,6 +2,7 @@
 
     python benchmarks/gpu_profile.py "CartPole 2048 x 64, tf32" "robots 4096 x 24, float32"   # settings of gpu.py
     python benchmarks/gpu_profile.py --atari Pong --num-envs 128 --rollout-length 64 --precision tf32
+    python benchmarks/gpu_profile.py --agents 256    # at once, with the setting of gpu_population.py
 
 Prints, for each setting, the time of an update by the clock, how much of it the GPU was busy, its kernels by their
 share and, where it was idle, after which kernel. `--out` keeps all that as JSON. The profiler itself makes everything a
@@ -13,17 +14,24 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import gpu
+import gpu_population
 import machine
 import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import surefoot
+from surefoot.engine.contract import Turn
+from surefoot.engine.cuda.population.flight import Flight
+from surefoot.engine.cuda.population.iteration import Population
 from surefoot.limits import usable_cores
+from surefoot.training.life.seeds import train_seeds
 from surefoot.training.trainer import Trainer
 
 ROWS = 14  # kernels that are printed
@@ -48,13 +56,17 @@ class Profile(surefoot.Callback):
             trainer.stop("enough")
 
     def found(self) -> dict[str, Any]:
-        """Per update, in microseconds."""
-        events = [
-            (event.time_range.start, event.time_range.end, event.name)
-            for event in self.profiler.events() or []
-            if event.device_type == DeviceType.CUDA
-        ]
-        return summary(sorted(events), self.last - self.first)
+        return found_by(self.profiler, self.last - self.first)
+
+
+def found_by(profiler: profile, updates: int) -> dict[str, Any]:
+    """Per update, in microseconds."""
+    events = [
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in profiler.events() or []
+        if event.device_type == DeviceType.CUDA
+    ]
+    return summary(sorted(events), updates)
 
 
 def summary(events: list[tuple[float, float, str]], updates: int) -> dict[str, Any]:
@@ -92,8 +104,27 @@ def profiled(env: Any, settings: dict[str, Any], first: int, last: int) -> dict[
     return {**stop.found(), "time_split": split}
 
 
+def profiled_agents(agents: int, precision: str, first: int = 4, last: int = 8) -> dict[str, Any]:
+    """Iterations of a population, from one time that they are begun together to a later one."""
+    own, profiler, pages = Population.begin, profile(activities=[ProfilerActivity.CUDA]), list[int]()
+
+    def begin(self: Population, turns: Sequence[Turn]) -> Flight | None:
+        if len(pages) in (first, last):
+            torch.cuda.synchronize()
+            profiler.__enter__() if len(pages) == first else profiler.__exit__(None, None, None)
+        flight = own(self, turns)
+        pages.append(0 if flight is None else len(flight.pages))
+        return flight
+
+    config = gpu_population.config_of("CartPole-v1", 60_000, {**gpu_population.ZOO, "precision": precision})
+    with tempfile.TemporaryDirectory() as folder, patch.object(Population, "begin", begin):
+        train_seeds(config, range(agents), run_dir=Path(folder) / "all", progress=False)
+    return found_by(profiler, sum(pages[first:last]))
+
+
 def show(name: str, found: dict[str, Any]) -> None:
-    print(f"\n{name}: {found['us']:,.0f} us an update, GPU busy {100 * found['busy']:.1f} %, {found['time_split']}")
+    split = found.get("time_split", "")
+    print(f"\n{name}: {found['us']:,.0f} us an update, GPU busy {100 * found['busy']:.1f} % {split}")
     for row in found["kernels"][:ROWS]:
         print(f"  {row['us']:10,.1f} us {row['count']:8,.1f} x {row['name']}")
     for row in found["idle"][:5]:
@@ -106,7 +137,8 @@ def main() -> None:
     parser.add_argument("--atari", nargs="*", default=[], metavar="GAME")
     parser.add_argument("--num-envs", type=int, default=128, metavar="N", help="for Atari")
     parser.add_argument("--rollout-length", type=int, default=64, metavar="T", help="for Atari")
-    parser.add_argument("--precision", default="float32", help="for Atari")
+    parser.add_argument("--agents", type=int, metavar="N", help="as many agents at once")
+    parser.add_argument("--precision", default="float32", help="for Atari and --agents")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     given = parser.parse_args()
     result: dict[str, Any] = {"machine": machine.describe(), "device": torch.cuda.get_device_name()}
@@ -119,6 +151,10 @@ def main() -> None:
         how |= {"num_minibatches": 16, "precision": given.precision, "threads": usable_cores()}
         result[game] = profiled(f"atari:{game}-v5", how, 4, 12)
         show(f"{game}, {given.num_envs} envs x {given.rollout_length}, {given.precision}", result[game])
+    if given.agents is not None:
+        name = f"{given.agents} agents, {given.precision}"
+        result[name] = profiled_agents(given.agents, given.precision)
+        show(name, result[name])
     if given.out is not None:
         machine.keep(result, given.out)
 

@@ -80,12 +80,14 @@ def main() -> None:
         return
     precisions = PRECISIONS if args.device != "cpu" else PRECISIONS[:1]
     found: dict[str, dict[str, list[float]]] = {one: {side: [] for side in args.side} for one in precisions}
+    result = {"machine": machine.describe(), "seconds": found}
     for _ in range(args.rounds):
         for precision in precisions:
             for side in args.side:
                 found[precision][side].append(measure(side, precision, args))
                 print(f"{precision:8} {side:5} {1e3 * found[precision][side][-1]:8.1f} ms", flush=True)
-    machine.write({"machine": machine.describe(), "seconds": found}, table(found), args.out)
+                machine.keep(result, args.out)  # what a time limit leaves of a run
+    machine.write(result, table(found), args.out)
 
 
 def table(found: dict[str, dict[str, list[float]]]) -> list[str]:

@@ -46,8 +46,8 @@ VECTOR = {  # the preset has 8 envs, a batch of 1,024 and minibatches of 256; th
 Row = dict[str, Any]
 
 
-def surefoot(words: list[str], look: Callable[[], None] = lambda: None) -> tuple[str, dict[str, Any]]:
-    """(the command as a user would type it, its JSON). `look` is called now and then."""
+def surefoot(words: list[str], look: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """What the command says in JSON. `look` is called now and then."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         [sys.executable, "-m", "surefoot.cli.main", *words, "--json"],
@@ -55,18 +55,22 @@ def surefoot(words: list[str], look: Callable[[], None] = lambda: None) -> tuple
         stdout=subprocess.PIPE,
         text=True,
     )
-    while True:
-        try:
-            out, _ = process.communicate(timeout=LOOK)
-            break
-        except subprocess.TimeoutExpired:
-            look()
-        except BaseException:
+    try:
+        while True:
+            try:
+                out, _ = process.communicate(timeout=LOOK)
+                break
+            except subprocess.TimeoutExpired:
+                look()
+    except BaseException as error:
+        if not isinstance(error, KeyboardInterrupt):  # which the run has got, too, and saves itself
             process.terminate()
-            raise
+        process.wait()
+        raise
     if process.returncode:
         raise SystemExit(process.returncode)
-    return shlex.join(["surefoot", *words]), json.loads(out.splitlines()[-1])
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
 
 
 def read_rows(run: Path) -> list[Row]:
@@ -179,10 +183,10 @@ def train_words(arguments: argparse.Namespace, run: Path) -> list[str]:
 
 
 class Watch:
-    """Prints a run's progress, and keeps the results so far."""
+    """Prints a run's progress, and keeps the results so far. `known`: what is known from the start."""
 
-    def __init__(self, arguments: argparse.Namespace, run: Path, bare: dict[str, int]) -> None:
-        self.arguments, self.run, self.bare, self.shown, self.looks = arguments, run, bare, 0, 0
+    def __init__(self, arguments: argparse.Namespace, run: Path, known: dict[str, Any]) -> None:
+        self.arguments, self.run, self.known, self.shown, self.looks = arguments, run, known, 0, 0
 
     def __call__(self) -> None:
         rows, self.looks = read_rows(self.run), self.looks + 1
@@ -198,27 +202,28 @@ class Watch:
             self.shown = rows[-1]["step"]
             if self.looks % KEEP == 0:
                 found = {"steps": self.shown, "seconds": round(rows[-1]["seconds"]), "curve": thinned(rows)}
-                keep(self.arguments, {**self.bare, "machine": machine(), "unfinished": True, **found})
+                keep(self.arguments, {**self.known, "unfinished": True, **found})
 
 
 def measure(arguments: argparse.Namespace, run: Path) -> dict[str, Any]:
-    limit, earlier = ["--max-time", f"{arguments.minutes:g}m"], read_results(arguments.out).get(arguments.game, {})
+    limit, earlier = ["--max-time", f"{arguments.minutes:g}m"], read_results(arguments.out).get(key_of(arguments), {})
     bare = ceilings(arguments) if arguments.vector else {}
     for name, value in bare.items():
         print(f"{name.replace('_', ' ')}: {value:,}", flush=True)
-    watch, going_on = Watch(arguments, run, bare), run.exists()
-    words = ["resume", str(run)] if going_on else train_words(arguments, run)
-    command, result = surefoot([*words, *limit], watch)
+    going_on = run.exists()
+    words = [*(["resume", str(run)] if going_on else train_words(arguments, run)), *limit]
+    commands = [*(earlier.get("commands", []) if going_on else []), typed(words, run)]
+    known = {**bare, "commands": commands, "machine": machine(), "evaluation": None}
+    watch, evaluation = Watch(arguments, run, known), None
+    result = surefoot(words, watch)
     watch()
-    commands, evaluation = [*(earlier.get("commands", []) if going_on else []), command], None
     if arguments.episodes:
-        command, evaluation = surefoot(["eval", str(run), "--stochastic", "--episodes", str(arguments.episodes)])
-        commands.append(command)
+        words = ["eval", str(run), "--stochastic", "--episodes", str(arguments.episodes)]
+        evaluation = surefoot(words)
+        commands.append(typed(words, run))
     rows = read_rows(run)
     return {
-        **bare,
-        "commands": [text.replace(str(run), "RUN") for text in commands],
-        "machine": machine(),
+        **known,
         "steps": result["total_steps"],
         "seconds": round(result["seconds"]),
         "steps_per_second": round(result["steps_per_second"]),
@@ -230,8 +235,18 @@ def measure(arguments: argparse.Namespace, run: Path) -> dict[str, Any]:
     }
 
 
+def typed(words: list[str], run: Path) -> str:
+    """The command as a user would type it."""
+    return shlex.join(["surefoot", *words]).replace(str(run), "RUN")
+
+
+def key_of(arguments: argparse.Namespace) -> str:
+    """Under which the results of a game are kept."""
+    return f"{'atari:' if arguments.vector else ''}{arguments.game}"
+
+
 def keep(arguments: argparse.Namespace, found: dict[str, Any]) -> None:
-    results = read_results(arguments.out) | {arguments.game: found}
+    results = read_results(arguments.out) | {key_of(arguments): found}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

@@ -129,8 +129,14 @@ def own_parts(x: torch.Tensor, mine: torch.Tensor, agents: int) -> Iterator[torc
 
 def how_far(x: torch.Tensor, mine: torch.Tensor, agents: int) -> float:
     """0: the same, or they cannot be told apart."""
-    ways = (way.double() - mine.double() for way in own_parts(x, mine, agents))
-    return min((float(way.abs().nan_to_num().max()) for way in ways if way.numel()), default=0.0)
+    ways = (way for way in own_parts(x, mine, agents) if way.numel())
+    return min((_farthest(way.double(), mine.double()) for way in ways), default=0.0)
+
+
+def _farthest(one: torch.Tensor, other: torch.Tensor) -> float:
+    """0 where both are NaN, infinity where one of them is."""
+    alike = (one == other) | (one.isnan() & other.isnan())
+    return float(torch.where(alike, 0.0, (one - other).abs().nan_to_num(nan=torch.inf)).max())
 
 
 def compared_events(alone: list[Event], both: list[Event], agents: int) -> Iterator[str]:

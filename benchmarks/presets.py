@@ -243,6 +243,8 @@ def atari_table() -> list[str]:
     games = json.loads(ATARI.read_text(encoding="utf-8"))
     rows = []
     for game, found in sorted(games.items()):
+        if found.get("unfinished") or game.startswith("atari:"):  # other settings
+            continue
         first, last, final = found["curve"][0], found["curve"][-1], found["evaluation"]
         played = f"{final['mean_return']:.1f} over {final['episodes']}" if final else "–"
         time = f"{short_count(found['steps'])} in {found['seconds'] / 60:.0f} min"

@@ -214,6 +214,8 @@ class Turn(NamedTuple):
 class Together(Protocol):
     """Several runs whose iterations an engine does at once."""
 
+    most: int  # iterations of each that are begun before any of them is read
+
     def member(self, agent: int) -> Iterations:
         """What the run's own loop asks for its iterations."""
         ...

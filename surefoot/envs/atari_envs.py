@@ -81,15 +81,16 @@ class AtariEnvs:
     def use_threads(self, most: int, *, measure: bool) -> None:
         """Results do not depend on the number of threads, and a game is always worth one.
 
-        Several parts have twice as many together as there may be, because some of them always wait for the policy.
+        Several parts have twice as many together as there may be, because some of them always wait for the policy. Each
+        has one at least.
         """
         own = most if len(self.games) == 1 else -(-2 * most // len(self.games))
         for games in self.games:
             games.threads = max(1, min(own, games.num_envs))
         if measure and most < min(usable_cores(), self.num_envs) and "OMP_NUM_THREADS" in os.environ:
             self.notes += (
-                f"note: {most} of {usable_cores()} cores play, because of OMP_NUM_THREADS; "
-                f"--threads {usable_cores()} lets all of them",
+                f"note: {sum(games.threads for games in self.games)} threads play, because of OMP_NUM_THREADS; "
+                f"--threads {usable_cores()} lets all cores play",
             )
 
     def reset(self) -> Array:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 BLOCK = 1024  # numbers at once
 EACH, MOST = 2048, 128  # numbers per program, and programs per row at most
-SEEN = 32_768  # numbers of which a quantile is taken; of more, every so manyth
+SEEN = 32_768  # numbers of which a quantile is taken; of more, every so manyth, an odd number: envs come in even ones
 FIRST, SECOND, THIRD = (
     tl.constexpr(2048),
     tl.constexpr(2048),
@@ -158,7 +158,7 @@ def _shape(x: Tensor) -> tuple[int, int, int, int]:
 def spread(x: Tensor, quantile: float) -> tuple[Tensor, Tensor, Tensor]:
     """(mean, this quantile, largest) of each row `[..., n]`, `[...]` each. If a number is NaN, so is the mean."""
     rows, size, chunks, chunk = _shape(x)
-    apart = 1 + size // SEEN
+    apart = (1 + size // SEEN) | 1 if size > SEEN else 1
     seen = triton.cdiv(size, apart)
     parts = triton.cdiv(seen, EACH)
     x, rank = x.contiguous(), quantile * (seen - 1)
@@ -217,7 +217,7 @@ def _joined(found_at, count, n):
 
 
 @triton.jit
-def _explained(found_at, explained_at, n, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr):
+def _explained(found_at, explained_at, n, CHUNK: tl.constexpr, CHUNKS: tl.constexpr):
     row, chunk = tl.program_id(1), tl.arange(0, CHUNKS)
     count = tl.minimum(tl.maximum(n - chunk * CHUNK, 0), CHUNK).to(tl.float32)
     at = found_at + (row * CHUNKS + chunk) * 4
@@ -234,5 +234,5 @@ def explained_variance(value: Tensor, target: Tensor) -> Tensor:
     _deviations[(most, rows)](
         value.contiguous(), target.contiguous(), found, size, CHUNK=chunk, BLOCK=BLOCK
     )  # fmt: skip
-    _explained[(1, rows)](found, explained, size, chunks, CHUNK=chunk, CHUNKS=most)
+    _explained[(1, rows)](found, explained, size, CHUNK=chunk, CHUNKS=most)
     return explained.view(target.shape[:-1])

@@ -275,18 +275,24 @@ class Gradients:
         self.rows_at_once = ROWS if self.size < MANY else MANY_ROWS
         self.with_actor, self.with_critic = actor is not None, critic is not None
         self.parts, self.width = parts, padded(self.parameters + SUMS)
-        self.group, self.tiles, self.programs = self._divided()
+        some = actor or critic
+        assert some is not None
+        self.group, self.tiles, self.programs = self._divided(some.parts)
         # What a kernel does not write stays 0: the actor's columns if the critic learns alone.
         self.sums = theta.new_zeros(self.agents, self.programs, self.width)
         self.errors = theta.new_zeros(self.agents, self.programs)
         self.moments = theta.new_zeros(self.agents, parts, CHUNKS, 2)
         self._how = self._constants(actor, critic)
 
-    def _divided(self) -> tuple[int, int, int]:
-        """(tiles of a group, tiles of a program, programs)."""
+    def _divided(self, digits: int) -> tuple[int, int, int]:
+        """(tiles of a group, tiles of a program, programs). `digits`: parts of a number.
+
+        If it is one, there are no groups: Triton makes one product of a sum and a tile's product, which tensor cores
+        round otherwise than a sum of two products.
+        """
         tiles = triton.cdiv(self.size, self.rows_at_once)
         each = triton.cdiv(tiles, min(tiles, PROGRAMS))
-        group = GROUP if self.rows_at_once == ROWS and each == 1 else 1
+        group = GROUP if self.rows_at_once == ROWS and each == 1 and digits > 1 else 1
         if self.agents * (self.with_actor + self.with_critic) * tiles > FULL:
             each *= group
         return group, each, triton.cdiv(tiles, each)

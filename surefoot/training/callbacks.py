@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from surefoot.engine.contract import Several
     from surefoot.training.evaluation.result import Evaluation
     from surefoot.training.trainer import Trainer
     from surefoot.types import MetricsRow, Rollout
@@ -31,6 +32,9 @@ class Callback:
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
         """The policy was updated; `metrics` are those of this update."""
+
+    def on_updates(self, trainer: Trainer, several: Several) -> None:
+        """Several updates were done in one go. For our own: it is called instead of `on_update`, where there is one."""
 
     def on_log(self, trainer: Trainer, row: MetricsRow, timing: dict[str, float]) -> None:
         """A row of metrics is written; whatever you add to `row` is written with it."""

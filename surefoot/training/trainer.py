@@ -299,10 +299,9 @@ class Trainer:
         return self.stop_reason is not None and not self.suspended
 
     def run_errands(self) -> None:
-        """Do what waits for a time in which the host has nothing else to do."""
-        errands, self.errands = self.errands, []
-        for errand in errands:
-            errand()
+        """Do what waits for a time in which the host has nothing else to do. If one fails, the others wait on."""
+        while self.errands:
+            self.errands.pop(0)()
 
     @property
     def steps_per_second(self) -> float:

@@ -182,6 +182,16 @@ def test_the_host_asks_for_little():
     assert len(asked) < 6 * 20
 
 
+@pytest.mark.parametrize("policy", [{}, {"memory": "gru", "memory_size": 4}], ids=str)
+def test_inference_mode_may_be_on(policy):
+    """A simulator or the user's program may have entered it."""
+    one, other = (made(adapted(Drift()), policy=policy) for made in (ordinary, collector))
+    for _ in range(2):
+        expected = one.collect()
+        with torch.inference_mode():
+            assert_same(expected, other.collect())
+
+
 def test_acting_that_cannot_be_recorded_is_done_in_the_ordinary_way():
     class Refuses(ReplayRecorder):
         def record(self, what, work, *rest):

@@ -46,7 +46,7 @@ def test_of_very_many_numbers_a_quantile_is_taken_of_some(monkeypatch):
     monkeypatch.setattr(fused_summary, "SEEN", 100)
     x = torch.randn(2, 999, generator=torch.Generator().manual_seed(3))
     mean, between, largest = fused_summary.spread(x, 0.9)
-    assert torch.allclose(between, torch.quantile(x[:, :: 1 + 999 // 100], 0.9, -1))
+    assert torch.allclose(between, torch.quantile(x[:, ::11], 0.9, -1))  # not every tenth: envs come in even numbers
     assert torch.equal(largest, x.amax(-1))
     assert torch.allclose(mean, x.mean(-1), atol=1e-6)
 

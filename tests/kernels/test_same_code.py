@@ -46,8 +46,9 @@ def test_a_population_launches_the_code_of_each_agent_alone(case, monkeypatch):
     assert sorted(both - alone) == []
 
 
-def gradients(theta, agents, rows, numbers):
-    policy, critic = Net(Weights(0, 4, 8, 8, 2), "tanh", 0), Net(Weights(130, 4, 8, 8, 1), "tanh", -1)
+def gradients(theta, agents, rows, numbers, parts=3):
+    policy = Net(Weights(0, 4, 8, 8, 2), "tanh", 0, parts=parts)
+    critic = Net(Weights(130, 4, 8, 8, 1), "tanh", -1, parts=parts)
     own = fused_update.Gradients(theta, policy, critic, LOSS, fused_update.Rows(*rows, None), 1, numbers)
     total = theta.new_zeros(*theta.shape[:-1], own.width)
     squares = theta.new_zeros(agents, -(-(own.parameters + fused_update.SUMS) // 64), 2)
@@ -57,8 +58,13 @@ def gradients(theta, agents, rows, numbers):
     return own, total, squares
 
 
-def test_sums_of_groups_of_tiles_are_those_tile_by_tile(monkeypatch):
-    """Three tiles, the last one half full: an agent alone has three programs, and two agents have two each."""
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_sums_of_groups_of_tiles_are_those_tile_by_tile(parts, monkeypatch):
+    """Three tiles, the last one half full: an agent alone has three programs, and two agents have two each.
+
+    Of numbers in one part, there are no groups: the compiler, which the interpreter is not, adds several tiles in
+    tensor cores.
+    """
     monkeypatch.setattr(fused_update, "FULL", 10)
     monkeypatch.setattr(fused_update, "GROUP", 2)
     draw = torch.Generator().manual_seed(0)
@@ -74,14 +80,14 @@ def test_sums_of_groups_of_tiles_are_those_tile_by_tile(monkeypatch):
     columns = [x, action, log_prob, params, *(normal(agents, size) for _ in range(3))]
     with noted() as found:
         both, total, squares = gradients(
-            side_by_side(list(thetas)), agents, [c.flatten(0, 1) for c in columns], numbers.repeat(agents, 1)
+            side_by_side(list(thetas)), agents, [c.flatten(0, 1) for c in columns], numbers.repeat(agents, 1), parts
         )
     together = codes(found)
-    assert (both.programs, both.tiles, both.group) == (2, 2, 2)
+    assert (both.programs, both.tiles, both.group) == ((3, 1, 1) if parts == 1 else (2, 2, 2))
     for agent in range(agents):
         with noted() as found:
-            own, mine, norms = gradients(thetas[agent].clone(), 1, [c[agent].clone() for c in columns], numbers)
-        assert (own.programs, own.tiles, own.group) == (3, 1, 2)
+            own, mine, norms = gradients(thetas[agent].clone(), 1, [c[agent].clone() for c in columns], numbers, parts)
+        assert (own.programs, own.tiles, own.group) == (3, 1, 1 if parts == 1 else 2)
         assert torch.equal(mine, total[agent])
         assert torch.equal(norms[0], squares[agent])
         assert {code[:2] for code in codes(found)} == {code[:2] for code in together}

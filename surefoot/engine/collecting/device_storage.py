@@ -8,6 +8,7 @@ once per rollout.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from surefoot.engine.collecting.device_episodes import ended_episodes
-from surefoot.engine.collecting.device_faults import Shown, require_sound, sound
+from surefoot.engine.collecting.device_faults import Shown, require_sound
 from surefoot.engine.episodes import EpisodeColumns
 from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.device_rewards import DeviceRewardNormalizer
@@ -78,7 +79,16 @@ class DeviceStorage:
         self._cut = zeros(0, num_envs, dtype=torch.bool)  # truncations of the last rollout
         self.normalizer = None if reward_gamma is None else DeviceRewardNormalizer(num_envs, reward_gamma, device)
         self.one_cut = False  # no env is truncated twice in a rollout
-        self.played: Ends | None = None  # set while a rollout is estimated whose ends a kernel has collected
+        self.played: Ends | None = None  # of the rollout that is estimated, if a kernel has collected them
+
+    @contextmanager
+    def with_ends(self, ends: Ends) -> Iterator[None]:
+        """A kernel has collected where episodes of the rollout ended."""
+        self.played = ends
+        try:
+            yield
+        finally:
+            self.played = None
 
     def clear(self) -> None:
         """Nothing to do: everything is overwritten."""
@@ -308,10 +318,6 @@ class DeviceStorage:
         """The checks that NumPy envs get at every step. Waits for the device once, unless flags are not bool."""
         self.envs.odd_flags()
         require_sound(self._shown(used, rollout), rollout.final_index)
-
-    def sound(self, used: int, rollout: Rollout) -> Tensor:
-        """`[checks]` bool, unread: whether all numbers of each kind are finite, and all masks leave a legal action."""
-        return sound(self._shown(used, rollout))
 
     def _shown(self, used: int, rollout: Rollout) -> Shown:
         mask, numbers = self.envs.layout.mask, (rollout.obs, self.reward[:used], rollout.final_inputs)

@@ -40,8 +40,9 @@ class RecordedActor(TorchActor):
             super().act(obs, noise, start, memory, out)
             return
         if self._places is None or not self._places.fit(obs, noise):
-            self._places = Places(self.policy, obs, noise)
-            self._places.record(super().act, self.recorder)
+            with own_modes(gradients=False):
+                self._places = Places(self.policy, obs, noise)
+                self._places.record(super().act, self.recorder)
         self._places.act(obs, noise, start, memory, out)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Simulators of the user's that live on the device: everything of ours between two of their steps is one CUDA graph.
+"""Simulators of the user's that live on the device: from storing a step to the next actions, all is one CUDA graph.
 
 The envs' own step runs as it is. What it returns is copied into tensors that stay where they are; the graph stores
 them, normalises, asks the policy, draws the next actions and stores those. It finds the number of the step on the
@@ -36,8 +36,9 @@ class BetweenSteps:
 
     def __call__(self, collector: Collector, noise: NoiseRows, memory: Tensor | None) -> int:
         if self._turn is None and not self.recorder.failed(WHAT):
-            turn = Turn(collector, noise, memory)
-            turn.record(self.recorder)
+            with own_modes(gradients=False):
+                turn = Turn(collector, noise, memory)
+                turn.record(self.recorder)
             self._turn = turn
         if self._turn is None or self.recorder.failed(WHAT):
             self._turn = None
@@ -67,11 +68,10 @@ class Turn:
         """Nothing but `changed` has to be restored: the rest of the storage is filled anew by every rollout."""
         changed = [self.index, self.start, *self.collector.policy.buffers()]
         changed += [] if self.memory is None else [self.memory]
-        with own_modes(gradients=False):
-            self.step.obs.copy_(self.storage.obs[0])
-            works = [
-                recorder.record(WHAT, work, self.index.device, changed) for work in (self._act, self._both, self._store)
-            ]
+        self.step.obs.copy_(self.storage.obs[0])
+        works = [
+            recorder.record(WHAT, work, self.index.device, changed) for work in (self._act, self._both, self._store)
+        ]
         self._begin, self._between, self._end = works
 
     def play(self, noise: NoiseRows, memory: Tensor | None) -> None:

@@ -28,7 +28,12 @@ class UploadedStorage(HostStorage):
 
     def _lasting(self, rows: Tensor) -> Tensor:
         self.on_device = torch.zeros_like(rows, device=self.device)
-        return rows.pin_memory() if self.device.type == "cuda" else rows
+        if self.device.type != "cuda":
+            return rows
+        try:
+            return rows.pin_memory()
+        except RuntimeError:  # the system locks no more: the host then waits for each copy
+            return rows
 
     def _upload(self, t: int, own: slice) -> None:
         """The host waits for the actions of the next step before it writes here again, so it need not wait now."""

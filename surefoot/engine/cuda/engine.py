@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class CudaEngine(Engine):
-    """PyTorch on a GPU, with gradient steps, all that we do between two steps of a simulator, and whole rollouts of our
-    own envs as CUDA graphs.
+    """PyTorch on a GPU, with gradient steps, what we do between two steps of a simulator, and whole rollouts of our own
+    envs as CUDA graphs.
     """
 
     name = acts_with = "cuda"
@@ -51,8 +51,7 @@ class CudaEngine(Engine):
         return None if policy.device.type == "cuda" else f"the policy is on {policy.device}, not on a GPU"
 
     def brings(self, policy: ActorCritic) -> str:
-        # Wide layers are fused or not, depending on the precision, which is not known yet.
-        return "CUDA graphs" if not_fused(policy, "tf32") else "CUDA graphs with fused layers"
+        return "CUDA graphs" if not_fused(policy) else "CUDA graphs with fused layers"
 
     def learner(self, policy: ActorCritic, algorithm: Learns, options: LearnerOptions) -> Learner:
         learner = make_learner(CudaLearner, policy, algorithm, options)
@@ -69,7 +68,7 @@ class CudaEngine(Engine):
             fused = fused_networks(policy, learner.flat.vector, precision)
             if not isinstance(fused, str):
                 return fused
-            if not_fused(policy, precision) is None:
+            if not_fused(policy) is None:
                 self.recorder.notices.append(f"the layers of the policy are not fused, which would be faster: {fused}")
         return RecordedNetworks(policy)
 
@@ -83,7 +82,7 @@ class CudaEngine(Engine):
                 stepping = RecordedStepping(self.recorder)
         elif isinstance(envs, TensorEnvs) and envs.device == actor.policy.device and options.episodes_per_env is None:
             stepping = BetweenSteps(self.recorder)
-        elif isinstance(envs, InEqualParts) and options.episodes_per_env is None:
+        elif isinstance(envs, InEqualParts) and envs.equal_parts and options.episodes_per_env is None:
             stepping = step_parts
         if not isinstance(envs, TensorEnvs) and are_large(envs):
             return UploadingCollector(envs, actor, options, self.operations, stepping)

@@ -23,7 +23,7 @@ CLOSE = 1e-4  # to PyTorch's results and gradients; products of TensorFloat-32 p
 ROWS = 300  # on which they are compared
 
 
-def not_fused(policy: ActorCritic, precision: Precision = "float32") -> str | None:
+def not_fused(policy: ActorCritic) -> str | None:
     """Why Triton does not compute the linear layers of this policy; None if it can, as far as can be told."""
     if policy.config.layer_norm:
         return "its layers are normalised"
@@ -38,7 +38,7 @@ def not_fused(policy: ActorCritic, precision: Precision = "float32") -> str | No
 
 def fused_networks(policy: ActorCritic, theta: Tensor, precision: Precision = "float32") -> FusedNetworks | str:
     """The networks by which Triton computes the policy's MLPs, whose parameters are in `theta`, or why it does not."""
-    reason = not_fused(policy, precision)
+    reason = not_fused(policy)
     if reason is not None:
         return reason
     try:

@@ -298,9 +298,10 @@ class WholeIterations:
                 storage.continue_from(length)
                 stepping.play(collector, collector.noise())
                 number, carried = packed_episodes(*storage.flags(length), self._carried, self._columns)
-                storage.played = stepping.places(storage).ends
-                rollout = collector.learnable(length, recording.remaining)
-                storage.played, sound = None, stepping.places(storage).ends.fine.all()
+                ends = stepping.places(storage).ends
+                with storage.with_ends(ends):
+                    rollout = collector.learnable(length, recording.remaining)
+                sound = ends.fine.all()
             with own_modes(gradients=True):
                 recording.said = self.algorithm.update(learner, rollout)
             with own_modes(gradients=False):

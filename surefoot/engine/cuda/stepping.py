@@ -8,6 +8,7 @@ import torch
 
 from surefoot.engine.collecting.device_storage import DeviceStorage
 from surefoot.engine.collecting.stepping import step_all
+from surefoot.engine.torch.modes import own_modes
 from surefoot.envs.device_envs import DeviceEnvs
 from surefoot.policies.actor_critic import NoiseRows
 
@@ -34,6 +35,10 @@ class RecordedStepping:
         self._work: Work | None = None
 
     def __call__(self, collector: Collector, noise: NoiseRows, memory: Tensor | None) -> int:
+        with own_modes(gradients=False):
+            return self._play(collector, noise, memory)
+
+    def _play(self, collector: Collector, noise: NoiseRows, memory: Tensor | None) -> int:
         if self._work is None or self._noise is None:
             self._noise = noise  # its place from now on
             self._memory = None if memory is None else memory.clone()
@@ -58,10 +63,7 @@ class RecordedStepping:
             step_all(collector, noise, memory)
 
         changed = [*envs.tensors, storage.obs, storage.start, *collector.policy.buffers()]
-        with torch.no_grad():
-            return self.recorder.record(
-                "the rollout", work, storage.device, changed + ([] if memory is None else [memory])
-            )
+        return self.recorder.record("the rollout", work, storage.device, changed + ([] if memory is None else [memory]))
 
 
 class FusedStepping:
@@ -74,6 +76,10 @@ class FusedStepping:
         self._instead: RecordedStepping | None = None
 
     def __call__(self, collector: Collector, noise: NoiseRows, memory: Tensor | None) -> int:
+        with own_modes(gradients=False):
+            return self._play(collector, noise, memory)
+
+    def _play(self, collector: Collector, noise: NoiseRows, memory: Tensor | None) -> int:
         if not self._tried:
             self._tried = True
             reason = self._disagrees(collector, noise)

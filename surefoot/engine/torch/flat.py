@@ -25,6 +25,7 @@ class FlatParameters:
         self.vector = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.gradient = torch.zeros_like(self.vector)
         self._places: list[tuple[torch.nn.Parameter, Tensor]] = []  # each parameter's place in `gradient`
+        self._foreign = policy.config.own_encoder
         offset = 0
         for parameter in parameters:
             end = offset + parameter.numel()
@@ -42,8 +43,12 @@ class FlatParameters:
 
     def differentiate(self, loss: Tensor) -> None:
         """`gradient` becomes that of this loss. `backward` would add to each parameter's place by a kernel of its own;
-        here they are copied together.
+        here they are copied together. A user's encoder may need it: for sparse gradients, hooks or checkpointing.
         """
+        if self._foreign:
+            self.gradient.zero_()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return
         trained = [(parameter, place) for parameter, place in self._places if parameter.requires_grad]
         found = torch.autograd.grad(loss, [parameter for parameter, _ in trained], allow_unused=True)
         pairs = [(place, own) for (_, place), own in zip(trained, found, strict=True) if own is not None]

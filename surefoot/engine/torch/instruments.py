@@ -246,8 +246,11 @@ def _at_least(x: Value, least: float) -> Value:
 
 
 def few_enough(rows: Tensor) -> Tensor:
-    """Evenly spaced numbers of rows `[..., B]`, no more than torch.quantile takes."""
-    return rows[..., :: 1 + rows.shape[-1] // MOST_QUANTILES]
+    """Evenly spaced numbers of rows `[..., B]`, no more than torch.quantile takes. They are an odd number apart, or
+    they could all be of the same envs.
+    """
+    apart = 1 + rows.shape[-1] // MOST_QUANTILES
+    return rows[..., :: apart | 1 if apart > 1 else 1]
 
 
 def tail(kl: Tensor) -> Metrics:

@@ -107,7 +107,7 @@ def _together(
     if isinstance(envs, Threaded):
         threads = config.run.threads
         most = (1 if group.size > 1 else most_threads()) if threads == "auto" else threads
-        envs.use_threads(most, measure=threads == "auto")
+        envs.use_threads(most, measure=threads == "auto" and group.size == 1)
     return envs
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from surefoot.training.reports.population import PopulationProgress
     from surefoot.training.trainer import Trainer
 
-MOST = 32  # iterations that are begun at once, before the host deals with them run by run
 INSTEAD = "`surefoot sweep` trains runs side by side in processes of their own"
 
 
@@ -74,7 +73,7 @@ class Population:
         for agent in list(self.open):
             trainer = self.trainers[agent]
             if self._advance(agent) and trainer.ahead is not None:
-                remaining = trainer.ahead.turns(trainer, MOST)
+                remaining = trainer.ahead.turns(trainer, self.together.most)
                 turns += [Turn(agent, trainer.update, remaining)] if remaining else []
         return turns
 

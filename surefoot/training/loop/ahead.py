@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def hears_of_several(callback: Callback) -> bool:
     """Whether it need not be told of every single update."""
-    return type(callback).on_update is Callback.on_update or hasattr(callback, "on_updates")
+    kind = type(callback)
+    return kind.on_update is Callback.on_update or kind.on_updates is not Callback.on_updates
 
 
 class Ahead:

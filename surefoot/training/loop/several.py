@@ -29,8 +29,7 @@ def take_several(trainer: Trainer, start: float) -> bool:
     trainer.journal.add_several(several)
     trainer.saving.behind, trainer.seconds = True, perf_counter() - start
     for callback in trainer.callbacks:
-        if (tell := getattr(callback, "on_updates", None)) is not None:
-            tell(trainer, several)
+        callback.on_updates(trainer, several)
     turn_over(trainer)
     return True
 

@@ -32,6 +32,7 @@ from surefoot.training.callbacks import Callback
 from surefoot.training.life.signals import known_signals
 
 if TYPE_CHECKING:
+    from surefoot.engine.contract import Several
     from surefoot.training.trainer import Trainer
     from surefoot.types import MetricsRow
 
@@ -153,6 +154,12 @@ class TrackerLog(Callback):
             trainer.warn(f"{self.name} did not start: {error}; {self.run.metrics} has every row")
 
     def on_update(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        self._look(trainer)
+
+    def on_updates(self, trainer: Trainer, several: Several) -> None:
+        self._look(trainer)
+
+    def _look(self, trainer: Trainer) -> None:
         if self._process is not None and self._process.poll() is not None:
             self._lost(trainer, self._last_line())
 

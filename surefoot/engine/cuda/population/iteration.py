@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from surefoot.engine.cuda.recorder import Recorder
 
 WHAT = "the iteration of all agents"  # for messages
+PAGES = 2**30  # bytes on the device for episodes that have not been read
 
 
 class Parts(NamedTuple):
@@ -103,7 +104,8 @@ class Population:
         self._keep()
         self._look_for_generators()
         flight, alike = Flight(self, turns), self._alike(turns)
-        for ahead in range(min(MOST_PAGES, *(len(turn.remaining) for turn in turns))):
+        room = max(1, PAGES // self.rollouts.columns.nbytes)
+        for ahead in range(min(MOST_PAGES, room, *(len(turn.remaining) for turn in turns))):
             page = self._launch(alike, ahead, flight.steps) if self._possible(turns, ahead) else None
             if page is None:
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from surefoot.engine.cuda.population.flight import MOST_PAGES
 from surefoot.engine.cuda.population.iteration import Population
 from surefoot.engine.cuda.population.serving import kernels_of
 from surefoot.engine.cuda.recorder import Recorder
@@ -72,6 +73,8 @@ class Member:
 
 class Members:
     """`Together` on a GPU: one population for each set of kernels that the members need."""
+
+    most = MOST_PAGES
 
     def __init__(self, parts: Sequence[Parts]) -> None:
         for part in parts:  # its own updates are too few to be worth recording, and graphs keep memory

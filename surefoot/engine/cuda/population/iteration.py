@@ -227,7 +227,7 @@ class Population:
             with own_modes(gradients=False):
                 number, carried = rollouts.play()
                 rollout = rollouts.learnable()
-                sound = rollouts.sound(rollout)
+                sound = rollouts.sound()
             with own_modes(gradients=True):
                 recording.said = self.parts[0].algorithm.update(learner, rollout)
             with own_modes(gradients=False):

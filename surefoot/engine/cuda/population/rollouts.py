@@ -59,7 +59,7 @@ class PopulationRollouts:
         storage = self.collector.storage
         assert isinstance(storage, DeviceStorage)
         self.storage, self.nets = storage, nets
-        storage.one_cut, storage.normalize = True, self._normalize
+        storage.normalize = self._normalize
         self._places = storage.places()
         device = first.device
         self.carried = torch.zeros(2, self.agents * self.num_envs, dtype=torch.float64, device=device)
@@ -112,9 +112,7 @@ class PopulationRollouts:
         scaled = self._shift_and_scale()
         play(self.nets.theta, self.nets.actor, scaled, self.envs.world(), noise, self._places)
         self.envs.played(length)
-        ended = packed_episodes(*storage.flags(length), self.carried, self.columns)
-        storage.mark_ends(length)
-        return ended
+        return packed_episodes(*storage.flags(length), self.carried, self.columns)
 
     def _noise(self) -> Tensor:
         """Every agent draws from its own generator; what follows is done for all."""
@@ -129,7 +127,8 @@ class PopulationRollouts:
 
     def learnable(self) -> Rollout:
         """The rollout with its rewards and values."""
-        rollout = self.collector.learnable(self.length, 1.0)
+        with self.storage.with_ends(self._places.ends):
+            rollout = self.collector.learnable(self.length, 1.0)
         raw = torch.sign(self.storage.reward) if self.collector.options.sign_rewards else self.storage.reward
         scaled = raw * self._scale
         normalized = self.members[0].reward_normalizer is not None
@@ -147,11 +146,9 @@ class PopulationRollouts:
             found[:, own] = normalizer.scale(reward).to(torch.float32)
         return found
 
-    def sound(self, rollout: Rollout) -> Tensor:
+    def sound(self) -> Tensor:
         """`[agents]` bool: whether all numbers of the agent's rollout are finite."""
-        numbers = (rollout.obs, self.storage.reward, rollout.final_inputs[None])
-        checks = [x.isfinite().view(len(x), self.agents, -1).all(-1).all(0) for x in numbers]
-        return torch.stack(checks).all(0)
+        return self._places.ends.fine.view(self.agents, -1).all(1)
 
     def _shift_and_scale(self) -> tuple[Tensor, Tensor] | None:
         found = [member.policy.normalizer.shift_and_scale for member in self.members if member.policy.normalizer]

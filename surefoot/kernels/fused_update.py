@@ -9,6 +9,7 @@ groups. One agent has a program for each tile, and many have one for each group,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -33,7 +34,7 @@ from surefoot.kernels.fused_nets import (
 from surefoot.kernels.fused_products import _bound, _parts, _product, _row_sums, _transposed
 
 PROGRAMS = 132  # per net, at most; each writes as many numbers as there are parameters
-GROUP = 8  # tiles of 16 rows whose sums are added first
+GROUP = 8  # small tiles whose sums are added first
 FULL = 2 * 132  # programs that a large GPU has at once, two for each multiprocessor
 SUMS = 6  # over the rows: surrogate, entropy, KL, approximate KL, clipped, value loss
 LEARN = {"num_warps": 4, "num_stages": 1}
@@ -115,13 +116,13 @@ def _one_net(
     program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean, stretch,
     numbers_at, sums_at, error_at, first, size, each, LOG_STD: tl.constexpr, TOTAL: tl.constexpr, WIDTH: tl.constexpr,
     TILES: tl.constexpr, F: tl.constexpr, D: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
-    BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
+    BD: tl.constexpr, BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr, R: tl.constexpr,
     HEAD: tl.constexpr, SURROGATE: tl.constexpr, EPSILON: tl.constexpr, BETA: tl.constexpr, ENTROPY: tl.constexpr,
     NORMALIZE: tl.constexpr, WEIGHT: tl.constexpr, NEAR: tl.constexpr, HUBER: tl.constexpr, ORDER: tl.constexpr,
     ACTIVATION: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
+    """`R`: 1 if the sums over a tile's rows are to be the same whether one program takes it or another."""
     L: tl.constexpr = H2 if H2 > 0 else H  # numbers before the last layer
-    R: tl.constexpr = 1 if BM == 16 else BM  # small tiles may be added up by one program or by several
     SECOND: tl.constexpr = F + D * H + H
     LAST: tl.constexpr = SECOND + (H * H2 + H2 if H2 > 0 else 0)
     w, b, w2, b2, w3, b3 = _load_net(theta, F, D, H, H2, A, BD, BH, BH2, BO, P)
@@ -175,7 +176,7 @@ def _gradients(
     theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, moments_at, numbers_at,
     sums_at, error_at, first, size, each, part, TILES: tl.constexpr, CHUNKS: tl.constexpr, CHUNK: tl.constexpr,
     LOG_STD: tl.constexpr, TOTAL: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr,
-    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, R: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr,
     F: tl.constexpr, H: tl.constexpr, H2: tl.constexpr, A: tl.constexpr,
     BH: tl.constexpr, BH2: tl.constexpr, BO: tl.constexpr,
     VF: tl.constexpr, VH: tl.constexpr, VH2: tl.constexpr, VBH: tl.constexpr, VBH2: tl.constexpr, VBO: tl.constexpr,
@@ -207,14 +208,14 @@ def _gradients(
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, mean,
             stretch, numbers_at, sums_at, error_at, first, size, each, LOG_STD, TOTAL, WIDTH, TILES, F, D, H, H2, A, BD,
-            BH, BH2, BO, BM, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER, ACTIVATION,
-            P,
+            BH, BH2, BO, BM, R, HEAD, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER,
+            ACTIVATION, P,
         )  # fmt: skip
     if CRITIC and net == 1:
         _one_net(
             program, theta, x_at, action_at, old_at, params_at, advantage_at, target_at, value_at, order_at, 0.0, 1.0,
             numbers_at, sums_at, error_at, first, size, each, LOG_STD, TOTAL, WIDTH, TILES, VF, D, VH, VH2, 1, BD,
-            VBH, VBH2, VBO, BM, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER,
+            VBH, VBH2, VBO, BM, R, -1, SURROGATE, EPSILON, BETA, ENTROPY, NORMALIZE, WEIGHT, NEAR, HUBER, ORDER,
             ACTIVATION, P,
         )  # fmt: skip
 
@@ -252,6 +253,26 @@ class Rows:
     order: Tensor | None
 
 
+class Division(NamedTuple):
+    """How the rows of a minibatch are divided: what decides in which order their gradients are added."""
+
+    rows: int  # of a tile
+    group: int  # tiles that are added one after the other, by one program or by several; 1: there are no groups
+    each: int  # tiles that a program takes at least
+
+
+def division(size: int, digits: int) -> Division:
+    """The usual one for so many rows, for one agent as for many. `digits`: parts of a number.
+
+    If it is one, there are no groups: Triton makes one product of a sum and a tile's product, which tensor cores
+    round otherwise than a sum of two products.
+    """
+    rows = ROWS if size < MANY else MANY_ROWS
+    tiles = triton.cdiv(size, rows)
+    each = triton.cdiv(tiles, min(tiles, PROGRAMS))
+    return Division(rows, GROUP if rows == ROWS and each == 1 and digits > 1 else 1, each)
+
+
 class Gradients:
     """The gradients of minibatches of one size, in tensors of their own."""
 
@@ -264,38 +285,30 @@ class Gradients:
         rows: Rows,
         parts: int,
         numbers: Tensor,
+        divided: Division | None = None,
     ) -> None:
         """`theta`: all parameters. `actor` None: the critic learns alone. `numbers`: of the loss.
 
-        Several agents learn at once if `theta` is `[agents, P]`; then each has its row of `numbers`, too.
+        Several agents learn at once if `theta` is `[agents, P]`; then each has its row of `numbers`, too. `divided`:
+        instead of the usual `division`.
         """
         self.theta, self.rows, self.numbers, self.terms = theta, rows, numbers, terms
         self.agents, self.parameters = theta.shape if theta.dim() == 2 else (1, len(theta))
         self.size = len(rows.x) // parts // self.agents
-        self.rows_at_once = ROWS if self.size < MANY else MANY_ROWS
         self.with_actor, self.with_critic = actor is not None, critic is not None
         self.parts, self.width = parts, padded(self.parameters + SUMS)
         some = actor or critic
         assert some is not None
-        self.group, self.tiles, self.programs = self._divided(some.parts)
+        self.rows_at_once, self.group, each = divided or division(self.size, some.parts)
+        tiles = triton.cdiv(self.size, self.rows_at_once)
+        if self.agents * (self.with_actor + self.with_critic) * tiles > FULL:
+            each *= self.group
+        self.tiles, self.programs = each, triton.cdiv(tiles, each)
         # What a kernel does not write stays 0: the actor's columns if the critic learns alone.
         self.sums = theta.new_zeros(self.agents, self.programs, self.width)
         self.errors = theta.new_zeros(self.agents, self.programs)
         self.moments = theta.new_zeros(self.agents, parts, CHUNKS, 2)
         self._how = self._constants(actor, critic)
-
-    def _divided(self, digits: int) -> tuple[int, int, int]:
-        """(tiles of a group, tiles of a program, programs). `digits`: parts of a number.
-
-        If it is one, there are no groups: Triton makes one product of a sum and a tile's product, which tensor cores
-        round otherwise than a sum of two products.
-        """
-        tiles = triton.cdiv(self.size, self.rows_at_once)
-        each = triton.cdiv(tiles, min(tiles, PROGRAMS))
-        group = GROUP if self.rows_at_once == ROWS and each == 1 and digits > 1 else 1
-        if self.agents * (self.with_actor + self.with_critic) * tiles > FULL:
-            each *= group
-        return group, each, triton.cdiv(tiles, each)
 
     @property
     def rows_of_group(self) -> int:
@@ -331,6 +344,7 @@ class Gradients:
             "ORDER": self.rows.order is not None,
             "ACTIVATION": some.activation_code,
             "BM": self.rows_at_once,
+            "R": 1 if self.group > 1 or self.rows_at_once == ROWS else self.rows_at_once,
         }
 
     @property

@@ -304,11 +304,11 @@ def _score(
     tl.store(found_at + row, _log_prob(out, log_std, action, A, BO, HEAD), mask=inside)
 
 
-def log_prob(net: Net, params: Tensor, action: Tensor) -> Tensor:
-    """log π of actions under stored parameters `[..., A]`, to the bit what the kernel that learns computes."""
+def log_prob(head: int, outputs: int, params: Tensor, action: Tensor) -> Tensor:
+    """log π of actions under stored parameters `[..., A]`, to the bit what the kernels that learn compute."""
     found = torch.empty(params.shape[:-1], dtype=torch.float32, device=params.device)
-    rows, outputs = found.numel(), net.weights.outputs
+    rows = found.numel()
     if rows:
-        how = {"A": outputs, "BO": _padded(outputs), "BM": ROWS, "HEAD": net.head}
+        how = {"A": outputs, "BO": _padded(outputs), "BM": ROWS, "HEAD": head}
         _score[(triton.cdiv(rows, ROWS),)](params.contiguous(), action.contiguous(), found, rows, **how, **LOOK)
     return found

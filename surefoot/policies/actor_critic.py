@@ -339,14 +339,20 @@ class ActorCritic(nn.Module):
         """The number of axes of one row of inputs."""
         return len(self.layout.shape) if self.shaped_inputs else 1
 
+    def last_outputs(self, x: Tensor, context: Context | None = None) -> tuple[Tensor, Tensor | None]:
+        """(what the actor's last layer says `[B, O]`, before any mask; V `[B]`), in one pass."""
+        features, own = self._recall(x, context), self.critic_encoder
+        if own is None:
+            return self.networks.both(features)
+        return self.networks.outputs(features), self.networks.reference.value_of(own(x))
+
     def evaluate(self, x: Tensor, action: Tensor, context: Context | None = None) -> Outputs:
         """Everything a loss needs, in one pass."""
-        features, own = self._recall(x, context), self.critic_encoder
-        if own is None and not self.sde:
-            outputs, value = self.networks.both(features)
+        if not self.sde:
+            outputs, value = self.last_outputs(x, context)
             params = self._params_from(outputs, self.log_std, x)
-        else:  # these need more than the networks' outputs
-            reference = self.networks.reference
+        else:  # it needs more than the networks' outputs
+            features, own, reference = self._recall(x, context), self.critic_encoder, self.networks.reference
             shared = reference.shared(features)
             params = self._params_of(reference.hidden(shared), x)
             value = reference.value_of(shared if own is None else own(x))

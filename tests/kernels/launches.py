@@ -87,6 +87,7 @@ def record(file):
         _advantages()
         _episodes()
         _wide_layers()
+        _head_losses()
     with open(file, "w", encoding="utf-8") as out:
         json.dump(list(found.values()), out)
 
@@ -116,6 +117,19 @@ def _wide_layers():
     for parts in (3, 2, 1):
         wide_mlp(torch.zeros(130, 48), layers, ["elu", "elu", "none"], parts).sum().backward()
     rounded_mlp(torch.zeros(130, 48), layers, ["elu", "tanh", "none"]).sum().backward()
+
+
+def _head_losses():
+    """Of an actor that chooses, and of one that draws twelve numbers."""
+    from surefoot.kernels.fused_head import Columns, HeadLoss
+    from surefoot.kernels.fused_update import Terms
+
+    size, numbers = 200, torch.zeros(4)
+    terms = Terms("clip", epsilon=0, beta=1, entropy=2, value_weight=3, approx_kl=True, clip_fraction=True)
+    for head, outputs, action in ((0, 6, torch.zeros(size, dtype=torch.int64)), (1, 12, torch.zeros(size, 12))):
+        columns = Columns(action, *(torch.zeros(size, n).squeeze(-1) for n in (1, (1 + head) * outputs, 1, 1, 1)))
+        out, value, log_std = torch.zeros(size, outputs), torch.zeros(size), torch.zeros(outputs)
+        HeadLoss(head, outputs, terms, numbers)(out, value, log_std, columns)
 
 
 def _told(value):

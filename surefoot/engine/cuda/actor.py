@@ -13,6 +13,7 @@ from surefoot.engine.torch.modes import own_modes
 from surefoot.policies.actor_critic import Noise
 
 if TYPE_CHECKING:
+    from surefoot.engine.cuda.head_loss import PlainHead
     from surefoot.engine.cuda.recorder import Recorder, Work
     from surefoot.engine.cuda.whole_nets import WholeNets
     from surefoot.policies.actor_critic import ActorCritic
@@ -27,12 +28,15 @@ class RecordedActor(TorchActor):
     """A `TorchActor` that copies its inputs into their places and starts a graph."""
 
     def __init__(
-        self, policy: ActorCritic, recorder: Recorder, nets: WholeNets | None = None, *, scores: bool = False
+        self,
+        policy: ActorCritic,
+        recorder: Recorder,
+        nets: WholeNets | None = None,
+        scorer: WholeNets | PlainHead | None = None,
     ) -> None:
-        """`scores`: kernels learn from the actions, so they compute log π, too: the first ratio is 1 to the bit."""
+        """`scorer`: kernels learn from the actions, so they compute log π, too: the first ratio is 1 to the bit."""
         super().__init__(policy)
-        self.recorder, self.nets = recorder, nets
-        self._scorer = nets if scores else None
+        self.recorder, self.nets, self._scorer = recorder, nets, scorer
         self._places: Places | None = None
 
     def act(self, obs: Tensor, noise: Noise, start: Tensor | None, memory: Tensor | None, out: Out) -> None:

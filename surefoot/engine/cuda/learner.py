@@ -10,6 +10,8 @@ import torch
 
 from surefoot.engine.cuda.actor import RecordedActor
 from surefoot.engine.cuda.fused_passes import CLOSE, FusedPasses, not_fused, terms_of
+from surefoot.engine.cuda.head_loss import CLOSE as AT_HEAD
+from surefoot.engine.cuda.head_loss import disagreement, head_objective
 from surefoot.engine.cuda.looking import Gradients, by_agent_of, look_over, of_gradients
 from surefoot.engine.cuda.operations import DeviceOperations
 from surefoot.engine.cuda.passes import WHAT, FixedLoss, FixedPasses, critic, joint, shape_of, structure
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.config import ValueFit
+    from surefoot.engine.cuda.head_loss import PlainHead
+    from surefoot.engine.cuda.passes import Objective
     from surefoot.engine.cuda.recorder import Recorder
     from surefoot.engine.cuda.whole_nets import WholeNets
     from surefoot.engine.losses import LossFunction, Surrogate
@@ -41,13 +45,15 @@ class CudaLearner(Learner):
     fixed_length = True  # every rollout has the same number of steps
     nets: WholeNets | None = None
 
-    def connect(self, recorder: Recorder, nets: WholeNets | None, *, fixed_length: bool) -> None:
-        """`nets`: the policy's, if kernels compute them."""
-        self.recorder, self.nets, self.fixed_length = recorder, nets, fixed_length
+    def connect(
+        self, recorder: Recorder, nets: WholeNets | None, *, fixed_length: bool, head: PlainHead | None = None
+    ) -> None:
+        """`nets`: the policy's, if kernels compute them. `head`: if kernels know what its outputs mean."""
+        self.recorder, self.nets, self.fixed_length, self.head = recorder, nets, fixed_length, head
         self._fixed: dict[Key, tuple[FixedPasses, FixedLoss]] = {}
         self.latest: tuple[FixedPasses, FixedLoss] | None = None  # what the last passes used
         fused_steps = self.first_trained == 0 and fixed_length  # gradient steps of the actor that may be fused
-        self.actor = RecordedActor(self.policy, recorder, nets, scores=fused_steps)
+        self.actor = RecordedActor(self.policy, recorder, nets, (nets or head) if fused_steps else None)
 
     def passes(self, loss: LossFunction, batch: Batch, parts: int, number: int, *, normalize: bool) -> Passes:
         fixed = self._passes("joint", loss, batch, parts, number, normalize=normalize)
@@ -143,14 +149,35 @@ class CudaLearner(Learner):
 
     def _new(self, key: Key, kind: str, loss: Loss, batch: Batch) -> tuple[FixedPasses, FixedLoss]:
         fixed = FixedLoss(loss, batch.obs.device)
-        objective = (joint if kind == "joint" else critic)(self, fixed.loss)
         _, _, _, parts, number, normalize, _ = key
-        optimizer = (self.optimizer.of_critic if kind == "critic" else None) or self.optimizer
-        passes = self._fused(kind, fixed, batch, (parts, number, normalize)) or FixedPasses(
-            self, objective, batch, parts, number, self.recorder, optimizer=optimizer, normalize=normalize
-        )
+        passes: FixedPasses | None = self._fused(kind, fixed, batch, (parts, number, normalize))
+        if passes is None:
+            objective = self._at_head(fixed, batch, parts) if kind == "joint" else critic(self, fixed.loss)
+            optimizer = (self.optimizer.of_critic if kind == "critic" else None) or self.optimizer
+            passes = FixedPasses(
+                self, objective, batch, parts, number, self.recorder, optimizer=optimizer, normalize=normalize
+            )
         self._fixed[key] = passes, fixed
         return passes, fixed
+
+    def _at_head(self, fixed: FixedLoss, batch: Batch, parts: int) -> Objective:
+        """The loss by kernels that begin at the policy's head, if they know both and agree; or in PyTorch."""
+        plain = joint(self, fixed.loss)
+        terms = terms_of(fixed.loss, "joint", normalize=False, has_critic=self.policy.has_critic)
+        if self.head is None or self.nets is not None or isinstance(terms, str) or batch.weight is not None:
+            return plain
+        some = batch.take(torch.arange(batch.units // parts, device=batch.obs.device))
+        try:
+            found = head_objective(self, fixed, self.head, terms)
+            error = disagreement(self, found, plain, some)
+        except Exception as broken:  # Triton compiles at run time: no compiler, an old GPU, a bug of its own
+            reason = f"Triton failed: {str(broken).strip().partition(chr(10))[0]}"
+        else:
+            if error < AT_HEAD:
+                return found
+            reason = f"its gradient is off by {error:.1g} here"
+        self.recorder.notices.append(f"the loss is not one kernel, which would be faster: {reason}")
+        return plain
 
     def _fused(self, kind: str, fixed: FixedLoss, batch: Batch, how: tuple[int, int, bool]) -> FusedPasses | None:
         """Passes of fused kernels, if they serve and their gradient of this batch is autograd's."""

@@ -51,7 +51,7 @@ class WholeNets:
         """log π of actions under stored parameters."""
         from surefoot.kernels.fused_nets import log_prob
 
-        return log_prob(self.actor, params, action)
+        return log_prob(self.actor.head, self.actor.weights.outputs, params, action)
 
     def kl_from(self, x: Tensor, params: Tensor) -> Tensor:
         """KL(old‖new) of every row, from the old parameters. Of several agents, all rows of one follow each other."""

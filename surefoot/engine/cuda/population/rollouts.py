@@ -34,7 +34,7 @@ class PopulationActor(RecordedActor):
     """V of the states of all agents, each by its own critic."""
 
     def __init__(self, policy: ActorCritic, recorder: Recorder, nets: WholeNets) -> None:
-        super().__init__(policy, recorder, nets, scores=True)
+        super().__init__(policy, recorder, nets, nets)
         self._own = nets
 
     def value(self, inputs: Tensor, context: Context | None = None) -> Tensor:

@@ -155,7 +155,7 @@ class HeadLoss:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """As the kernels name them."""
+        """What the kernels call A, BO and BM."""
         width = _padded(self.outputs)
         return {"A": self.outputs, "BO": width, "BM": TILE // width}
 

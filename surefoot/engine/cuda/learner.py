@@ -163,10 +163,12 @@ class CudaLearner(Learner):
     def _at_head(self, fixed: FixedLoss, batch: Batch, parts: int) -> Objective:
         """The loss by kernels that begin at the policy's head, if they know both and agree; or in PyTorch."""
         plain = joint(self, fixed.loss)
-        terms = terms_of(fixed.loss, "joint", normalize=False, has_critic=self.policy.has_critic)
-        if self.head is None or self.nets is not None or isinstance(terms, str) or batch.weight is not None:
+        if self.head is None or self.nets is not None or batch.weight is not None:
             return plain
-        some = batch.take(torch.arange(batch.units // parts, device=batch.obs.device))
+        terms = terms_of(fixed.loss, "joint", normalize=False, has_critic=self.policy.has_critic)
+        if isinstance(terms, str):
+            return plain
+        some = batch.take(torch.arange(batch.units // parts, dtype=torch.int64, device=batch.obs.device))
         try:
             found = head_objective(self, fixed, self.head, terms)
             error = disagreement(self, found, plain, some)

@@ -44,7 +44,9 @@ INSTRUMENTS = (
         "E[KL(π_old(·|s) ‖ π_new(·|s))]",
         always=True,
     ),
-    Instrument("kl_p95", "its 95th percentile over states (on a GPU, of some 30,000 of them)", "nats", None, 0.5, always=True),
+    Instrument(
+        "kl_p95", "its 95th percentile over states (on a GPU, of some 30,000 of them)", "nats", None, 0.5, always=True
+    ),
     Instrument("kl_max", "its maximum over states (largest since the last row)", "nats", None, 2.0, always=True),
     Instrument(
         "ratio_p5", "5th percentile of the ratios after the update", "ratio", 0.5, None, "r = π_new(a|s) / π_old(a|s)"

@@ -65,7 +65,7 @@ def native_kind(config: EnvConfig, factory: object = None) -> tuple[Kind | None,
     if spec.kwargs or spec.additional_wrappers:
         return None, f"{config.env} is registered with arguments or wrappers of its own"
     if config.one_by_one:
-        return None, f"{config.one_by_one} need Gymnasium's {config.env}"
+        return None, f"Gymnasium's {config.env} is needed for {config.one_by_one}"
     for key, value in config.env_kwargs.items():
         if key not in known:
             return None, f"env_kwargs has {key!r}, which only Gymnasium's {config.env} knows"

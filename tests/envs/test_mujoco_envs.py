@@ -225,9 +225,9 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("config", "reason"),
         [
-            ({"wrappers": ("FlattenObservation",)}, "wrappers need Gymnasium's Hopper-v5"),
-            ({"frame_stack": 2}, "frame_stack need"),
-            ({"workers": 1}, "workers need"),
+            ({"wrappers": ("FlattenObservation",)}, "Gymnasium's Hopper-v5 is needed for wrappers"),
+            ({"frame_stack": 2}, "is needed for frame_stack"),
+            ({"workers": 1}, "is needed for workers"),
             ({"env_kwargs": {"healthy_reward": np.float64(1.0)}}, "healthy_reward=np.float64"),
             ({"env_kwargs": {"terminate_when_unhealthy": 1}}, "terminate_when_unhealthy=1"),
             ({"env_kwargs": {"healthy_z_range": [0.7]}}, "healthy_z_range"),

@@ -9,7 +9,7 @@ from surefoot.algorithms import ALGORITHMS
 from surefoot.cli.main import main
 from surefoot.errors import UsageError
 from surefoot.training.config import presets
-from surefoot.training.config.resolve import all_options, resolve
+from surefoot.training.config.resolve import all_options, preset_notes, resolve
 from surefoot.training.config.toml_files import to_toml
 
 
@@ -217,6 +217,15 @@ def test_automatic_minibatches_fit_any_size(algo, settings):
 )
 def test_an_env_without_a_preset_of_its_own_gets_the_defaults_of_its_family(env, preset):
     assert resolve(env).preset == preset
+
+
+def test_who_names_no_algorithm_is_told_which_ones_were_tuned_for_the_env():
+    (note,) = preset_notes(resolve("Walker2d-v5"))
+    assert re.fullmatch(r"settings tuned for Walker2d-v5 come with --algo ppo-penalty( or .+)?", note)
+    assert preset_notes(resolve("Walker2d-v5", "ppo")) == []
+    assert preset_notes(resolve("Walker2d-v5", preset="none")) == []
+    assert preset_notes(resolve("CartPole-v1")) == []
+    assert preset_notes(resolve("Walker2d-v4")) == []
 
 
 def test_preset_names_cannot_leave_their_folder():

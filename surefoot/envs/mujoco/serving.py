@@ -56,7 +56,7 @@ def why_not(config: EnvConfig) -> str:
     if spec.kwargs or spec.additional_wrappers:
         return f"{config.env} is registered with arguments or wrappers of its own"
     if config.one_by_one:
-        return f"{config.one_by_one} need Gymnasium's {config.env}"
+        return f"Gymnasium's {config.env} is needed for {config.one_by_one}"
     try:
         batch_library()
         check_callbacks()

@@ -31,7 +31,7 @@ from surefoot.runs.locate import locate_checkpoint
 from surefoot.schedules import Schedule, as_schedule
 from surefoot.settings import Option, Settings, SettingsT, coerce, options, title_of
 from surefoot.training.config.other_libraries import explain
-from surefoot.training.config.presets import automatic_preset, load_preset
+from surefoot.training.config.presets import automatic_preset, load_preset, tuned_algorithms
 from surefoot.training.config.run_config import DEFAULT_ALGO, RunConfig
 from surefoot.training.config.together import check_together, whole_envs
 from surefoot.training.config.unused import check_inert
@@ -195,8 +195,11 @@ def read_outline(config_file: Path) -> Outline:
 
 
 def preset_notes(config: TrainConfig) -> list[str]:
-    """Messages about a preset that was made for another env or algorithm."""
+    """Messages about a preset that was made for another env or algorithm, or that fits less well than another."""
     notes = []
+    if (config.preset or "").startswith("family/") and config.origins.get("algo") == f"preset {config.preset}":
+        tuned = tuned_algorithms(config.env.env)  # while the user has named none
+        notes += [f"settings tuned for {config.env.env} come with --algo {' or '.join(tuned)}"] if tuned else []
     if config.preset_env not in (None, config.env.env):
         notes.append(f"the preset {config.preset} was made for {config.preset_env}")
     if config.preset_algo not in (None, config.run.algo):

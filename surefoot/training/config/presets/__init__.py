@@ -44,6 +44,12 @@ def automatic_preset(env: str, algo: str) -> str | None:
     return next((name for name in names if _file(name) is not None), None)
 
 
+def tuned_algorithms(env: str) -> list[str]:
+    """The algorithms that have a preset of their own for this env, sorted."""
+    ids = backend_of(env).preset_ids(env)
+    return [algo for folder, _, algo in (name.partition("/") for name in list_presets()) if folder in ids]
+
+
 def _file(name: str) -> Traversable | None:
     folder, _, stem = name.partition("/")
     if not folder or not stem or "/" in stem or folder.startswith(".") or stem.startswith("."):

@@ -138,6 +138,7 @@ def test_what_cannot_be_trained_at_once_is_refused_before_anything_is_written(tm
         "stop_kl": ({"stop_kl": 0.01}, "an update may end early"),
         "wide": ({"hidden_sizes": (128,)}, "fused kernels"),
         "memory": ({"memory": "gru"}, "fused kernels"),
+        "no critic's loss": ({"value_coef": 0.0}, "not one kernel: the critic's loss has no weight"),
     }.values():
         with pytest.raises(UsageError, match=f"at once: .*{reason}.*surefoot sweep"):
             train_seeds(config(**settings), (3, 5), run_dir=place, **QUIET)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from surefoot.engine.cuda.fused_passes import terms_of
 from surefoot.engine.cuda.iteration import not_whole
 from surefoot.engine.cuda.passes import structure
 from surefoot.engine.own_numbers import OF_ALGORITHM
@@ -24,6 +25,11 @@ def not_together(several: Sequence[Parts]) -> str | None:
             return "the policy is not computed by fused kernels (one or two hidden layers of up to 64 units)"
         if (reason := not_whole(collector, learner, algorithm)) is not None:
             return f"an iteration is not one graph: {reason}"
+        loss = algorithm.terms(1.0)
+        assert loss is not None, "`not_whole` has checked it"
+        terms = terms_of(loss, "joint", normalize=False, has_critic=learner.policy.has_critic)
+        if isinstance(terms, str):  # every run would do all of its updates by itself
+            return f"a gradient step is not one kernel: {terms}"
     alike = len({_form(part) for part in several}) == 1
     return None if alike else f"they differ in more than their seeds and {', '.join(OF_ALGORITHM)}"
 

@@ -248,9 +248,9 @@ class ActorCritic(nn.Module):
         head = self.actor.head
         # gSDE learns the features through the mean alone.
         log_std = sde_log_std(hidden.detach(), self._sde_log_std) if self.sde else self.log_std
-        return self._params_from(F.linear(hidden, head.weight, head.bias), log_std, x)
+        return self.params_from(F.linear(hidden, head.weight, head.bias), log_std, x)
 
-    def _params_from(self, outputs: Tensor, log_std: Tensor | None, x: Tensor) -> Tensor:
+    def params_from(self, outputs: Tensor, log_std: Tensor | None, x: Tensor) -> Tensor:
         """The distribution's parameters from the actor's outputs."""
         if self.actions.num_gaussian:
             squash = (self.mean_centre, self.mean_half) if self.config.tanh_mean else None
@@ -311,7 +311,7 @@ class ActorCritic(nn.Module):
             assert start is not None
             features, memory = self.networks.remember(features, memory, start)
         if not self.sde:
-            params = self._params_from(self.networks.outputs(features), self.log_std, x)
+            params = self.params_from(self.networks.outputs(features), self.log_std, x)
             return params, self.actions.draw(params, noise.rows), memory
         hidden = self._hidden(features)
         params = self._params_of(hidden, x)
@@ -350,7 +350,7 @@ class ActorCritic(nn.Module):
         """Everything a loss needs, in one pass."""
         if not self.sde:
             outputs, value = self.last_outputs(x, context)
-            params = self._params_from(outputs, self.log_std, x)
+            params = self.params_from(outputs, self.log_std, x)
         else:  # it needs more than the networks' outputs
             features, own, reference = self._recall(x, context), self.critic_encoder, self.networks.reference
             shared = reference.shared(features)

@@ -88,6 +88,7 @@ def record(file):
         _episodes()
         _wide_layers()
         _head_losses()
+        _losses_of_parts()
     with open(file, "w", encoding="utf-8") as out:
         json.dump(list(found.values()), out)
 
@@ -132,6 +133,27 @@ def _head_losses():
         HeadLoss(head, outputs, terms, numbers)(out, value, log_std, columns)
 
 
+def _losses_of_parts():
+    """Of actions with a part of each kind, and of those with parts of one kind, with and without KL and entropy."""
+    from surefoot.kernels.fused_head import Columns
+    from surefoot.kernels.fused_parts import parts_of
+    from surefoot.kernels.fused_parts_loss import PartsLoss
+    from surefoot.kernels.fused_update import Terms
+    from surefoot.kernels.heads import BERNOULLI, BETA, CATEGORICAL, GAUSSIAN, TANH_GAUSSIAN, KernelPart
+
+    size, numbers = 200, torch.ones(4)
+    full = Terms("clip", epsilon=0, beta=1, entropy=2, value_weight=3, approx_kl=True, clip_fraction=True)
+    each = [KernelPart(kind, 3) for kind in (CATEGORICAL, BERNOULLI, GAUSSIAN, TANH_GAUSSIAN, BETA)]
+    for kinds in (each, *([one, one] for one in each)):
+        parts = parts_of(kinds, torch.device("cpu"))
+        whole = all(part.kind in (CATEGORICAL, BERNOULLI) for part in kinds)
+        action = torch.full((size, parts.actions), 0.5).to(torch.int64 if whole else torch.float32)
+        params, one = torch.zeros(size, parts.params), torch.zeros(size)
+        for terms in (full, Terms("ratio")):
+            PartsLoss(parts, terms, numbers)(params, one, Columns(action, one, params, one, one, one))
+        parts.log_prob(params, action)
+
+
 def _told(value):
     return {"tensor": str(value.dtype).removeprefix("torch.")} if isinstance(value, torch.Tensor) else value
 
@@ -155,7 +177,9 @@ class Absent:
 
 
 def compile_all(file, capability):
-    """Prints for each kernel its name, the size of its code, and a word that is the same for the same arithmetic."""
+    """Prints for each kernel its name, the size of its code, a word that is the same for the same arithmetic, and how
+    often the compiler made one step of a product and a sum.
+    """
     from triton.runtime import driver
     from triton.runtime.jit import MockTensor
 
@@ -170,7 +194,8 @@ def compile_all(file, capability):
         }
         made = kernel.warmup(grid=(1,), **given)
         arithmetic = re.findall(r"\b(?:fma|mul|add|sub|div)[a-z.]*\.f(?:32|64)\b", made.asm["ptx"])
-        print(one["kernel"], len(made.asm["cubin"]), crc32(" ".join(arithmetic).encode()), flush=True)
+        fused = arithmetic.count("fma.rn.f32")  # those that a library asks for are `fma.rn.ftz.f32`
+        print(one["kernel"], len(made.asm["cubin"]), crc32(" ".join(arithmetic).encode()), fused, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from surefoot.engine.torch.modes import own_modes
 from surefoot.policies.actor_critic import Noise
 
 if TYPE_CHECKING:
-    from surefoot.engine.cuda.head_loss import PlainHead
+    from surefoot.engine.cuda.head_loss import FusedHead
     from surefoot.engine.cuda.recorder import Recorder, Work
     from surefoot.engine.cuda.whole_nets import WholeNets
     from surefoot.policies.actor_critic import ActorCritic
@@ -32,7 +32,7 @@ class RecordedActor(TorchActor):
         policy: ActorCritic,
         recorder: Recorder,
         nets: WholeNets | None = None,
-        scorer: WholeNets | PlainHead | None = None,
+        scorer: WholeNets | FusedHead | None = None,
     ) -> None:
         """`scorer`: kernels learn from the actions, so they compute log π, too: the first ratio is 1 to the bit."""
         super().__init__(policy)

@@ -11,7 +11,7 @@ from surefoot.engine.cuda.actor import RecordedActor
 from surefoot.engine.cuda.between_steps import BetweenSteps
 from surefoot.engine.cuda.collector import UploadingCollector, are_large
 from surefoot.engine.cuda.fused import fused_networks, not_fused
-from surefoot.engine.cuda.head_loss import plain_head
+from surefoot.engine.cuda.head_loss import head_of
 from surefoot.engine.cuda.iteration import WholeIterations, not_whole
 from surefoot.engine.cuda.learner import CudaLearner
 from surefoot.engine.cuda.networks import RecordedNetworks
@@ -59,7 +59,7 @@ class CudaEngine(Engine):
         assert isinstance(learner, CudaLearner)
         networks = self._networks(policy, learner, options.precision)
         policy.compute_with(networks)
-        head = plain_head(policy) if policy.device.type == "cuda" else None
+        head = head_of(policy) if policy.device.type == "cuda" else None
         learner.connect(
             self.recorder,
             networks.whole,

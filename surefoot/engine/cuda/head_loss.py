@@ -1,9 +1,10 @@
-"""The loss of policies whose action is one choice or one Gaussian, as kernels; what is before it is anything."""
+"""The loss of a policy from its last layer's outputs on, as kernels; what is before it is anything."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from surefoot.policies.actor_critic import ActorCritic
     from surefoot.types import Batch, Metrics
 
+    # (the loss, its terms) from the network's outputs, V and the batch
+    AtOutputs: TypeAlias = Callable[[Tensor, Tensor | None, Batch], tuple[Tensor, Tensor]]
+    FusedHead: TypeAlias = "PlainHead | PartsHead"
+
 CLOSE = 1e-4  # to autograd's gradient, relative to its norm
 
 
 class PlainHead:
-    """A head that the kernels know. They learn from its actions, so they score them, too: the first ratio is 1."""
+    """One choice, or one Gaussian whose log std is a parameter: the kernels begin at the network's outputs."""
 
     def __init__(self, kind: int, outputs: int) -> None:
         """`kind`: 0 for a choice, 1 for a Gaussian."""
@@ -35,36 +40,82 @@ class PlainHead:
 
         return log_prob(self.kind, self.outputs, params, action)
 
+    def loss(self, policy: ActorCritic, terms: Terms, numbers: Tensor) -> AtOutputs:
+        from surefoot.kernels.fused_head import Columns, HeadLoss
 
-def plain_head(policy: ActorCritic) -> PlainHead | str:
-    """The policy's head, or why the kernels do not know it."""
-    parts = policy.actions.kernel_parts
+        found, mask = HeadLoss(self.kind, self.outputs, terms, numbers), policy.layout.mask
+
+        def loss(outputs: Tensor, value: Tensor | None, part: Batch) -> tuple[Tensor, Tensor]:
+            outputs = outputs if mask is None else policy.actions.masked(outputs, part.obs[..., mask] > 0.5)
+            return found(outputs, value, policy.log_std, Columns(*columns_of(part)))
+
+        return loss
+
+
+class PartsHead:
+    """Every other action: the kernels begin at the parameters of its parts, which PyTorch computes from the outputs."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        from surefoot.kernels.fused_parts import parts_of
+
+        self.parts = parts_of(policy.actions.kernel_parts, policy.device)
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """log π of actions under stored parameters."""
+        return self.parts.log_prob(params, action)
+
+    def loss(self, policy: ActorCritic, terms: Terms, numbers: Tensor) -> AtOutputs:
+        from surefoot.kernels.fused_head import Columns
+        from surefoot.kernels.fused_parts_loss import PartsLoss
+
+        found = PartsLoss(self.parts, terms, numbers)
+
+        def loss(outputs: Tensor, value: Tensor | None, part: Batch) -> tuple[Tensor, Tensor]:
+            params = policy.params_from(outputs, policy.log_std, part.obs)
+            return found(params, value, Columns(*columns_of(part)))
+
+        return loss
+
+
+def columns_of(part: Batch) -> tuple[Tensor, ...]:
+    """What the kernels read of a minibatch, in the order of their `Columns`."""
+    return part.action, part.log_prob, part.dist_params, part.advantage, part.value_target, part.value
+
+
+def head_of(policy: ActorCritic) -> FusedHead | str:
+    """The policy's head for the kernels, or why they do not know it.
+
+    They learn from its actions, so they score them, too: the first ratio is 1.
+    """
+    actions, config = policy.actions, policy.config
     if find_spec("triton") is None:
         return "Triton is not installed"
-    if len(parts) != 1 or parts[0].kind not in (CATEGORICAL, GAUSSIAN):
-        return "its actions are neither one choice nor one Gaussian"
-    if policy.actions.num_gaussian and (policy.config.std != "parameter" or policy.config.tanh_mean or policy.sde):
-        return "its std is no parameter, or its mean is squashed"
-    from surefoot.kernels.fused_head import MOST
+    if policy.sde:
+        return "gSDE's std depends on the last hidden layer"
+    from surefoot.kernels.fused_head import MOST as MOST_OUTPUTS
+    from surefoot.kernels.fused_parts import MOST as MOST_PARAMS
 
-    if parts[0].size > MOST:
-        return f"its head has more than {MOST} outputs"
-    return PlainHead(0 if parts[0].kind == CATEGORICAL else 1, parts[0].size)
+    plain = len(actions.kernel_parts) == 1 and actions.kernel_parts[0].size <= MOST_OUTPUTS
+    if plain and actions.kernel_parts[0].kind == CATEGORICAL:
+        return PlainHead(0, actions.kernel_parts[0].size)
+    if plain and actions.kernel_parts[0].kind == GAUSSIAN and config.std == "parameter" and not config.tanh_mean:
+        return PlainHead(1, actions.kernel_parts[0].size)
+    if actions.num_params > MOST_PARAMS:
+        return f"its actions have more than {MOST_PARAMS} parameters"
+    return PartsHead(policy)
 
 
-def head_objective(learner: Learner, fixed: FixedLoss, head: PlainHead, terms: Terms) -> Objective:
+def head_objective(learner: Learner, fixed: FixedLoss, head: FusedHead, terms: Terms) -> Objective:
     """The loss of actor and critic together, by the kernels."""
-    from surefoot.kernels.fused_head import NAMES, Columns, HeadLoss
+    from surefoot.kernels.fused_head import NAMES
 
-    loss, policy = HeadLoss(head.kind, head.outputs, terms, fixed.numbers), learner.policy
-    critic, mask = terms.value_weight >= 0, policy.layout.mask
+    policy, critic = learner.policy, terms.value_weight >= 0
+    loss = head.loss(policy, terms, fixed.numbers)
     shown = ["policy_loss", *(["value_loss"] if critic else []), "entropy", *fixed.loss.metrics]
 
     def objective(part: Batch, opening: bool) -> tuple[Tensor, Metrics]:
         outputs, value = policy.last_outputs(part.obs, part.context)
-        outputs = outputs if mask is None else policy.actions.masked(outputs, part.obs[..., mask] > 0.5)
-        own = Columns(part.action, part.log_prob, part.dist_params, part.advantage, part.value_target, part.value)
-        total, found = loss(outputs, value if critic else None, policy.log_std, own)
+        total, found = loss(outputs, value if critic else None, part)
         told = dict(zip(NAMES, found.unbind(), strict=True))
         return total, {name: told[name] for name in [*shown, *([RATIO_ERROR] if opening else [])]}
 

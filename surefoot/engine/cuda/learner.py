@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from surefoot.engine.config import ValueFit
-    from surefoot.engine.cuda.head_loss import PlainHead
+    from surefoot.engine.cuda.head_loss import FusedHead
     from surefoot.engine.cuda.passes import Objective
     from surefoot.engine.cuda.recorder import Recorder
     from surefoot.engine.cuda.whole_nets import WholeNets
@@ -46,7 +46,7 @@ class CudaLearner(Learner):
     nets: WholeNets | None = None
 
     def connect(
-        self, recorder: Recorder, nets: WholeNets | None, *, fixed_length: bool, head: PlainHead | None = None
+        self, recorder: Recorder, nets: WholeNets | None, *, fixed_length: bool, head: FusedHead | None = None
     ) -> None:
         """`nets`: the policy's, if kernels compute them. `head`: if kernels know what its outputs mean."""
         self.recorder, self.nets, self.fixed_length, self.head = recorder, nets, fixed_length, head

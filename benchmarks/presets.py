@@ -276,6 +276,9 @@ def page(results: Results) -> str:
         "",
         "With an extra installed (`box2d`):\n",
         *rows_table(results, given=False),
+        "",
+        "The presets of MuJoCo's envs come from [the table of learning results](results.md), which has every seed and\n"
+        "what they were chosen among. Where a later choice fell on another algorithm, the earlier preset is kept.",
         *atari_table(),
         "",
         "## Presets with given numbers\n",

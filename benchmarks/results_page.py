@@ -32,7 +32,8 @@ TRPO with the settings of the RL Zoo, trained here for the same steps on the sam
   seeds 101 and 102 too. The three best of these, and on MuJoCo three slow starters, were trained for all steps on the
   same seeds, and the best of them is the row's. The slow starters were added after the first rows had fallen short of
   their peers. They were found in full-length runs on seeds 200 to 202, and rows that had been complete were then chosen
-  anew. The seeds of the table, 0 to 4, took no part in any choice.
+  anew. The seeds of the table, 0 to 4, took no part in these choices. On Box2D, `ppo` and what is derived from it
+  began with the numbers of shipped presets; LunarLander's and BipedalWalker's had been tuned on seed 0.
 - **Peers.** Their settings are in `benchmarks/peers/zoo.py`. They finish their last rollout, so they get up to
   one rollout more. A peer's run that was interrupted went on with fresh episodes from its last rollout; ours go on
   exactly.

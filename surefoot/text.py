@@ -24,6 +24,11 @@ def one_line(text: str, longest: int = 200) -> str:
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 episode`, `2 episodes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _escaped(character: str) -> str:
     if "\udc80" <= character <= "\udcff":  # Python's placeholder for a byte of a file name that is not UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"

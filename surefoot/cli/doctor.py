@@ -11,7 +11,7 @@ from surefoot.cli.flags import Parser, add_json, add_settings
 from surefoot.envs.config import EnvConfig
 from surefoot.errors import UsageError
 from surefoot.settings import coerce, options
-from surefoot.text import print
+from surefoot.text import counted, print
 from surefoot.training.config.presets import automatic_preset
 from surefoot.training.config.run_config import DEFAULT_ALGO
 from surefoot.training.reports.screen import fit
@@ -96,7 +96,7 @@ def describe(report: Report, preset: str | None = None) -> Iterator[str]:
         yield f"recommended: {report.recommended}{why}"
     else:
         count = sum(finding.level == "error" for finding in report.findings)
-        yield f"{count} error{'s' if count > 1 else ''} to fix first; then: {report.recommended}"
+        yield f"{counted(count, 'error')} to fix first; then: {report.recommended}"
 
 
 def _table(numbers: Numbers) -> Iterator[tuple[str, str]]:

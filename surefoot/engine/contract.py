@@ -14,6 +14,7 @@ from surefoot.engine.episodes import Episode, EpisodeColumns, EpisodeTracker
 from surefoot.engine.group import ALONE, Group
 from surefoot.engine.timing import PhaseTimer
 from surefoot.math.operations import OPERATIONS, Operations
+from surefoot.text import counted
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +91,7 @@ class Threads(NamedTuple):
         why = self.why if self.number > 1 else ""
         if self.number < self.asked:
             why = f"{self.asked} were asked for; the system refused more"
-        return f"{self.number} thread{'s' if self.number > 1 else ''}{f' ({why})' if why else ''}"
+        return f"{counted(self.number, 'thread')}{f' ({why})' if why else ''}"
 
 
 @dataclass(frozen=True)

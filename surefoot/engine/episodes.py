@@ -109,6 +109,7 @@ class EpisodeTracker:
         self.ret = np.zeros(num_envs)
         self.length = np.zeros(num_envs, np.int64)
         self.info_keys = tuple(info_keys)
+        self.missing: dict[str, list[str]] = {}  # keys that were not in an info, and those that were
         self.finished: list[Episode] = []
         self._columns: list[EpisodeColumns] = []  # that ended before those in `finished`
 
@@ -149,6 +150,9 @@ class EpisodeTracker:
             sum_up(env, len(reward))
 
     def _kept(self, info: Info) -> dict[str, float]:
+        for key in self.info_keys:
+            if key not in info:
+                self.missing.setdefault(key, [str(name) for name in info])
         return {key: self._number(key, info[key]) for key in self.info_keys if key in info}
 
     @staticmethod

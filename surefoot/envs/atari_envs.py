@@ -26,6 +26,7 @@ from surefoot.envs.seeds import EpisodeSeeds
 from surefoot.errors import UsageError, did_you_mean
 from surefoot.limits import usable_cores
 from surefoot.spaces.layout import Layout
+from surefoot.text import counted
 from surefoot.types import Step
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class AtariEnvs:
             games.threads = max(1, min(own, games.num_envs))
         if measure and most < min(usable_cores(), self.num_envs) and "OMP_NUM_THREADS" in os.environ:
             self.notes += (
-                f"note: {sum(games.threads for games in self.games)} threads play, because of OMP_NUM_THREADS; "
+                f"note: the games have {counted(sum(games.threads for games in self.games), 'thread')}, because of "
+                f"OMP_NUM_THREADS; "
                 f"--threads {usable_cores()} lets all cores play",
             )
 

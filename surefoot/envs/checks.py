@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surefoot.types import Array, DType, GymSpace
 
 
+LARGEST = float(np.finfo(np.float32).max)
 FIVE = "(observation, reward, terminated, truncated, info)"
 
 
@@ -36,9 +37,17 @@ def blamed(call: str, env: object) -> Iterator[None]:
 def blame(call: str, env: object, error: BaseException) -> EnvError:
     """The EnvError for what a method of the env raised."""
     hint = ""
-    if isinstance(error, ValueError) and "values to unpack" in str(error):  # raised by a wrapper
+    if isinstance(error, ValueError) and "values to unpack" in str(error) and _in_a_wrapper(error):
         hint = f" (step must return five values, {FIVE}, and reset two, (observation, info))"
     return EnvError(f"{call} of {env} raised {type(error).__name__}: {error}{hint}")
+
+
+def _in_a_wrapper(error: BaseException) -> bool:
+    """Whether a wrapper raised it, who unpacks what `step` and `reset` of the env in it return."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and isinstance(trace.tb_frame.f_locals.get("self"), gym.Wrapper)
 
 
 def reset_result(found: object, env: object) -> tuple[Any, dict[str, Any]]:
@@ -87,15 +96,20 @@ def as_flag(value: object, what: str, env: object) -> bool:
 
 
 def require_finite(values: Array, what: str, envs: Sequence[object]) -> None:
-    """NonFiniteError naming the first env whose row of `values` holds a NaN or an infinity."""
-    # Σx² is finite only if every x is, and costs a third of checking each. It may overflow; then we check each.
-    if values.dtype.char in "fd" and math.isfinite(np.vdot(values, values)):
+    """NonFiniteError naming the first env whose row of `values` has a NaN or an infinity, also one as float32."""
+    # Σx² is small only if every |x| is, and costs a third of checking each. Otherwise we check each.
+    if values.dtype.char in "fd" and np.vdot(values, values) < LARGEST:
         return
-    if values.dtype.kind != "f" or np.isfinite(values).all():
+    if values.dtype.kind != "f":
         return
-    rows = np.isfinite(values.reshape(len(values), -1)).all(1)
-    index = int(np.argmin(rows))
-    raise NonFiniteError(f"{what} of {envs[index]} is not finite: {values[index]}")
+    sound = np.isfinite(values)
+    if what.endswith("observation") and values.dtype.itemsize > 4:  # rewards stay float64 until they are scaled
+        sound &= np.abs(values) <= LARGEST
+    if sound.all():
+        return
+    index = int(np.argmin(sound.reshape(len(values), -1).all(1)))
+    fault = "too large for float32, which policies compute in" if np.isfinite(values[index]).all() else "not finite"
+    raise NonFiniteError(f"{what} of {envs[index]} is {fault}: {values[index]}")
 
 
 def require_sound(rows: Array, layout: Layout, what: str, envs: Sequence[object]) -> None:

@@ -54,7 +54,7 @@ class Gymnasium(Backend):
         if serves_natively(config):
             return True, COMPILED
         if FILE.search(config.env) and is_task(load_object(config.env, "env")):
-            together, why = not config.one_by_one, f"they are needed one by one for {config.one_by_one}"
+            together, why = not config.one_by_one, f"{config.one_by_one} cannot be combined with the batch"
         else:
             together, why = serves(config)
         return together, TOGETHER if together else why

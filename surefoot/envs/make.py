@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 Factory = Callable[..., "GymEnv"]
 
 # Where an env comes from -> the extra that installs it.
+OURS = {  # arguments of gymnasium.make that are no settings of the env
+    "id": "name the env before the flags",
+    "max_episode_steps": "use --max-episode-steps",
+    "disable_env_checker": "drop it; `surefoot doctor` checks envs",
+}
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}
 
 register_shipped()
@@ -150,6 +155,9 @@ def registered_env(config: EnvConfig, render_mode: str | None) -> GymEnv:
     import_plugins(config.env)
     if _versions(config.env):  # Gymnasium would silently take the newest version, which changes over time
         raise UsageError(_unknown_env(config.env))
+    for name, instead in OURS.items():
+        if name in config.env_kwargs:
+            raise UsageError(f"env_kwargs are for the env, and {name} is an argument of gymnasium.make: {instead}")
     kwargs = make_kwargs(config.env, _kwargs(config, render_mode))
     try:
         # The checker wrapper costs more than a CartPole step; we do its checks once, at the first reset.

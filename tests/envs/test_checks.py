@@ -27,6 +27,14 @@ def test_numbers_whose_squares_overflow_are_finite_all_the_same(dtype):
     require_finite(np.full((3, 4), np.finfo(dtype).max, dtype), "reward", ENVS)
 
 
+def test_observations_must_fit_into_float32():
+    values = np.array([[0.0], [1e30], [-1e39]])
+    require_finite(values, "reward", ENVS)
+    require_finite(values[:2], "observation", ENVS)
+    with pytest.raises(NonFiniteError, match=r"final observation of env c is too large for float32.*: \[-1.e\+39\]"):
+        require_finite(values, "final observation", ENVS)
+
+
 def test_two_infinities_do_not_cancel():
     with pytest.raises(NonFiniteError, match="env b"):
         require_finite(np.array([0.0, np.inf, -np.inf]), "reward", ENVS)

@@ -5,6 +5,7 @@ import re
 from contextlib import closing
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -115,6 +116,17 @@ def test_an_old_env_behind_a_wrapper_of_gymnasiums_is_told_the_fix():
     config = EnvConfig(env=f"{FILE}:Returns", env_kwargs={"fault": "step_four"}, max_episode_steps=50)
     with pytest.raises(EnvError, match=r"ValueError: not enough values to unpack.*step must return five values"):
         play(GymEnvs(lambda: make_env(config), 2, 0))
+
+
+def test_other_values_that_an_env_unpacks_are_not_blamed_on_step():
+    class Unpacks(Returns):
+        def step(self, action):
+            _low, _high = [0.5]
+            return super().step(action)
+
+    envs = GymEnvs(lambda: gym.wrappers.TimeLimit(Unpacks(), 50), 1, 0)
+    with pytest.raises(EnvError, match=r"ValueError: not enough values to unpack \(expected 2, got 1\)$"):
+        play(envs)
 
 
 WAYS = {

@@ -117,6 +117,12 @@ def test_wrong_env_kwargs_are_named():
         make("Pendulum-v1", env_kwargs={"gravity": 3.0})
 
 
+def test_arguments_of_gymnasium_make_are_no_env_kwargs():
+    for name, instead in {"max_episode_steps": "--max-episode-steps", "id": "before the flags"}.items():
+        with pytest.raises(UsageError, match=f"{name} is an argument of gymnasium.make: .*{instead}"):
+            make_env(EnvConfig(env="CartPole-v1", env_kwargs={name: 50}))
+
+
 def test_render_mode_reaches_the_env():
     assert make_env(EnvConfig(), ScriptedEnv, render_mode="rgb_array").render_mode == "rgb_array"
 

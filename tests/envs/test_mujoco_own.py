@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,7 @@ def test_settings_that_need_envs_one_by_one():
     backend = backend_of(SWING)
     together, why = backend.steps_together(EnvConfig(env=SWING, frame_stack=2))
     assert not together
-    assert why == "they are needed one by one for frame_stack"
+    assert why == "frame_stack cannot be combined with the batch"
     assert backend.steps_together(EnvConfig(env=SWING)) == (True, "MuJoCo steps the envs together")
     assert backend.takes_render_mode(SWING)
     assert make_env(EnvConfig(env=SWING, frame_stack=2)).observation_space.shape == (2, 3)
@@ -101,17 +102,31 @@ def raises(*_):
     raise RuntimeError("oh")
 
 
+def weightless(self, *_):
+    self.model.opt.gravity[:] = 0
+    return np.zeros(self.model.nq), np.zeros(self.model.nv)
+
+
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ({"reward": lambda self, action: np.zeros((3, 3))}, r"rewards of \(3, 3\)"),
-        ({"terminated": lambda self: np.zeros(3)}, r"terminated of float64"),
+        (
+            {"reward": lambda self, action: np.zeros((3, 3))},
+            r"reward returned float64 \(3, 3\); .* each env",
+        ),
+        ({"reward": lambda self, action: None}, "reward returned None; it must return a number for each env"),
+        ({"reward": lambda self, action: np.zeros(3) * 1j}, r"reward returned complex128 \(3,\)"),
+        ({"terminated": lambda self: np.zeros(3)}, r"terminated returned float64 \(3,\); it must return a bool"),
         ({"reward": raises}, "step of Faulty raised RuntimeError: oh"),
         ({"observe": lambda self: self.qvel[:, : 3 if self.num_envs > 1 else 6]}, r"observes \(3, 3\) numbers"),
         (
             {"start": lambda self, env, rng: (np.zeros(2), np.zeros(6))},
             r"Faulty.start returned qpos and qvel of .*, not ",
         ),
+        ({"start": lambda self, env, rng: np.zeros(7)}, r"start returned ndarray; .* two arrays, \(qpos, qvel\)"),
+        ({"start": lambda self, env, rng: (np.full(7, np.nan), np.zeros(6))}, "not finite or too large: qpos .nan"),
+        ({"start": lambda self, env, rng: (np.full(7, 1e11), np.zeros(6))}, "not finite or too large"),
+        ({"info": lambda self, env: None}, "Faulty.info returned NoneType; it must return a dict"),
         ({"info": raises}, r"info of Faulty \(env 0, seed \d+, episode 0, step 3\) raised RuntimeError: oh"),
     ],
 )
@@ -132,8 +147,22 @@ def test_faults_of_a_task_name_it(methods, message):
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ({"xml": ""}, "Faulty has no model; set xml, or override make_model"),
-        ({"xml": "nowhere.xml"}, r"the file .*nowhere.xml does not exist"),
+        ({"xml": ""}, "Faulty has no model; set xml to a file or to MJCF, or override make_model"),
+        ({"xml": "nowhere.xml"}, r"xml='nowhere.xml', but .*nowhere.xml is not a file"),
+        ({"xml": None}, "Faulty has no model"),
+        ({"xml": "<mujoco><nothing/></mujoco>"}, "Faulty: MuJoCo cannot make a model of xml: .*nothing"),
+        ({"frame_skip": 0}, "Faulty.frame_skip=0; it must be a whole number of at least 1"),
+        ({"frame_skip": 2.5}, "Faulty.frame_skip=2.5; it must be"),
+        ({"time_limit": 0}, "Faulty.time_limit=0; it must be"),
+        ({"time_limit": True}, "Faulty.time_limit=True; it must be"),
+        (
+            {"make_model": lambda self: import_module("mujoco").MjSpec()},
+            r"make_model returned MjSpec; .* an MjModel; spec.compile\(\)",
+        ),
+        ({"make_model": lambda self: None}, "make_model returned NoneType; it must return an MjModel"),
+        ({"prepare": lambda self: self.sims.field("qveI")}, "qveI is not a field of MjData .* mean 'qvel'"),
+        ({"prepare": weightless}, "Faulty changes its model in prepare or start.* Change it in make_model"),
+        ({"start": weightless}, "Faulty changes its model in prepare or start"),
         ({"observe": lambda self: np.zeros(3)}, r"observe returned float64 \(3,\) for one env"),
     ],
 )

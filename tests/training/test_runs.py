@@ -1,6 +1,7 @@
 """A run from the Python side: files, bytes, callbacks, errors."""
 
 import json
+import re
 
 import gymnasium as gym
 import numpy as np
@@ -162,6 +163,21 @@ def test_numbers_of_info_are_logged_by_name():
     settings = {**QUIET, "total_steps": 512, "num_envs": 4, "rollout_length": 32}
     run = surefoot.train(Bandit, log_info=("is_success",), log_every=256, **settings)
     assert 0.0 <= run.metrics[0]["info/is_success"] <= 1.0
+
+
+def test_a_name_that_no_info_has_is_told_once():
+    class Warnings(surefoot.Callback):
+        def __init__(self):
+            self.said = []
+
+        def on_warning(self, trainer, message):
+            self.said.append(message)
+
+    said = Warnings()
+    settings = {**QUIET, "total_steps": 512, "num_envs": 4, "rollout_length": 32}
+    surefoot.train(Bandit, log_info=("is_succes",), callbacks=[said], **settings)
+    (told,) = [message for message in said.said if "log_info" in message]
+    assert re.search(r"has 'is_succes'; it has .*is_success; did you mean 'is_success'\?$", told)
 
 
 def test_a_ready_vector_env_trains_and_says_that_its_seeds_are_not_ours():

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.errors import did_you_mean
+
 if TYPE_CHECKING:
     import mujoco
 
@@ -179,7 +181,8 @@ class Simulations:
         shown = getattr(self._data, name, None)
         address = self._library.mjb_output(self._batch, name.encode(), None, None)
         if not address or not isinstance(shown, np.ndarray):
-            raise NoBatch(f"{name} is not a field of MjData that a batch has")
+            known = [one for one in dir(self._data) if not one.startswith("_")]
+            raise NoBatch(f"{name} is not a field of MjData that a batch has{did_you_mean(name, known)}")
         view = self._array(address, (self.num, *shown.shape), shown.dtype.str)
         view.flags.writeable = False  # the next call would overwrite it
         self._check(self._forward(self._batch, None, self.num, NO_STAGE))  # filled by the next call, so make one

@@ -167,7 +167,7 @@ class MujocoEnvs:
             else:
                 sims.step(task.frame_skip, np.flatnonzero(active).astype(np.int32))
             obs = self._look()
-            reward = np.array(task.reward(action), np.float64)
+            reward = self._paid(task.reward(action))
             ended = task.terminated()
             terminated = np.zeros(self.num_envs, np.bool_) if ended is None else np.array(ended)
         except SurefootError:
@@ -176,12 +176,22 @@ class MujocoEnvs:
             raise EnvError(f"step of {self.place(error.index)} failed in MuJoCo: {error}") from error
         except user_errors() as error:
             raise blame("step", self.name, error) from error
-        if reward.shape != (self.num_envs,) or terminated.shape != reward.shape or terminated.dtype != np.bool_:
+        if terminated.shape != (self.num_envs,) or terminated.dtype != np.bool_:
             raise EnvError(
-                f"{self.name} returned rewards of {reward.shape} and terminated of {terminated.dtype} "
-                f"{terminated.shape}; they must be numbers and bool of ({self.num_envs},)"
+                f"{self.name}.terminated returned {terminated.dtype} {terminated.shape}; "
+                f"it must return a bool for each env, ({self.num_envs},)"
             )
         return obs, reward, terminated
+
+    def _paid(self, given: object) -> Array:
+        """The rewards as float64, in a copy."""
+        found = np.asarray(given)
+        if found.shape != (self.num_envs,) or found.dtype.kind not in "fiub":
+            said = "None" if given is None else f"{found.dtype} {found.shape}"
+            raise EnvError(
+                f"{self.name}.reward returned {said}; it must return a number for each env, ({self.num_envs},)"
+            )
+        return found.astype(np.float64)
 
     def _keep(self, action: Array, active: Array | None) -> None:
         """Remember the actions, for a replay."""
@@ -206,7 +216,9 @@ class MujocoEnvs:
 
     def _info(self, index: int) -> Info:
         try:
-            return self.task.info(index)
+            return self.task.last_info(index)
+        except SurefootError:
+            raise
         except user_errors() as error:
             raise blame("info", self.place(index), error) from error
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, TypeGuard
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.envs.mujoco.batch import NoBatch, Simulations
+from surefoot.envs.mujoco.batch import NoBatch, Simulations, check_callbacks
 from surefoot.envs.mujoco.envs import Facts, MujocoEnvs
 from surefoot.envs.mujoco.task import MujocoTask
 from surefoot.errors import UsageError
@@ -48,14 +49,22 @@ class _Connected:
     """A task with one simulation, and its spaces."""
 
     def __init__(self, task: MujocoTask) -> None:
-        self.task, self.model = task, task.make_model()
+        check_numbers(task)
+        self.task, self.model = task, model_of(task)
+        before = contents(self.model)
         try:
             self.sims = Simulations(self.model, 1, contact_forces=task.contact_forces)
+            task.connect(self.sims)
+            check_callbacks()  # which `prepare` may have installed
         except NoBatch as error:
             raise UsageError(f"{type(task).__name__} needs MuJoCo's batch: {error}") from None
-        task.connect(self.sims)
         self.begin(np.random.default_rng(0))
         shown = self.observe()
+        if contents(self.model) != before:
+            raise UsageError(
+                f"{type(task).__name__} changes its model in prepare or start, which has no effect: the simulations "
+                "have copies of it. Change it in make_model"
+            )
         self.observation_space = spaces.Box(-np.inf, np.inf, shown.shape, shown.dtype.type)
         self.action_space = action_space(self.model)
 
@@ -74,6 +83,35 @@ class _Connected:
             )
         row: Array = rows[0].copy()
         return row
+
+
+def check_numbers(task: MujocoTask) -> None:
+    """MuJoCo would end the process if `frame_skip` were 0."""
+    name, limit = type(task).__name__, task.time_limit
+    for what, value in {"frame_skip": task.frame_skip, **({} if limit is None else {"time_limit": limit})}.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"{name}.{what}={value!r}; it must be a whole number of at least 1")
+
+
+def model_of(task: MujocoTask) -> mujoco.MjModel:
+    from mujoco import MjModel, MjSpec
+
+    model = task.make_model()
+    if not isinstance(model, MjModel):
+        advice = "; spec.compile() makes one" if isinstance(model, MjSpec) else ""
+        raise UsageError(
+            f"{type(task).__name__}.make_model returned {type(model).__name__}; it must return an MjModel{advice}"
+        )
+    return model
+
+
+def contents(model: mujoco.MjModel) -> bytes:
+    """A digest of all numbers of a model."""
+    from mujoco import mj_saveModel, mj_sizeModel
+
+    saved = np.zeros(mj_sizeModel(model), np.uint8)
+    mj_saveModel(model, None, saved)
+    return sha256(saved.tobytes()).digest()
 
 
 def action_space(model: mujoco.MjModel) -> spaces.Box:
@@ -104,7 +142,7 @@ class TaskEnv(gym.Env["Array", "Array"]):
         sims.ctrl[...] = rows
         sims.step(task.frame_skip)
         obs, reward, ended = self._one.observe(), task.reward(rows), task.terminated()
-        return obs, float(reward[0]), ended is not None and bool(ended[0]), False, task.info(0)
+        return obs, float(reward[0]), ended is not None and bool(ended[0]), False, task.last_info(0)
 
     def render(self) -> Array:
         from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer

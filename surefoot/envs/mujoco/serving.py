@@ -83,6 +83,8 @@ def _fits(name: str, value: object, default: object) -> bool:
     """Whether a value is of the kind that our tasks compute with. (A NumPy scalar would change the types of sums.)"""
     if name == "main_body":
         return type(value) in (int, str)
+    if name == "frame_skip":  # MuJoCo ends the process if it is 0
+        return type(value) is int and value >= 1
     if isinstance(default, bool | str):
         return type(value) is type(default)
     if isinstance(default, tuple):

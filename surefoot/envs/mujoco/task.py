@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from surefoot.envs.mujoco.batch import Simulations
     from surefoot.types import Array, Info
 
+LARGEST = 1e10  # beyond it MuJoCo resets a simulation by itself (mjMAXVAL)
+
 
 class MujocoTask(ABC):
     """One model, and how its envs start, what they observe and what they pay.
@@ -27,7 +29,7 @@ class MujocoTask(ABC):
     plays its open episodes again, some of them longer than others.
     """
 
-    xml: str = ""  # MJCF: a file (relative to the one with this class) or the text itself
+    xml: str | Path = ""  # MJCF: a file (relative to the one with this class) or the text itself
     frame_skip: int = 1  # calls of mj_step per step
     time_limit: int | None = None  # steps after which an episode is truncated
     contact_forces: bool = False  # whether cfrc_ext, cfrc_int and cacc are needed
@@ -55,30 +57,49 @@ class MujocoTask(ABC):
         """The model; `xml` by default."""
         from mujoco import MjModel
 
-        if self.xml.lstrip().startswith("<"):
-            return MjModel.from_xml_string(self.xml)
-        if not self.xml:
-            raise UsageError(f"{type(self).__name__} has no model; set xml, or override make_model")
-        own = getattr(sys.modules.get(type(self).__module__), "__file__", None)
-        file = Path(self.xml).expanduser() if own is None else Path(own).parent / Path(self.xml).expanduser()
-        if not file.is_file():
-            raise UsageError(f"{type(self).__name__}: the file {file} does not exist")
-        return MjModel.from_xml_path(str(file))
+        name, xml = type(self).__name__, self.xml
+        if not isinstance(xml, str | Path) or not str(xml):
+            raise UsageError(f"{name} has no model; set xml to a file or to MJCF, or override make_model")
+        try:
+            if str(xml).lstrip().startswith("<"):
+                return MjModel.from_xml_string(str(xml))
+            own = getattr(sys.modules.get(type(self).__module__), "__file__", None)
+            file = Path(xml).expanduser() if own is None else Path(own).parent / Path(xml).expanduser()
+            if not file.is_file():
+                raise UsageError(f"{name}: xml={str(xml)!r}, but {file} is not a file")
+            return MjModel.from_xml_path(str(file))
+        except ValueError as error:
+            raise UsageError(f"{name}: MuJoCo cannot make a model of xml: {' '.join(str(error).split())}") from None
 
     def prepare(self) -> None:  # noqa: B027 - most tasks need nothing
-        """Called once the simulations exist: look up ids, fields (`self.sims.field`) and buffers here."""
+        """Look up ids, fields (`self.sims.field`) and buffers here: called for every new batch of simulations.
+
+        They have a copy of the model already, so whatever changes it belongs into `make_model`.
+        """
 
     def start(self, env: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """(qpos, qvel) at the start of an episode of env `env`. Draw from `rng`, which has the episode's seed."""
         return self.model.qpos0, np.zeros(self.model.nv)
 
     def first_state(self, env: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """What `start` returns, checked: a wrong shape might be broadcast silently."""
-        qpos, qvel = self.start(env, rng)
+        """What `start` returns, checked: a wrong shape might be broadcast, and MuJoCo replaces a NaN, silently."""
+        name, both = type(self).__name__, self.start(env, rng)
+        if not isinstance(both, tuple | list) or len(both) != 2:
+            raise EnvError(f"{name}.start returned {type(both).__name__}; it must return two arrays, (qpos, qvel)")
+        qpos, qvel = both
         found, wanted = (np.shape(qpos), np.shape(qvel)), ((self.model.nq,), (self.model.nv,))
         if found != wanted:
-            raise EnvError(f"{type(self).__name__}.start returned qpos and qvel of {found}, not {wanted}")
+            raise EnvError(f"{name}.start returned qpos and qvel of {found}, not {wanted}")
+        if not np.vdot(qpos, qpos) + np.vdot(qvel, qvel) <= LARGEST**2:
+            raise EnvError(f"{name}.start returned numbers that are not finite or too large: qpos {qpos}, qvel {qvel}")
         return qpos, qvel
+
+    def last_info(self, env: int) -> Info:
+        """What `info` returns, checked."""
+        found = self.info(env)
+        if not isinstance(found, dict):
+            raise EnvError(f"{type(self).__name__}.info returned {type(found).__name__}; it must return a dict")
+        return found
 
     def before_step(self) -> None:  # noqa: B027 - most tasks need nothing
         """Copy here what the reward compares with, such as positions before the step."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from surefoot.engine.contract import Done
 from surefoot.engine.episodes import of_first_envs, rows_of
 from surefoot.engine.torch.modes import own_modes
+from surefoot.errors import did_you_mean
 from surefoot.training.loop.agreement import of_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from surefoot.engine.episodes import Episode
     from surefoot.training.trainer import Trainer
@@ -46,7 +47,7 @@ def _part_by_part(trainer: Trainer) -> Done:
     steps, episodes = of_all(trainer, rollout)
     if not steps:  # only resets (a vector env, one step): nothing to learn from
         return Done(0, episodes, {})
-    for name, message in trainer.watch.look(rollout, trainer.step):
+    for name, message in (*trainer.watch.look(rollout, trainer.step), *_absent(trainer, episodes)):
         trainer.advise(name, message)
     for callback in trainer.callbacks:
         callback.on_rollout(trainer, rollout)
@@ -56,6 +57,15 @@ def _part_by_part(trainer: Trainer) -> Done:
         metrics = _learn(trainer, rollout, remaining)
     trainer.rollout = None
     return Done(steps, episodes, metrics)
+
+
+def _absent(trainer: Trainer, episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
+    """Numbers of `log_info` that none of these episodes has: (a name for the advice, the advice)."""
+    for key, given in trainer.collector.tracker.missing.items():
+        if episodes and not any(key in episode.info for episode in episodes):
+            known = f"it has {', '.join(given)}" if given else "it is empty"
+            message = f"log_info: no info at the end of an episode has {key!r}; {known}{did_you_mean(key, given)}"
+            yield f"log_info {key}", message
 
 
 def _tell_advice(trainer: Trainer, episodes: Sequence[Episode], step: int) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, TextIO
 
-from surefoot.text import print, printable
+from surefoot.text import counted, print, printable
 from surefoot.training.callbacks import Callback
 from surefoot.training.reports.screen import can_redraw, clock, fit, join, pack, width_of
 from surefoot.training.reports.streams import unfailing
@@ -92,7 +92,7 @@ class LineProgress(Progress):
 
     @contextmanager
     def evaluating(self, episodes: int) -> Iterator[None]:
-        self._say(f"evaluating greedily over {episodes} episodes")
+        self._say(f"evaluating greedily over {counted(episodes, 'episode')}")
         yield
 
 
@@ -164,7 +164,7 @@ class LiveProgress(Progress):
 
     @contextmanager
     def evaluating(self, episodes: int) -> Iterator[None]:
-        with self._console.status(f"evaluating greedily over {episodes} episodes"):
+        with self._console.status(f"evaluating greedily over {counted(episodes, 'episode')}"):
             yield
 
 
@@ -187,7 +187,7 @@ def describe_try(trainer: Trainer, evaluation: Evaluation) -> str:
     missing = wanted - found
     near = f"{missing:.1g}" if missing < 0.01 else as_return(missing)
     outcome = "reached" if missing <= 0 else f"{near} to go"
-    episodes = f"{evaluation.episodes} episode{'s' if evaluation.episodes > 1 else ''}"
+    episodes = counted(evaluation.episodes, "episode")
     played = f"greedy return {as_return(found, wanted)} over {episodes}"
     return f"{_step(trainer, trainer.step)}  {played}  target {wanted:g}: {outcome}"
 

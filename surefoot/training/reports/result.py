@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO, TypedDict
 from surefoot.analysis.watch import first_cause
 from surefoot.drawing import can_draw, missing_for_page
 from surefoot.runs.directory import ROOT, shell_path
+from surefoot.text import counted
 from surefoot.training.build.engines import EngineNames
 from surefoot.training.reports.progress import as_return
 from surefoot.training.reports.screen import fit
@@ -87,16 +88,19 @@ def _target(result: Result) -> str:
         return "NOT reached"
     wanted = result["target_return"]
     found = as_return(tried["mean_return"], *([] if wanted is None else [wanted]))
-    return f"reached when tested ({found} over {tried['episodes']} episodes), NOT in the final evaluation on new ones"
+    tested = f"reached when tested ({found} over {counted(tried['episodes'], 'episode')})"
+    return f"{tested}, NOT in the final evaluation on new ones"
 
 
 def describe_evaluation(found: Summary) -> str:
-    """An evaluation's summary in two lines."""
+    """An evaluation's summary in two lines, or in one."""
     cut = f", {found['cut']} cut at the step budget" if found["cut"] else ""
 
     def show(value: float) -> str:
         return as_return(value, found["min_return"], found["max_return"])
 
+    if found["episodes"] == 1:
+        return f"return {show(found['mean_return'])} in 1 episode of {counted(found['min_length'], 'step')}{cut}"
     length = f"{found['mean_length']:.{0 if found['mean_length'] >= 10 else 1}f}"
     return (
         f"return {show(found['mean_return'])} ± {show(found['std_return'])} over {found['episodes']} episodes, "

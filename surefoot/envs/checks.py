@@ -134,9 +134,14 @@ def pack_row(env: object, obs: object, layout: Layout, mask: Array | None = None
         row = layout.pack(obs, mask)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise EnvError(f"{env} returned an observation that is not in its space: {error}") from error
-    if row.dtype is not layout.dtype and not _castable(row.dtype, layout.dtype):
-        raise EnvError(f"{env} returned an observation of {row.dtype}; its space says {layout.dtype}")
+    require_kind(row.dtype, layout, env)
     return row
+
+
+def require_kind(found: DType, layout: Layout, env: object) -> None:
+    """Floats are not cut to integers, silently: rows of a plain layout are stored in the type that the space says."""
+    if found is not layout.dtype and not _castable(found, layout.dtype):
+        raise EnvError(f"{env} returned observations of {found}; its space says {layout.dtype}")
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import gymnasium as gym
@@ -275,7 +276,9 @@ class JaxEnv(gym.Env[object, object]):
     def __init__(self, compiled: Compiled, max_episode_steps: int | None) -> None:
         self._compiled, self._limit = compiled, max_episode_steps
         self.observation_space, self.action_space = compiled.observation_space, compiled.action_space
-        self.spec = EnvSpec(id=compiled.name, max_episode_steps=max_episode_steps)
+        # Gymnasium's checker needs a spec from which it can make the env again.
+        again = partial(JaxEnv, compiled, max_episode_steps)
+        self.spec = EnvSpec(id=compiled.name, entry_point=again, max_episode_steps=max_episode_steps)
         self.metadata = {"render_modes": []}
         self._state: State | None = None
         self._steps = 0

@@ -6,22 +6,25 @@ Nothing here reads a tensor on the host: whether an episode ended is a mask on t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from surefoot.envs.atari import LIFE_LOST
-from surefoot.envs.checks import blamed, reset_result, step_result, supported_spaces
-from surefoot.envs.masks import MaskReader
-from surefoot.envs.vector_envs import declared_mode
+from surefoot.envs.checks import blamed, require_kind, reset_result, step_result, supported_spaces
+from surefoot.envs.masks import MaskReader, vector_method
+from surefoot.envs.vector_envs import declared_mode, final_columns
 from surefoot.errors import EnvError, UsageError
 from surefoot.spaces.layout import MASK, Layout, part_at
 from surefoot.types import TensorStep
 
 if TYPE_CHECKING:
-    from surefoot.types import Envs, GymVectorEnv, Info
+    from surefoot.types import DType, Envs, GymVectorEnv, Info
 
 FINAL = ("final_obs", "final_observation")  # the key in Gymnasium since 1.0, and before
 
@@ -69,7 +72,13 @@ class TensorEnvs:
         self.envs, self.mode, self.num_envs = envs, declared_mode(envs), envs.num_envs
         self.observation_space, self.action_space = supported_spaces(envs, "single_")
         self.time_limit = envs.spec.max_episode_steps if envs.spec else None
-        self.masks = MaskReader.find(self.observation_space, self.action_space, in_info=lambda: MASK in begun[1])
+        self._method = vector_method(envs)
+        self.masks = MaskReader.find(
+            self.observation_space,
+            self.action_space,
+            method=lambda: self._method is not None,
+            in_info=lambda: MASK in begun[1],
+        )
         self.layout = Layout(self.observation_space, self.masks.size)
         self._begun: tuple[object, Info] | None = begun
         self._steps = 0
@@ -160,7 +169,9 @@ class TensorEnvs:
         """`[N, ...]` rows. Where an episode `ended`, no action is taken, so every action counts as legal."""
         layout = self.layout
         if layout.plain:
-            return self._shaped(obs, layout.shape, "observations")
+            rows = self._shaped(obs, layout.shape, "observations")
+            require_kind(_numpy_kind(rows.dtype), layout, self.envs)
+            return rows
         parts = []
         for leaf, start in zip(layout.leaves, self._offsets, strict=True):
             what = f"'{leaf.path}' of the observations" if leaf.path else "observations"
@@ -168,7 +179,8 @@ class TensorEnvs:
                 (self._shaped(part_at(obs, leaf.path), leaf.shape, what).reshape(self.num_envs, -1) - start).float()
             )
         if self.masks.source:
-            mask = self.masks.given(obs, info, always=False)
+            with blamed("action_masks", self) if self.masks.source == "method" else nullcontext():
+                mask = self.masks.given(obs, info, self._method, always=False)
             if mask is None:  # everything is legal
                 mask = ~self._none[:, None].expand(-1, self.masks.size)
             mask = self._shaped(mask, (self.masks.size,), "action masks").bool()
@@ -204,7 +216,11 @@ class TensorEnvs:
                 raise EnvError(f"vector env, index {index} returned {what} that are neither True nor False; use bool")
 
     def _final_info(self, info: dict[str, Any]) -> dict[str, Tensor]:
-        columns = info.get("final_info", info) if self.mode is AutoresetMode.SAME_STEP else info
+        columns = final_columns(info, self.mode)
+        if not isinstance(columns, Mapping):
+            raise EnvError(
+                f"info['final_info'] of {self.envs} is of type {type(columns).__name__}; it must be a dict of tensors"
+            )
         return {name: column for name, column in columns.items() if self._is_column(column)}
 
     def _is_column(self, value: object) -> bool:
@@ -213,6 +229,13 @@ class TensorEnvs:
     def close(self) -> None:
         with blamed("close", self):
             self.envs.close()
+
+
+@cache
+def _numpy_kind(dtype: torch.dtype) -> DType:
+    """NumPy's type for PyTorch's. It has no bfloat16, which is a float like others here."""
+    name = "float32" if dtype == torch.bfloat16 else str(dtype).removeprefix("torch.")
+    return np.dtype(name)
 
 
 def _beside(mask: Tensor, rows: Tensor) -> Tensor:

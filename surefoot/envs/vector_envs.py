@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from surefoot.envs.checks import (
     as_flag,
     blamed,
     require_finite,
+    require_kind,
     reset_result,
     step_result,
     supported_spaces,
@@ -35,6 +37,12 @@ def declared_mode(envs: GymVectorEnv) -> AutoresetMode:
             "set metadata['autoreset_mode'] to a gymnasium.vector.AutoresetMode"
         )
     return mode
+
+
+def final_columns(info: Info, mode: AutoresetMode) -> object:
+    """Where the infos of last steps are; nothing if an env says None."""
+    found = info.get("final_info", info) if mode is AutoresetMode.SAME_STEP else info
+    return {} if found is None else found
 
 
 def vector_seed(run_seed: int) -> int:
@@ -113,6 +121,7 @@ class VectorEnvs:
                 raise ValueError(f"they have the shape {rows.shape}, not {wanted}")
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise EnvError(f"{self} returned observations that are not in its space: {error}") from error
+        require_kind(rows.dtype, self.layout, self)
         return rows
 
     def step(self, action: object, active: Array | None = None) -> Step:
@@ -169,11 +178,22 @@ class VectorEnvs:
             return np.array(obs[index])
         if "final_obs" not in info:
             raise UsageError(f"{self.envs} declares SAME_STEP autoreset but gives no info['final_obs']")
-        return np.array(self.layout.pack(info["final_obs"][index], self.masks.free))
+        try:
+            return np.array(self.layout.pack(info["final_obs"][index], self.masks.free))
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise EnvError(
+                f"{self._names[index]}: info['final_obs'] has no observation of the env's space where its episode "
+                f"ended: {error}"
+            ) from error
 
     def _final_info(self, info: dict[str, Any], index: int) -> Info:
         """One env's info of the last step, extracted from Gymnasium's column layout."""
-        columns = info.get("final_info", info) if self.mode is AutoresetMode.SAME_STEP else info
+        columns = final_columns(info, self.mode)
+        if isinstance(columns, (list, tuple, np.ndarray)):  # a dict for each env, as Gymnasium had them before 1.0
+            own = columns[index] if len(columns) == self.num_envs else None
+            return dict(own) if isinstance(own, Mapping) else {}
+        if not isinstance(columns, Mapping):
+            return {}
         return {
             name: column[index]
             for name, column in columns.items()

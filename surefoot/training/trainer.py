@@ -24,7 +24,7 @@ from surefoot.runs.directory import LOGS
 from surefoot.schema import Number, Optional, Record, Shape, Whole
 from surefoot.training.build.checks import check_memory, check_spaces, facts_of, plan_of, rollout_length
 from surefoot.training.build.engines import Engines
-from surefoot.training.build.envs import build_envs
+from surefoot.training.build.envs import build_envs, close_envs
 from surefoot.training.build.footprint import num_parameters
 from surefoot.training.build.parts import (
     check_precision,
@@ -215,7 +215,7 @@ class Trainer:
 
     def _turns(self) -> Generator[None]:
         with ExitStack() as leaving:
-            leaving.callback(self.envs.close)
+            leaving.callback(close_envs, self.envs, self.warn)
             for callback in reversed(self.callbacks):  # every callback gets on_end, even if another one raises
                 leaving.callback(callback.on_end, self)
             for callback in self.callbacks:

@@ -181,6 +181,18 @@ def test_a_backend_may_step_its_envs_together(here, capsys):
     assert "drop it, as no worker can step this env" in capsys.readouterr().err
 
 
+def test_a_backend_that_makes_another_number_of_envs_is_told(here):
+    class More(Vectors):
+        name = "more"
+
+        def make_many(self, config, num_envs, seed, *, native):
+            return super().make_many(config, num_envs + 1, seed, native=native)
+
+    here(More())
+    with pytest.raises(EnvError, match=r"make_many of the backend 'more' made \d+ envs; \d+ were asked for"):
+        surefoot.train("more:Walk", total_steps=256, **TINY)
+
+
 def test_workers_are_refused_where_they_could_not_step_it(here):
     class Alone(Toy):
         name = "alone"

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import surefoot
+from surefoot.doctor import examine
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.vector_envs import vector_seed
 from surefoot.errors import UsageError
@@ -174,3 +175,8 @@ class TestBrax:
     def test_an_unknown_name(self):
         with pytest.raises(UsageError, match="Brax has no env 'horse'"):
             Brax().make_one(EnvConfig(env="brax:horse"))
+
+
+def test_the_doctor_finds_nothing_wrong():
+    report = examine(EnvConfig(env=PUSH, max_episode_steps=20))
+    assert [finding.what for finding in report.findings if finding.level == "error"] == []

@@ -139,6 +139,8 @@ def test_an_env_that_raises_keeps_its_cause():
 def test_a_factory_must_return_an_env():
     with pytest.raises(UsageError, match="returned int"):
         make(factory=lambda: 5)
+    with pytest.raises(UsageError, match=r"SyncVectorEnv, a vector env; in Python, pass it itself to surefoot.train"):
+        make(factory=lambda: gym.make_vec("CartPole-v1", 2, vectorization_mode="sync"))
 
 
 def test_max_episode_steps_truncates():

@@ -140,6 +140,52 @@ def test_an_error_of_the_very_first_reset():
         ready_envs(Raising(), 0)
 
 
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_masks_of_a_method_are_taken(mode):
+    class Masked(AsTensors):
+        def action_masks(self):
+            return torch.tensor([[True, False], [False, True]])
+
+    inner = SyncVectorEnv([lambda: ScriptedEnv(rewards=(1.0, 1.0))] * 2, autoreset_mode=mode)
+    envs = Masked(inner)
+    made = TensorEnvs(envs, envs.reset())
+    np.testing.assert_array_equal(made.reset()[:, -2:], [[1, 0], [0, 1]])
+    np.testing.assert_array_equal(made.step(torch.tensor([0, 1])).obs[:, -2:], [[1, 0], [0, 1]])
+
+
+def test_final_infos_must_be_tensors():
+    class Dicts(AsTensors):
+        def step(self, action):
+            *rest, info = super().step(action)
+            return *rest, {**info, "final_info": [{"height": 1.0}, None]}
+
+    inner = SyncVectorEnv([lambda: ScriptedEnv(rewards=(1.0,))] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs = Dicts(inner)
+    made = TensorEnvs(envs, envs.reset())
+    made.reset()
+    with pytest.raises(EnvError, match=r"info\['final_info'\] of .* is of type list; it must be a dict of tensors"):
+        made.step(torch.tensor([0, 1]))
+
+
+def test_a_simulator_that_fails_while_it_is_closed_takes_nothing_back(tmp_path):
+    class Fails(Drift):
+        def close_extras(self, **kwargs):
+            raise RuntimeError("the renderer is gone")
+
+    class Said(surefoot.Callback):
+        messages: list[str] = []
+
+        def on_warning(self, trainer, message):
+            self.messages.append(message)
+
+    settings = {"preset": "none", "total_steps": 64, "rollout_length": 8, "num_minibatches": 1, "progress": False}
+    run = surefoot.train(Fails(), run_dir=tmp_path / "run", callbacks=[Said()], **settings)
+    assert run.status["state"] == "done"
+    assert run.result["total_steps"] == 64
+    assert "close of" in Said.messages[-1]
+    assert "the renderer is gone" in (tmp_path / "run" / "log.txt").read_text()
+
+
 def test_tensors_and_arrays_in_one_observation_are_refused():
     envs = Drift()
     envs.single_observation_space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2))

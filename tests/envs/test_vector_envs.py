@@ -1,10 +1,12 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from surefoot.envs.gym_envs import GymEnvs, SeededEpisodes
 from surefoot.envs.seeds import derive_seed
+from surefoot.envs.tensor_envs import TensorEnvs
 from surefoot.envs.vector_envs import VectorEnvs
 from surefoot.errors import EnvError, NonFiniteError, SurefootError, UsageError
 from tests.helpers import BadEnv, NoiseEnv, ScriptedEnv
@@ -161,6 +163,63 @@ def test_same_step_without_a_final_observation_is_refused():
         envs.step(np.zeros(NUM_ENVS, np.int64))
 
 
+@pytest.mark.parametrize("given", [None, np.zeros((3, 5)), [{}, {}, {}]])
+def test_a_final_observation_that_is_none_names_its_env(given):
+    class Odd(SyncVectorEnv):
+        def step(self, actions):
+            *rest, info = super().step(actions)
+            return *rest, {**info, "final_obs": [None] * 3 if given is None else given}
+
+    envs = VectorEnvs(Odd([lambda: ScriptedEnv(rewards=(1.0,))] * 3, autoreset_mode=AutoresetMode.SAME_STEP), 0)
+    envs.reset()
+    with pytest.raises(EnvError, match=r"index 0: info\['final_obs'\] has no observation of the env's space"):
+        envs.step(np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize("form", ["dicts", "array", "none"])
+def test_final_infos_of_older_envs_are_read(form):
+    class Older(SyncVectorEnv):
+        def step(self, actions):
+            *rest, info = super().step(actions)
+            each = [{"height": 7.0}, None, {"height": 9.0}]
+            found = {"dicts": each, "array": np.array(each, object), "none": None}[form]
+            return *rest, {**info, "final_info": found}
+
+    envs = VectorEnvs(Older([lambda: ScriptedEnv(rewards=(1.0,))] * 3, autoreset_mode=AutoresetMode.SAME_STEP), 0)
+    envs.reset()
+    found = envs.step(np.zeros(3, np.int64)).final_info
+    assert found == ({0: {}, 1: {}, 2: {}} if form == "none" else {0: {"height": 7.0}, 1: {}, 2: {"height": 9.0}})
+
+
+class Pixels(VectorEnv):
+    """Bytes, says its space."""
+
+    def __init__(self, dtype):
+        self.dtype, self.num_envs, self.metadata = dtype, 2, {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space = gym.spaces.Box(0, 255, (3,), np.uint8)
+        self.single_action_space = gym.spaces.Discrete(2)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, 2)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, 2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.full((2, 3), 0.7).astype(self.dtype), {}
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_floats_are_not_cut_to_the_bytes_of_a_space(tensors):
+    def first(dtype):
+        envs = Pixels(dtype)
+        obs, info = envs.reset()
+        begun = (torch.from_numpy(obs) if tensors else obs), info
+        return (TensorEnvs(envs, begun) if tensors else VectorEnvs(envs, 0, begun)).reset()
+
+    assert first(np.uint8).shape == (2, 3)
+    assert first(np.bool_).shape == (2, 3)
+    for wrong in ("float32", "float64", "int32"):
+        with pytest.raises(EnvError, match=f"returned observations of {wrong}; its space says uint8"):
+            first(wrong)
+
+
 def test_the_first_reset_is_seeded_and_later_ones_go_on():
     envs = VectorEnvs(SyncVectorEnv([ScriptedEnv] * 2), run_seed=4)
     envs.reset()
@@ -231,6 +290,7 @@ def test_interrupts_and_our_own_errors_go_through(error, method):
             "step of .* returned 4 values; it must return five",
         ),
         (lambda obs, *rest: (obs[:, :1], *rest), "returned observations that are not in its space"),
+        (lambda obs, *rest: (obs.astype(complex), *rest), "an observation is of complex128; its space says float32"),
         (lambda obs, reward, *rest: (obs, reward[:, None], *rest), r"rewards of the shape \(2, 1\); it must be \(2,\)"),
         (lambda obs, reward, *rest: (obs, ["a", "b"], *rest), "rewards that are not numbers"),
         (lambda obs, reward, ended, *rest: (obs, reward, ended[:1], *rest), r"terminated of the shape \(1,\)"),

@@ -23,7 +23,7 @@ from surefoot.envs.tensor_envs import TensorEnvs, holds_tensors
 from surefoot.envs.vector_envs import VectorEnvs, declared_mode, vector_seed
 from surefoot.envs.workers import WorkerEnvs
 from surefoot.envs.workers.auto import choose_workers, fit_to_act
-from surefoot.errors import UsageError
+from surefoot.errors import EnvError, UsageError
 from surefoot.kernels.library import variant
 from surefoot.limits import most_threads
 from surefoot.training.build.checks import check_rollout
@@ -118,6 +118,10 @@ def _from_backend(config: TrainConfig, seed: int, own: slice, group: Group, *, n
         if device is not None and (beside := backend.make_on_device(config.env, own.stop, seed, device)) is not None:
             return beside
         envs = backend.make_many(config.env, own.stop - own.start, seed, native=native, **first)
+    if envs is not None and backend.one_row_each and envs.num_envs != own.stop - own.start:
+        found, wanted = envs.num_envs, own.stop - own.start
+        envs.close()
+        raise EnvError(f"make_many of the backend {backend.name!r} made {found} envs; {wanted} were asked for")
     if envs is not None and not backend.one_row_each:  # the number of rows is known only now
         try:
             check_equal(group, envs.num_envs)
@@ -126,6 +130,14 @@ def _from_backend(config: TrainConfig, seed: int, own: slice, group: Group, *, n
             envs.close()
             raise
     return envs
+
+
+def close_envs(envs: Envs, warn: Callable[[str], None]) -> None:
+    """A simulator that fails while it is closed takes nothing back of what was trained."""
+    try:
+        envs.close()
+    except EnvError as error:
+        warn(str(error))
 
 
 def gpu_for_envs(config: TrainConfig) -> torch.device | None:

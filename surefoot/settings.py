@@ -267,7 +267,9 @@ def coerce(name: str, value: object, hint: object) -> object:
     if inner in (int, float):
         return _number(name, value, whole=inner is int)
     if inner is str and not isinstance(value, str):
-        raise UsageError(f"{name}={value!r} is not a string; write it in quotes")
+        named = getattr(value, "__name__", None)
+        advice = "write it in quotes" if named is None else f"name it as file.py:{named} or module:{named}"
+        raise UsageError(f"{name}={value!r} is not a string; {advice}")
     return value
 
 

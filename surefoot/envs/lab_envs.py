@@ -17,8 +17,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
+from surefoot.envs.checks import reset_result, step_result
 from surefoot.envs.tensor_envs import FINAL, Simulator
-from surefoot.errors import UsageError, did_you_mean
+from surefoot.errors import EnvError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from surefoot.types import GymSpace, Info
@@ -30,6 +31,9 @@ APPROXIMATE = (
     "note: unless the simulator's extras have final_obs, the value at a time limit is that of the observation before "
     "the last step, because the simulator has reset the env by then"
 )
+
+
+NEEDED = ("num_envs", "cfg", "single_observation_space", "single_action_space", "max_episode_length")
 
 
 class LabConfig(Protocol):
@@ -102,9 +106,13 @@ class LabVectorEnv(Simulator):
     """
 
     def __init__(self, env: LabEnv, *, groups: Sequence[str] | None = None, clip_actions: float | None = None) -> None:
-        self.env, self.bare = env, env.unwrapped
+        self.env, self.bare = env, getattr(env, "unwrapped", env)
+        if missing := [name for name in NEEDED if not hasattr(self.bare, name)]:
+            raise UsageError(
+                f"{type(self.bare).__name__} is no env of Isaac Lab's or mjlab's kind: it has no {', '.join(missing)}"
+            )
         self.num_envs, config = self.bare.num_envs, self.bare.cfg
-        self.finite_horizon = config.is_finite_horizon
+        self.finite_horizon = bool(getattr(config, "is_finite_horizon", False))
         manual = isinstance(config, OptionalReset) and not config.auto_reset
         self.mode = AutoresetMode.DISABLED if manual else AutoresetMode.SAME_STEP
         self.metadata = {"autoreset_mode": self.mode}
@@ -132,7 +140,7 @@ class LabVectorEnv(Simulator):
         """`options["reset_mask"]`: the envs whose episodes ended, which only an env with manual resets needs."""
         mask = (options or {}).get("reset_mask")
         if mask is None:
-            obs, self._info = self.env.reset(seed=seed)
+            obs, self._info = reset_result(self.env.reset(seed=seed), self)
         else:
             assert isinstance(mask, Tensor)
             ids = mask.nonzero().flatten()
@@ -144,10 +152,10 @@ class LabVectorEnv(Simulator):
         return self._last, self._info
 
     def step(self, actions: Tensor) -> LabStep:
-        obs, reward, terminated, truncated, extras = self.env.step(actions)
+        obs, reward, terminated, truncated, extras = step_result(self.env.step(actions), self)
         info = dict(extras)
         if self.finite_horizon:
-            terminated, truncated = terminated | truncated, truncated & ~truncated
+            terminated, truncated = terminated.bool() | truncated.bool(), truncated.bool() & ~truncated.bool()
         if self.mode is AutoresetMode.SAME_STEP:
             given = next((extras[name] for name in FINAL if extras.get(name) is not None), None)
             info["final_obs"] = self._last if given is None else self._seen(cast("Observation", given))
@@ -157,16 +165,19 @@ class LabVectorEnv(Simulator):
     def _seen(self, obs: Observation) -> Observation:
         """The chosen groups, copied: a simulator may write its next observations into the same memory."""
         if self.groups is None or not isinstance(obs, Mapping):
-            return _copied(obs)
-        parts = {name: _copied(obs[name]) for name in self.groups}
+            return self._copied(obs)
+        parts = {name: self._copied(obs[name]) for name in self.groups}
         return parts[self.groups[0]] if len(parts) == 1 else parts
+
+    def _copied(self, obs: Observation) -> Observation:
+        if isinstance(obs, Tensor):
+            return obs.clone()
+        if not isinstance(obs, Mapping):
+            raise EnvError(f"{self.name} returned observations of type {type(obs).__name__}; they must be tensors")
+        return {name: self._copied(part) for name, part in obs.items()}
 
     def close_extras(self, **kwargs: object) -> None:
         self.env.close()
-
-
-def _copied(obs: Observation) -> Observation:
-    return obs.clone() if isinstance(obs, Tensor) else {name: _copied(part) for name, part in obs.items()}
 
 
 def _space(given: object, what: str) -> GymSpace:

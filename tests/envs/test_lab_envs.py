@@ -7,7 +7,7 @@ import torch
 
 import surefoot
 from surefoot.envs.lab_envs import LabVectorEnv
-from surefoot.errors import UsageError
+from surefoot.errors import EnvError, UsageError
 from surefoot.training.build.envs import ready_envs
 from tests.lab_envs import ManagerBasedRLEnv, ManagerBasedRlEnv
 
@@ -97,3 +97,32 @@ def test_it_trains_with_a_critic_that_sees_more(env):
     assert "only the critic sees: critic" in said
     manual = isinstance(env(), ManagerBasedRlEnv) and not env().cfg.auto_reset
     assert ("the value at a time limit is that of the observation before" in said) is not manual
+
+
+def test_what_is_no_such_env_is_refused_with_what_it_lacks():
+    with pytest.raises(
+        UsageError, match="CartPoleEnv is no env of Isaac Lab's or mjlab's kind: it has no num_envs, cfg"
+    ):
+        LabVectorEnv(gym.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda obs, reward, ended, cut, extras: (obs, reward, ended, extras),
+            "returned 4 values; it must return five",
+        ),
+        (lambda *found: (*found[:4], None), "returned the info None"),
+        (lambda obs, *rest: ({name: x.numpy() for name, x in obs.items()}, *rest), "of type ndarray; .* be tensors"),
+    ],
+)
+def test_a_step_against_the_contract_says_so(change, message):
+    class Wrong(ManagerBasedRLEnv):
+        def step(self, action):
+            return change(*super().step(action))
+
+    envs = ready_envs(LabVectorEnv(Wrong()), 1)
+    envs.reset()
+    with pytest.raises(EnvError, match=message):
+        envs.step(STILL)

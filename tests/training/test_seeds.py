@@ -160,6 +160,9 @@ def test_without_a_gpu_the_command_says_what_to_use(monkeypatch, capsys):
     monkeypatch.undo()
     assert main(["train", "CartPole-v1", "--seeds", "0..3"]) == 2
     assert "surefoot sweep --env CartPole-v1 --seeds 0..3" in capsys.readouterr().err
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["train", "CartPole-v1", "--seeds", "0..3", "--device", "cuda"]) == 2
+    assert "PyTorch sees no CUDA device here. On the CPU, `surefoot sweep" in capsys.readouterr().err
     assert main(["train", "CartPole-v1", "--seeds", "0..3", "--seed", "1"]) == 2
     assert main(["train", "CartPole-v1", "--seeds", "0..3", "--ranks", "2", "--num-envs", "4"]) == 2
     assert "--ranks one run in several" in capsys.readouterr().err

@@ -11,6 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from surefoot.errors import SurefootError, UsageError
 from surefoot.runs import RunDirectory
 from surefoot.training.build.checks import check_memory_for
@@ -85,10 +87,12 @@ def train_seeds(
 
 
 def _require_gpu(config: TrainConfig, seeds: Sequence[int], *, varied: bool) -> None:
-    if not str(config.run.device).startswith("cuda"):
+    asked = str(config.run.device).startswith("cuda")
+    if not asked or not torch.cuda.is_available():
+        why = "and PyTorch sees no CUDA device here" if asked else "add --device cuda"
         span = f"{seeds[0]}..{seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
         raise UsageError(
-            f"several runs are trained at once on a GPU only: add --device cuda. On the CPU, `surefoot sweep --env "
+            f"several runs are trained at once on a GPU only: {why}. On the CPU, `surefoot sweep --env "
             f"{config.env.env} --seeds {span}`{' with the same --vary' if varied else ''} trains them side by side"
         )
 

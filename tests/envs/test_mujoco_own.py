@@ -15,7 +15,7 @@ from surefoot.envs.backends import backend_of
 from surefoot.envs.config import EnvConfig
 from surefoot.envs.gym_envs import GymEnvs
 from surefoot.envs.make import make_env
-from surefoot.envs.mujoco import MujocoTask
+from surefoot.envs.mujoco import MujocoTask, own
 from surefoot.envs.mujoco.envs import MujocoEnvs
 from surefoot.envs.mujoco.own import many_envs
 from surefoot.envs.side_by_side import same_bits, steps_differ
@@ -142,6 +142,12 @@ def test_faults_of_a_task_name_it(methods, message):
 
     with pytest.raises(EnvError, match=message):
         play()
+
+
+def test_without_mujoco_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(own, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r'Still needs MuJoCo: pip install "surefoot\[mujoco\]"'):
+        many_envs(EnvConfig(env=""), Still, 3, 0)
 
 
 @pytest.mark.parametrize(

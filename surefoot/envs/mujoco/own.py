@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeGuard
 
 import gymnasium as gym
@@ -94,6 +95,8 @@ def check_numbers(task: MujocoTask) -> None:
 
 
 def model_of(task: MujocoTask) -> mujoco.MjModel:
+    if find_spec("mujoco") is None:
+        raise UsageError(f'{type(task).__name__} needs MuJoCo: pip install "surefoot[mujoco]"')
     from mujoco import MjModel, MjSpec
 
     model = task.make_model()

@@ -80,8 +80,8 @@ def env_name(env: object) -> str:
     """The name for an env that was made in Python."""
     if hasattr(env, "num_envs") and not isinstance(env, (gym.vector.VectorEnv, type)):
         raise UsageError(
-            f"{type(env).__name__} steps several envs, but is no gymnasium.vector.VectorEnv. For Isaac Lab and mjlab, "
-            "wrap it: surefoot.envs.lab_envs.LabVectorEnv(env); for others see docs/simulators.md"
+            f"{type(env).__name__} steps several envs, but is not a gymnasium.vector.VectorEnv. For Isaac Lab and "
+            "mjlab, wrap it: surefoot.envs.lab_envs.LabVectorEnv(env); for others see docs/simulators.md"
         )
     if isinstance(env, gym.Env):
         raise UsageError(
@@ -90,7 +90,8 @@ def env_name(env: object) -> str:
         )
     if not callable(env) and not isinstance(env, gym.vector.VectorEnv):
         raise UsageError(
-            f"{type(env).__name__} is no env; pass an id, a function that makes an env, or a gymnasium.vector.VectorEnv"
+            f"{type(env).__name__} is not an env; pass an id, a function that makes an env, "
+            "or a gymnasium.vector.VectorEnv"
         )
     spec = getattr(env, "spec", None)
     if isinstance(spec, gym.envs.registration.EnvSpec):  # on the class of a wrapper it is a property

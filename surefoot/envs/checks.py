@@ -43,7 +43,7 @@ def blame(call: str, env: object, error: BaseException) -> EnvError:
 
 
 def _in_a_wrapper(error: BaseException) -> bool:
-    """Whether a wrapper raised it, who unpacks what `step` and `reset` of the env in it return."""
+    """Whether a wrapper raised it, while it unpacked what `step` or `reset` of the env inside returned."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -139,7 +139,7 @@ def pack_row(env: object, obs: object, layout: Layout, mask: Array | None = None
 
 
 def require_kind(found: DType, layout: Layout, env: object) -> None:
-    """Floats are not cut to integers, silently: rows of a plain layout are stored in the type that the space says."""
+    """Refuse rows that would be cut silently: a plain layout stores them in the type that its space says."""
     if found is not layout.dtype and not _castable(found, layout.dtype):
         raise EnvError(f"{env} returned observations of {found}; its space says {layout.dtype}")
 

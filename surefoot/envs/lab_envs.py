@@ -109,7 +109,8 @@ class LabVectorEnv(Simulator):
         self.env, self.bare = env, getattr(env, "unwrapped", env)
         if missing := [name for name in NEEDED if not hasattr(self.bare, name)]:
             raise UsageError(
-                f"{type(self.bare).__name__} is no env of Isaac Lab's or mjlab's kind: it has no {', '.join(missing)}"
+                f"{type(self.bare).__name__} is not an env like those of Isaac Lab and mjlab: "
+                f"it has no {', '.join(missing)}"
             )
         self.num_envs, config = self.bare.num_envs, self.bare.cfg
         self.finite_horizon = bool(getattr(config, "is_finite_horizon", False))

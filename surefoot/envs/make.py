@@ -130,7 +130,7 @@ def from_factory(config: EnvConfig, factory: Factory, render_mode: str | None) -
     if isinstance(env, gym.vector.VectorEnv):
         raise UsageError(
             f"the environment's factory returned {type(env).__name__}, a vector env; in Python, pass it itself to "
-            "surefoot.train. The command line needs an env of one's own that makes many (docs/backends.md)"
+            "surefoot.train. For the command line, write a backend (docs/backends.md)"
         )
     if not isinstance(env, gym.Env):
         raise UsageError(f"the environment's factory returned {type(env).__name__}; it must return a gymnasium.Env")

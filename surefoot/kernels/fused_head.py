@@ -185,8 +185,21 @@ class Kept(FunctionCtx):
     needs_input_grad: tuple[bool, ...]
 
 
-class _AtHead(torch.autograd.Function):
-    """The loss for autograd. It has no second derivative, and is what is differentiated: its own slope is 1."""
+class WithSlopes(torch.autograd.Function):
+    """A loss whose forward pass keeps its slopes at its first arguments, the last two being no tensors.
+
+    It has no second derivative, and is what is differentiated: its own slope is 1.
+    """
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Kept, _: Tensor, __: Tensor) -> tuple[Tensor | None, ...]:
+        wanted = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
+        return (*(slope if needed else None for slope, needed in wanted), None, None)
+
+
+class _AtHead(WithSlopes):
+    """The loss for autograd, at the outputs, values and log stds."""
 
     @staticmethod
     def forward(
@@ -209,9 +222,3 @@ class _AtHead(torch.autograd.Function):
         ctx.save_for_backward(d_out, d_value, d_log_std)
         ctx.mark_non_differentiable(found)
         return total, found
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Kept, _: Tensor, __: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
-        return (*(slope if needed else None for slope, needed in wanted), None, None)

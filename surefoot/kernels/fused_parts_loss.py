@@ -14,9 +14,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from surefoot.kernels.fused_head import DEEP, FIRST_STD, NAMES, Columns, Kept, _told
+from surefoot.kernels.fused_head import DEEP, FIRST_STD, NAMES, Columns, Kept, WithSlopes, _told
 from surefoot.kernels.fused_loss import SURROGATES, _critic_loss, _gain
 from surefoot.kernels.fused_parts import BM, HOW, Parts
 from surefoot.kernels.fused_update import Terms
@@ -90,8 +89,8 @@ class PartsLoss:
         return {**both, "CRITIC": terms.value_weight >= 0, "WIDTH": WIDTH}
 
 
-class _AtParams(torch.autograd.Function):
-    """The loss for autograd. It has no second derivative, and is what is differentiated: its own slope is 1."""
+class _AtParams(WithSlopes):
+    """The loss for autograd, at the parameters and values."""
 
     @staticmethod
     def forward(ctx: Kept, params: Tensor, value: Tensor, columns: Columns, loss: PartsLoss) -> tuple[Tensor, Tensor]:
@@ -114,9 +113,3 @@ class _AtParams(torch.autograd.Function):
         ctx.save_for_backward(d_params, d_value)
         ctx.mark_non_differentiable(found)
         return total, found
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Kept, _: Tensor, __: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
-        return (*(slope if needed else None for slope, needed in wanted), None, None)

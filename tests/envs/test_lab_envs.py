@@ -100,9 +100,7 @@ def test_it_trains_with_a_critic_that_sees_more(env):
 
 
 def test_what_is_no_such_env_is_refused_with_what_it_lacks():
-    with pytest.raises(
-        UsageError, match="CartPoleEnv is no env of Isaac Lab's or mjlab's kind: it has no num_envs, cfg"
-    ):
+    with pytest.raises(UsageError, match=r"CartPoleEnv is not an env like those of .*: it has no num_envs, cfg"):
         LabVectorEnv(gym.make("CartPole-v1"))
 
 

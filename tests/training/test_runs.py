@@ -345,10 +345,10 @@ def test_an_env_itself_is_refused_because_it_cannot_be_copied():
         surefoot.train(env, **SHORT)
     with pytest.raises(UsageError, match="pass a function that makes the env"):
         surefoot.evaluate(surefoot.load(short_run(total_steps=512)), env)
-    with pytest.raises(UsageError, match="list is no env; pass an id, a function"):
+    with pytest.raises(UsageError, match="list is not an env; pass an id, a function"):
         surefoot.train([env], **SHORT)
     env.num_envs = 2
-    with pytest.raises(UsageError, match=r"steps several envs, but is no .*VectorEnv.*LabVectorEnv"):
+    with pytest.raises(UsageError, match=r"steps several envs, but is not a .*VectorEnv.*LabVectorEnv"):
         surefoot.train(env, **SHORT)
     with pytest.raises(UsageError, match="same env twice"):
         surefoot.train(lambda: env, **SHORT)

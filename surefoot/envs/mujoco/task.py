@@ -74,7 +74,7 @@ class MujocoTask(ABC):
     def prepare(self) -> None:  # noqa: B027 - most tasks need nothing
         """Look up ids, fields (`self.sims.field`) and buffers here: called for every new batch of simulations.
 
-        They have a copy of the model already, so whatever changes it belongs into `make_model`.
+        They have a copy of the model already, so whatever changes it belongs in `make_model`.
         """
 
     def start(self, env: int, rng: np.random.Generator) -> tuple[Array, Array]:
